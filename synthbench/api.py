@@ -143,7 +143,7 @@ def load(results: str | Path = "results", columns: str | Sequence[str] | None = 
 
 
 def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
-    """The ranking of the mechanisms that have all runs of a suite, best first.
+    """The ranking of the mechanisms that have a run of every task of a suite, best first.
 
     Args:
         rows: Rows, as :func:`load` gives them.
@@ -151,13 +151,13 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
     Returns:
         One row a mechanism: the mean skill of every category, then mean ``skill``, interquartile mean ``iqm`` and share
-        of ``solved`` runs, each with the ends of its 95 % interval for these tasks and other seeds, and ``rank`` with
-        those of its interval for tasks like these.
+        of ``solved`` runs, each with the ends of its 95 % interval for these tasks and other seeds, ``rank`` with those
+        of its interval for tasks like these, and ``num_seeds``, the fewest on a task. A mechanism with one seed has an
+        interval if another has more; if none has, the ends for other seeds are NaN.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
         UsageError: If the suite must be named.
-        ValueError: If there are fewer than two seeds.
     """
     board = leaderboard_of(grid(select(rows, _suite(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -168,6 +168,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
             **_columns("iqm", entry.middle),
             **_columns("solved", entry.solved),
             **_columns("rank", entry.rank),
+            "num_seeds": entry.num_seeds[0],
         }
         for entry in board.entries
     ).set_index("mechanism")

@@ -2,8 +2,9 @@
 
 Each interval answers one of two questions. *These tasks, other seeds*: what would the number be with infinitely many
 seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All functions
-take skills in [0, 1] as an array [mechanisms, tasks, seeds] without gaps: a failed run counts as 0, the floor. All
-categories weigh the same, and so do the tasks of one. ``docs/simulation.py`` simulates how often intervals cover.
+take skills in [0, 1] as an array [mechanisms, tasks, seeds] with a run in every cell, NaN where one has fewer than
+another; a failed run counts as 0, the floor. All categories weigh the same, and so do the tasks of one.
+``docs/simulation.py`` simulates how often intervals cover.
 """
 
 import math
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from synthbench.reports.statistics import CONFIDENCE, TOLERANCE, spread
+from synthbench.reports.statistics import CONFIDENCE, TOLERANCE, own_variance, spread
 
 Skills = Float[np.ndarray, "mechanisms tasks seeds"]
 PerTask = Float[np.ndarray, " tasks"]
@@ -90,14 +91,15 @@ def over_runs(
 def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:
     """Weighted mean skill of every mechanism. These tasks, other seeds.
 
-    Tasks are strata: each adds the variance of its own mean. The ends are NaN below two seeds. ``weights`` sum to 1,
-    and ``low`` is the lowest possible mean.
+    Tasks are strata: each adds the variance of its own mean. A single run has the variance of its task, from the
+    mechanisms with several. The ends are NaN if there are none. ``weights`` sum to 1, and ``low`` is the lowest
+    possible mean.
     """
     variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
-    errors, of_errors = _error_over_seeds(variance, dof, skills.shape[2], weights)
+    errors, of_errors = _error_over_seeds(variance, dof, _num_runs(skills), weights)
     return [
         t_interval(value, error, free, low=low)
-        for value, error, free in zip((skills.mean(axis=2) @ weights).tolist(), errors, of_errors, strict=True)
+        for value, error, free in zip((np.nanmean(skills, axis=2) @ weights).tolist(), errors, of_errors, strict=True)
     ]
 
 
@@ -134,40 +136,57 @@ def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
 
     Its error is twice that of the mean of runs that are cut to the quartiles: a run beyond a quartile moves nothing,
     any other moves the mean of half of the runs. A bootstrap of few seeds would be too narrow by more than √((n - 1) /
-    n). The ends are NaN below two seeds.
+    n). A single run has the variance of its task, as in :func:`over_seeds`.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
-    num_mechanisms, num_tasks, num_seeds = skills.shape
+    num_mechanisms, num_runs = len(skills), _num_runs(skills)
     runs = skills.reshape(num_mechanisms, -1)
-    order = np.argsort(runs, axis=1, kind="stable")
-    ascending = np.take_along_axis(runs, order, axis=1)
-    run_weights = np.repeat(weights / num_seeds, num_seeds)[order]
+    order = np.argsort(runs, axis=1, kind="stable")  # NaN is last
+    ascending = np.nan_to_num(np.take_along_axis(runs, order, axis=1))
+    run_weights = np.where(np.isnan(skills), 0, (weights / num_runs)[..., None]).reshape(runs.shape)
+    run_weights = np.take_along_axis(run_weights, order, axis=1)
     up_to = run_weights.cumsum(axis=1)
     of_middle = np.clip(up_to, 0.25, 0.75) - np.clip(up_to - run_weights, 0.25, 0.75)
     quartiles = [
         ascending[np.arange(num_mechanisms), (up_to < share - TOLERANCE).sum(axis=1)] for share in (0.25, 0.75)
     ]
     cut = np.clip(skills, *(ends[:, None, None] for ends in quartiles))
-    variance = cut.var(axis=2, ddof=1) if num_seeds > 1 else np.full((num_mechanisms, num_tasks), math.nan)
-    errors, dof = _error_over_seeds(variance, np.full_like(variance, num_seeds - 1), num_seeds, weights)
-    values = 2 * (of_middle * ascending).sum(axis=1)
-    return [t_interval(value, 2 * error, free) for value, error, free in zip(values.tolist(), errors, dof, strict=True)]
+    variance, dof = own_variance(cut)
+    of_tasks, _, of_tasks_dof = (part.T for part in spread(np.moveaxis(cut, 1, 0)))
+    variance, dof = (np.where(dof > 0, *both) for both in ((variance, of_tasks), (dof, of_tasks_dof)))
+    errors, of_errors = _error_over_seeds(variance, dof, num_runs, weights)
+    values = (2 * (of_middle * ascending).sum(axis=1)).tolist()
+    return [t_interval(value, 2 * error, free) for value, error, free in zip(values, errors, of_errors, strict=True)]
 
 
-def solved_rates(is_solved: Bool[np.ndarray, "mechanisms tasks seeds"], weights: PerTask) -> list[Interval]:
+def reached(
+    skills: Float[np.ndarray, "*cells"], threshold: float | Float[np.ndarray, " thresholds"]
+) -> Float[np.ndarray, "*cells"]:
+    """1 for a run with a skill of the threshold or more, 0 for any other, NaN where there is none."""
+    has_reached: Float[np.ndarray, "*cells"] = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
+    return has_reached
+
+
+def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
     """Share of runs that solved their task, by weight. These tasks, other seeds.
+
+    Args:
+        is_solved: 1 for a run that did and 0 for any other, as :func:`reached` gives them.
+        weights: Of the tasks.
 
     As :func:`over_seeds`, but at least as wide as Wilson's interval if variances say little: if fewer than five runs of
     a mechanism solved their task, or fewer than five did not, or if the runs of each task agree.
     """
-    intervals = over_seeds(is_solved.astype(float), weights)
-    num_worth = is_solved.shape[2] / float((weights**2).sum())
-    num_solved = is_solved.sum(axis=(1, 2))
-    is_rare = np.minimum(num_solved, is_solved[0].size - num_solved) < FEW
+    num_runs = _num_runs(is_solved)
+    num_worth = 1 / (weights**2 / num_runs).sum(axis=1)
+    num_solved = np.nansum(is_solved, axis=(1, 2))
+    is_rare = np.minimum(num_solved, num_runs.sum(axis=1) - num_solved) < FEW
     return [
-        _reaching_wilsons(interval, num_worth) if is_few or interval.low == interval.high else interval
-        for interval, is_few in zip(intervals, is_rare.tolist(), strict=True)
+        _reaching_wilsons(interval, worth) if is_few or interval.low == interval.high else interval
+        for interval, is_few, worth in zip(
+            over_seeds(is_solved, weights), is_rare.tolist(), num_worth.tolist(), strict=True
+        )
     ]
 
 
@@ -200,7 +219,7 @@ def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     for each pair of mechanisms from their differences on the tasks.
     """
     num_mechanisms = len(skills)
-    means = skills.mean(axis=2)
+    means = np.nanmean(skills, axis=2)
     value = means @ balanced(categories)
     differences = means[:, None] - means[None]
     errors, dof = _error_over_tasks(differences.reshape(num_mechanisms**2, -1), categories)
@@ -233,7 +252,8 @@ def probability_of_improvement(
     """
     lead = first[:, :, None] - second[:, None, :]
     least = np.reshape(ties, (-1, 1, 1)) - TOLERANCE
-    chances = ((lead >= least) + 0.5 * (np.abs(lead) < least)).mean(axis=(1, 2))
+    wins = np.where(np.isnan(lead), math.nan, (lead >= least) + 0.5 * (np.abs(lead) < least))
+    chances = np.nanmean(wins, axis=(1, 2))
     interval = over_tasks(chances, categories)
     # Weights may sum to a little less than 1 by rounding, which would turn "always wins" into "seldom loses".
     interval = interval._replace(value=round(interval.value, 12))
@@ -249,19 +269,23 @@ def profile(
 
     Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
     """
-    reached = (skills[..., None] >= thresholds - TOLERANCE).mean(axis=1)
-    share: Float[np.ndarray, " thresholds"] = weights @ reached
+    share: Float[np.ndarray, " thresholds"] = weights @ np.nanmean(reached(skills[..., None], thresholds), axis=1)
     return share
 
 
+def _num_runs(skills: Skills) -> PerCell:
+    counts: PerCell = (~np.isnan(skills)).sum(axis=2).astype(float)
+    return counts
+
+
 def _error_over_seeds(
-    variance: PerCell, dof: PerCell, num_seeds: int, weights: PerTask
+    variance: PerCell, dof: PerCell, num_runs: PerCell | int, weights: PerTask
 ) -> tuple[list[float], list[float]]:
     """Standard errors of the weighted means of mechanisms, and their degrees of freedom.
 
     Source: Satterthwaite (1946).
     """
-    parts = weights**2 * variance / num_seeds
+    parts = weights**2 * variance / num_runs
     squared_errors = parts.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         of_all = squared_errors**2 / (parts**2 / dof).sum(axis=1)

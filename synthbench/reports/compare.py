@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
@@ -32,16 +31,14 @@ from synthbench.reports.aggregates import (
     t_interval,
 )
 from synthbench.reports.cells import arguments_in
-from synthbench.reports.ladder import LEAST, Ladder, ladder_in
+from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
-    PairTests,
-    Scores,
     holm,
-    least_p,
+    p_of_pairs,
     pair_tests,
     shares_seeds,
 )
@@ -280,7 +277,10 @@ def compare(
     is_paired = shares_seeds(scores)
     tests = pair_tests(scores, is_paired=is_paired)
     ladders = [ladder_in(arguments_in(facts["task_args"])) for facts in tasks]
-    adjusted = holm(_p_values(tests, scores, is_paired=is_paired, ladders=ladders))
+    num_runs = [(one, other) for one, other in (~np.isnan(scores)).sum(axis=2).tolist()]
+    # On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the looks.
+    shares = [share_at(min(counts)) if ladder else 1.0 for counts, ladder in zip(num_runs, ladders, strict=True)]
+    adjusted = holm(np.minimum(p_of_pairs(tests, num_runs, is_paired=is_paired) / shares, 1.0))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
     differences = common[:, 1] - common[:, 0]
     categories = [facts["task_category"] for facts in tasks]
@@ -347,21 +347,6 @@ def pairwise(
         )
         for comparison, p in zip(comparisons, adjusted.tolist(), strict=True)
     ]
-
-
-def _p_values(
-    tests: PairTests, scores: Scores, *, is_paired: bool, ladders: Sequence[Ladder | None]
-) -> Float[np.ndarray, " tasks"]:
-    """The p value of every task. If no run scatters, a t test is certain of any difference; a few shuffles never are.
-
-    On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the looks.
-    """
-    num_runs = (~np.isnan(scores)).sum(axis=2).tolist()
-    shares = [share_at(min(counts)) if ladder else 1.0 for counts, ladder in zip(num_runs, ladders, strict=True)]
-    floors = [least_p(counts, is_paired=is_paired) if min(counts) else math.nan for counts in num_runs]
-    p = tests.p[:, 0]
-    p = np.where((tests.error[:, 0] == 0) & (p < 1), np.maximum(p, floors), p)
-    return np.minimum(p / shares, 1.0)
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,8 @@
 """The ranking of a suite: which mechanism is good at what, and how certain that is."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -20,15 +21,18 @@ from synthbench.reports.aggregates import (
     over_seeds,
     probability_of_improvement,
     ranks,
+    reached,
     solved_rates,
 )
-from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, skills_of
+from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, skills_of
+from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import (
     Cell,
     Column,
     Line,
     Table,
+    counted,
     fixed,
     interval_cell,
     percent,
@@ -37,22 +41,29 @@ from synthbench.reports.table import (
     table_of,
     tie_words,
 )
-from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked, needed_seeds
+from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked, with_all_tasks
 
 SOLVED = 0.9
 """Skill at which a run counts as having solved its task."""
+USUAL_SEEDS = LOOKS[0].num_seeds or 0
+"""Seeds that mechanisms have unless more are needed; where one has fewer, that stands beside its name."""
+FEW_SEEDS = "A single run is taken to scatter as the other mechanisms do on its task. "
 THESE_TASKS = "the 95 % interval for these tasks and other seeds"
 """The question that most intervals of a ranking answer."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A mechanism that has a run of every ranked task and seed."""
+    """A mechanism that has a run of every ranked task."""
 
     mechanism: MechanismFacts
+    num_seeds: tuple[int, int]
+    """The fewest and the most runs that count on a task."""
+    few_seeds: str
+    """The same in words, ``1 seed``, if other mechanisms have more; otherwise empty."""
     rank: Rank
     skills: Float[np.ndarray, "tasks seeds"]
-    """Of every run, in [0, 1]; 0 without a score."""
+    """Of every run, in [0, 1]; 0 without a score, NaN where it has fewer runs than another."""
     skill: Interval
     """Mean over categories of the means over tasks and seeds; for these tasks and other seeds."""
     middle: Interval
@@ -62,6 +73,11 @@ class Entry:
     solved: Interval
     """Share of runs that solved their task; for these tasks and other seeds."""
 
+    @property
+    def label(self) -> str:
+        """The label of the mechanism, and in brackets ``few_seeds``: ``PaTH (1 seed)``."""
+        return f"{self.mechanism.label} ({self.few_seeds})" if self.few_seeds else self.mechanism.label
+
 
 @dataclass(frozen=True)
 class Leaderboard:
@@ -69,12 +85,10 @@ class Leaderboard:
 
     tasks: tuple[TaskFacts, ...]
     """The tasks that count: their floor and ceiling are so far apart that a difference in skill is more than noise."""
-    seeds: tuple[int, ...]
-    """The seeds that means are over; on a ladder those that all ranked cells have."""
     entries: tuple[Entry, ...]
     """Best first."""
     partial: dict[MechanismFacts, int]
-    """Mechanisms that lack some run (never ranked), with the number of ranked tasks for which they have all runs."""
+    """Mechanisms that lack some ranked task, and so are not ranked, with the number of ranked tasks that they have."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that do not count."""
 
@@ -85,8 +99,9 @@ class Leaderboard:
 
     @property
     def num_seeds(self) -> str:
-        """The number of seeds, in words."""
-        return f"{len(self.seeds)} seeds" + " that all ranked mechanisms have" * self.has_ladder
+        """The number of seeds of a mechanism on a task, in words."""
+        fewest, most = zip(*(entry.num_seeds for entry in self.entries), strict=True) if self.entries else ((0,), (0,))
+        return seeds_words(min(fewest), max(most))
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
@@ -132,11 +147,11 @@ class Leaderboard:
         if not self.tasks:
             return f"Nothing is ranked: no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
         if not self.entries:
-            return "Nothing is ranked: no mechanism has a run of every task and seed."
+            return "Nothing is ranked: no mechanism has a run of every task."
         if not self.mechanisms:
-            return "Nothing is compared: only controls have all runs."
+            return "Nothing is compared: only controls have a run of every task."
         if len(self.mechanisms) == 1:
-            return f"Nothing is compared: {self.mechanisms[0].mechanism.label} is the only mechanism with all runs."
+            return f"Nothing is compared: {self.mechanisms[0].label} is the only mechanism with a run of every task."
         return ""
 
     def _claim(self) -> str:
@@ -146,14 +161,15 @@ class Leaderboard:
         if best.skill.value - lowest.skill.value <= TOLERANCE:
             return f"All {num} mechanisms have the same mean skill {over}: {fixed(best.skill.value, 2)}."
         value, low, high = (fixed(number, 2) for number in best.skill)
-        highest = (
-            f"{best.mechanism.label} has the highest mean skill {over}: {value} ({low} to {high} for other seeds)."
-        )
+        ends = "" if math.isnan(best.skill.low) else f" ({low} to {high} for other seeds)"
+        highest = f"{best.label} has the highest mean skill {over}: {value}{ends}."
+        if not ends:
+            highest += " With one seed each, nothing is known of other seeds."
         if self.best:
             return f"{highest} On tasks like these it is the best of {num}."
         if len(self.candidates) == num:
             return f"{highest} No mechanism is shown to be better than another on tasks like these."
-        others = [entry.mechanism.label for entry in self.candidates if entry is not best]
+        others = [entry.label for entry in self.candidates if entry is not best]
         if len(others) > MOST_NAMES:
             others = [*others[:MOST_NAMES], f"{len(others) - MOST_NAMES} more"]
         *first, last = others
@@ -165,61 +181,76 @@ MOST_NAMES = 5
 """Mechanisms that the verdict names besides the best."""
 
 
-def leaderboard(cells: Cells) -> Leaderboard:
-    """Rank the mechanisms that have all runs. A run without a score counts as one at the floor.
+def seeds_words(fewest: int, most: int) -> str:
+    """A number of seeds in words.
 
-    Raises:
-        ValueError: If there are fewer than two seeds: no interval can be given.
+    >>> seeds_words(1, 1), seeds_words(1, 3)
+    ('1 seed', '1 to 3 seeds')
     """
-    if len(cells.seeds) < 2:
-        raise ValueError(f"an interval over seeds needs at least two; there is {len(cells.seeds)}")
+    return counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+
+
+def leaderboard(cells: Cells) -> Leaderboard:
+    """Rank the mechanisms that have a run of every task. A run without a score counts as one at the floor.
+
+    A single run has the spread of its task, as the mechanisms with several runs show it. If there are none, there are
+    no intervals for other seeds.
+    """
     tasks = tuple(task for task in cells.tasks if is_ranked(task))
     left_out = tuple(task for task in cells.tasks if not is_ranked(task))
-    needed = needed_seeds(cells)
-    num_complete = {
-        mechanism: sum(_has_runs(cells.cell(task, mechanism), needed) for task in tasks)
+    ranked = with_all_tasks(cells) if tasks else ()
+    partial = {
+        mechanism: sum(bool(cells.cell(task, mechanism).runs) for task in tasks)
         for mechanism in cells.mechanisms
+        if mechanism not in ranked
     }
-    ranked = [mechanism for mechanism, count in num_complete.items() if count == len(tasks) > 0]
-    partial = {mechanism: count for mechanism, count in num_complete.items() if mechanism not in ranked}
     if not ranked:
-        return Leaderboard(tasks, needed, (), partial, left_out)
-    # Seeds that only undecided pairs have are left out: means are biased if runs are added until a difference shows.
-    estimates = [cells.cell(task, mechanism) for task in tasks for mechanism in ranked]
-    seeds = tuple(seed for seed in cells.seeds if all(_has_runs(estimate, [seed]) for estimate in estimates))
-    skills = np.array([[skills_of(cells.cell(task, mechanism), task, seeds) for task in tasks] for mechanism in ranked])
+        return Leaderboard(tasks, (), partial, left_out)
+    num_runs = np.array([[len(cells.cell(task, mechanism).runs) for task in tasks] for mechanism in ranked])
+    if cells.has_ladder:
+        # Seeds may have been added until a difference showed, which biases a mean: only those of all cells count.
+        num_runs = np.minimum(num_runs, max(USUAL_SEEDS, num_runs.min()))
+    skills = np.full((len(ranked), len(tasks), num_runs.max()), math.nan)
+    for (row, column), count in np.ndenumerate(num_runs):
+        cell = cells.cell(tasks[column], ranked[row])
+        skills[row, column, :count] = skills_of(cell, tasks[column], sorted(cell.runs)[:count])
+    num_seeds = [(int(counts.min()), int(counts.max())) for counts in num_runs]
+    usual = min(USUAL_SEEDS, num_runs.max())
     categories = [task.category for task in tasks]
     weights = balanced(categories)
     is_in = by_category(categories)
     of_parts = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
     columns = zip(
         ranked,
+        num_seeds,
+        [seeds_words(*ends) if ends[0] < usual else "" for ends in num_seeds],
         ranks(skills, categories),
         skills,
         over_seeds(skills, weights),
         interquartile_means(skills, weights),
         [dict(zip(of_parts, intervals, strict=True)) for intervals in zip(*of_parts.values(), strict=True)],
-        solved_rates(skills >= SOLVED, weights),
+        solved_rates(reached(skills, SOLVED), weights),
         strict=True,
     )
     entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
-    return Leaderboard(tasks, seeds, entries, partial, left_out)
+    return Leaderboard(tasks, entries, partial, left_out)
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Table]:
     """The profile by category, the means over all categories with the rank, and the probabilities of improvement."""
     left_out = ", ".join(task.label for task in board.left_out)
+    has_few = any(entry.few_seeds for entry in board.entries)
     profile = table_of(
         "leaderboard",
         "Skill by category",
         f"Mean skill, {skill_words(has_ladder=board.has_ladder)}, over the tasks of a category and "
-        f"{board.num_seeds}, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
-        "categories first."
+        f"{board.num_seeds}, with {THESE_TASKS}. A run without a score counts as 0. {FEW_SEEDS * has_few}"
+        "Best mean over the categories first."
         + f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
         * bool(left_out),
         ("Mechanism",),
         board.entries,
-        lambda entry: (entry.mechanism.label,),
+        lambda entry: (entry.label,),
         {
             f"{name} ({count})": _of_category(name)
             for name, count in Counter(task.category for task in board.tasks).items()
@@ -240,7 +271,7 @@ def leaderboard_tables(board: Leaderboard) -> list[Table]:
         "these.",
         ("Mechanism",),
         board.entries,
-        lambda entry: (entry.mechanism.label,),
+        lambda entry: (entry.label,),
         {
             "Skill": lambda entry: interval_cell(entry.skill),
             "IQM": lambda entry: interval_cell(entry.middle),
@@ -262,7 +293,7 @@ def _with_partial(board: Leaderboard, table: Table) -> Table:
     """The same table with a row for each mechanism that lacks a run."""
     lines = [
         Line(
-            (f"{mechanism.label} ({count} of {len(board.tasks)} tasks, not ranked)",),
+            (f"{mechanism.label} ({tasks_words(count, len(board.tasks))}, not ranked)",),
             (Cell(),) * len(table.columns),
             is_first_of_group=position == 0,
         )
@@ -286,7 +317,7 @@ def _improvement_table(board: Leaderboard) -> Table:
         columns=tuple(Column(entry.mechanism.label) for entry in board.entries),
         lines=tuple(
             Line(
-                (entry.mechanism.label,),
+                (entry.label,),
                 tuple(
                     Cell() if chance is None else interval_cell(chance, show=lambda share: fixed(100 * share, 0))
                     for chance in chances
@@ -298,5 +329,6 @@ def _improvement_table(board: Leaderboard) -> Table:
     )
 
 
-def _has_runs(cell: Estimate, seeds: Sequence[int]) -> bool:
-    return cell.runs.keys() >= set(seeds)
+def tasks_words(count: int, num_tasks: int) -> str:
+    """How many of the ranked tasks a mechanism has: ``3 of 24 tasks``, or ``no task that counts``."""
+    return f"{count} of {num_tasks} tasks" if count else "no task that counts"

@@ -22,6 +22,7 @@ from synthbench.reports.statistics import (
     Scores,
     benjamini_hochberg,
     holm,
+    p_of_pairs,
     pair_tests,
     permutation_test,
     shares_seeds,
@@ -52,8 +53,12 @@ class Findings(NamedTuple):
     """The smallest p that the last look can give, adjusted over looks only."""
     separates: Bool[np.ndarray, " tasks"]
     """Whether p is significant and the farthest means are a margin apart, at some look."""
+    tested: Bool[np.ndarray, "tasks pairs"]
+    """Pairs for which there is a t test, in the order of ``numpy.triu_indices(cells, 1)``."""
+    differs: Bool[np.ndarray, "tasks pairs"]
+    """Pairs that differ by a test of the pair alone, whatever the other pairs and by however little."""
     apart: Bool[np.ndarray, "tasks pairs"]
-    """Pairs that differ, in the order of ``numpy.triu_indices(cells, 1)``; none if the task does not separate."""
+    """Pairs that differ among all pairs of their task, by a margin; none if the task does not separate."""
     within: Bool[np.ndarray, "tasks pairs"]
     """Pairs whose difference is shown to be smaller than the margin, each pair by itself."""
     outlier: Int[np.ndarray, " tasks"]
@@ -93,6 +98,9 @@ def examine(
     significant, without a correction for the number of pairs. A pair that is apart or within stays so. After the first
     look, a pair is tested only if both cells have all runs of the look.
 
+    Of two cells, the task's p is that of the t test, Holm over the tasks, as in
+    :mod:`synthbench.reports.compare`: three seeds each can be shuffled in twenty ways only.
+
     Args:
         scores: NaN where a run is missing or failed.
         margins: Smallest difference of two means that counts.
@@ -105,25 +113,32 @@ def examine(
     limits = margins[:, None]
     p = np.full(len(scores), math.nan)
     separates = np.zeros(len(scores), dtype=bool)
-    apart = within = np.zeros((len(scores), len(first)), dtype=bool)
+    tested = differs = apart = within = np.zeros((len(scores), len(first)), dtype=bool)
+    has_one_pair = len(first) == 1
     for look in looks:
         seen = scores[:, :, : look.num_seeds]
         is_paired = shares_seeds(seen)
         tests = [task_test(of_task, is_paired=is_paired, share=look.share) for of_task in seen]
-        adjusted = benjamini_hochberg(np.array([test.p for test in tests], dtype=float))
-        p = np.fmin(p, adjusted)
+        pairs = pair_tests(seen, is_paired=is_paired)
         num_runs = (~np.isnan(seen)).sum(axis=2)
+        if has_one_pair:
+            of_the_pair = p_of_pairs(pairs, [(one, other) for one, other in num_runs.tolist()], is_paired=is_paired)
+            adjusted = holm(np.minimum(of_the_pair / look.share, 1.0))
+        else:
+            adjusted = benjamini_hochberg(np.array([test.p for test in tests], dtype=float))
+        p = np.fmin(p, adjusted)
         means = np.where(num_runs > 0, np.nansum(seen, axis=2) / np.maximum(num_runs, 1), math.nan)
         farthest = np.fmax.reduce(means, axis=1, initial=math.nan) - np.fmin.reduce(means, axis=1, initial=math.nan)
         separates = separates | ((adjusted < SIGNIFICANCE) & (farthest >= margins - TOLERANCE))
 
-        pairs = pair_tests(seen, is_paired=is_paired)
         is_whole = has_run[:, :, : look.num_seeds].sum(axis=2) == look.num_seeds
         is_tested = (is_whole[:, first] & is_whole[:, second]) | (look is looks[0])
+        tested = tested | (is_tested & ~np.isnan(pairs.p))
+        differs = differs | (is_tested & (pairs.p / look.share < SIGNIFICANCE))
         is_open = is_tested & ~(apart | within)
         # In Holm's procedure, pairs that are apart leave their part of the error to the others; pairs within keep it.
-        p_of_pairs = np.where(is_open | np.isnan(pairs.p), np.minimum(pairs.p / look.share, 1.0), np.where(apart, 0, 1))
-        is_significant = np.array([holm(of_task) for of_task in p_of_pairs]).reshape(apart.shape) < SIGNIFICANCE
+        p_open = np.where(is_open | np.isnan(pairs.p), np.minimum(pairs.p / look.share, 1.0), np.where(apart, 0, 1))
+        is_significant = np.array([holm(of_task) for of_task in p_open]).reshape(apart.shape) < SIGNIFICANCE
         distance = np.abs(means[:, first] - means[:, second])
         now_apart = is_open & separates[:, None] & is_significant & (distance >= limits - TOLERANCE)
         reach = special.stdtrit(pairs.dof, 1 - SIGNIFICANCE * look.share) * pairs.error
@@ -132,8 +147,10 @@ def examine(
         apart, within = apart | now_apart, within | now_within
     return Findings(
         p=p,
-        least_p=np.array([test.least_p for test in tests], dtype=float),
+        least_p=np.array([0.0 if has_one_pair else test.least_p for test in tests], dtype=float),
         separates=separates,
+        tested=tested,
+        differs=differs,
         apart=apart,
         within=within,
         outlier=np.array([test.outlier for test in tests], dtype=int),

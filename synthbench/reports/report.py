@@ -120,8 +120,8 @@ class Report:
 
     @cached_property
     def board(self) -> Leaderboard | None:
-        """The ranking; None below two seeds."""
-        return leaderboard(self.cells) if len(self.cells.seeds) > 1 and not self.cells.is_apart else None
+        """The ranking; None where all tasks have tables of their own."""
+        return None if self.cells.is_apart else leaderboard(self.cells)
 
     @cached_property
     def variants(self) -> list[Variant]:
@@ -138,14 +138,9 @@ class Report:
     def verdict(self) -> str:
         """The outcome of the report in a few sentences: who can be the best, and how many tasks separate mechanisms."""
         of_their_own = [page.introduction for page in self.pages_apart.values()]
-        if self.cells.is_apart:
+        if self.board is None:
             return " ".join(of_their_own)
-        ranking = (
-            "One seed does not show how certain a difference is, so nothing is ranked."
-            if self.board is None
-            else self.board.verdict()
-        )
-        return " ".join([ranking, summary(self.verdicts), *of_their_own])
+        return " ".join([self.board.verdict(), summary(self.verdicts), *of_their_own])
 
     @cached_property
     def pages_apart(self) -> dict[str, Page]:

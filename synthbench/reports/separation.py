@@ -24,7 +24,7 @@ from synthbench.reports.table import (
     sources_of,
     table_of,
 )
-from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, with_single_runs
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, compared, with_all_tasks
 
 LOCAL = " Local: best rule that sees only its own token and position (measured); more needs mixing of positions."
 SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task tests."
@@ -113,15 +113,21 @@ def _caption(cells: Cells) -> str:
             f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling. {BOUNDS}"
             f"{LOCAL * _has_local(cells)}{SHORTCUT * _has_shortcut(cells)}"
         )
-    single = ", ".join(mechanism.label for mechanism in with_single_runs(cells))
-    left_out = f", and single runs if others have more ({single})" if single else ""
+    has_all = with_all_tasks(cells)
+    partial = ", ".join(mechanism.label for mechanism in cells.mechanisms if mechanism not in has_all)
+    left_out = f", and mechanisms that lack a task ({partial})" if partial else ""
+    test = (
+        "a moderated t test, adjusted over the tasks (Holm)"
+        if len(compared(cells)) == 2
+        else "share of shuffles of its runs among the mechanisms that put two means as far apart, in standard errors, "
+        "adjusted over the tasks (Benjamini and Hochberg)"
+    )
     return (
         f"Lowest and highest {means} of the mechanisms. Left out: controls{left_out}. A task separates if its farthest "
-        f"means differ by {distance} and p is below 5 %. p: share of shuffles of its runs among the mechanisms that "
-        "put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ by as "
-        "much and by a moderated t test (5 %, Holm within the task); if there is none, the mechanism that stands out "
-        "from all others, with its share of shuffles. Between: share of the variance that lies between mechanisms "
-        f"(ω²), in per cent; about 0 by chance. {terms}"
+        f"means differ by {distance} and p is below 5 %. p: {test}. Pairs: those that differ by as much and by a "
+        "moderated t test (5 %, Holm within the task); if there is none, the mechanism that stands out from all "
+        "others, with its share of shuffles. Between: share of the variance that lies between mechanisms (ω²), in per "
+        f"cent; about 0 by chance. {terms}"
     )
 
 

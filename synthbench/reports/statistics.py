@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import permutations
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ Scores = Float[np.ndarray, "tasks cells seeds"]
 PerCell = Float[np.ndarray, "tasks cells"]
 Pairs = Float[np.ndarray, "tasks pairs"]
 PValues = Float[np.ndarray, " tests"]
+PerShuffle = Float[np.ndarray, " shuffles"]
 
 
 class Spread(NamedTuple):
@@ -57,7 +58,7 @@ class Permutation(NamedTuple):
     least_p: float
     """The p of the clearest possible difference: few runs can be shuffled in few ways."""
     outlier: int
-    """The cell whose mean is farthest from the average of all means."""
+    """The cell whose mean is farthest from the average of all means, for its number of runs."""
     p_outlier: float
     """Share of shuffles in which some mean is at least as far from the average."""
 
@@ -77,11 +78,7 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
     Source: Smyth (2004), the moderated t statistic, with the cap on the degrees of freedom of limma.
     """
-    num_runs = (~np.isnan(scores)).sum(axis=2)
-    dof = np.maximum(num_runs - 1.0, 0)
-    means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
-    cell_variance = np.nansum((scores - means) ** 2, axis=2) / np.maximum(dof, 1)
-    cell_variance[cell_variance < TOLERANCE**2] = 0.0
+    cell_variance, dof = own_variance(scores)
     all_dof = dof.sum(axis=1)
     with np.errstate(invalid="ignore"):
         pooled = ((dof * cell_variance).sum(axis=1) / all_dof)[:, None]
@@ -94,6 +91,16 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
         dof=of_both,
         dof_alone=np.where(cell_variance > LOUD * pooled, dof, of_both),
     )
+
+
+def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
+    """The variance of the runs of each cell, and its degrees of freedom; both 0 below two runs."""
+    num_runs = (~np.isnan(scores)).sum(axis=2)
+    dof = np.maximum(num_runs - 1.0, 0)
+    means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
+    variance = np.nansum((scores - means) ** 2, axis=2) / np.maximum(dof, 1)
+    variance[variance < TOLERANCE**2] = 0.0
+    return variance, dof
 
 
 def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
@@ -163,8 +170,29 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
     return PairTests(difference, np.sqrt(squared_error), dof, np.where(is_known, p, math.nan))
 
 
+def p_of_pairs(
+    tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
+) -> Float[np.ndarray, " tasks"]:
+    """The p value of the only pair of each task.
+
+    If no run scatters, a t test is certain of any difference. A few shuffles never are, so p is at least theirs.
+
+    Args:
+        tests: Of tasks with two cells.
+        num_runs: Runs of both cells, for each task.
+        is_paired: As in the tests.
+    """
+    floors = [least_p(counts, is_paired=is_paired) if min(counts) else math.nan for counts in num_runs]
+    p = tests.p[:, 0]
+    at_least: Float[np.ndarray, " tasks"] = np.where((tests.error[:, 0] == 0) & (p < 1), np.maximum(p, floors), p)
+    return at_least
+
+
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
     """Shuffle the runs of a task among its cells: how often do means lie as far apart as they do?
+
+    The distance of two means is measured in their standard error, from the spread of runs within all cells. So cells
+    with different numbers of runs can be compared, down to a single one.
 
     The level is exact if the runs of all cells have the same distribution. It is not if they have the same mean but
     different spreads; docs/statistics.md has the numbers.
@@ -174,7 +202,8 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
         is_paired: Whether runs are shuffled only within their seed, over the seeds that all cells have. With fewer than
             two such seeds, runs are shuffled freely.
 
-    Source: Fisher (1935), Pitman (1937); Phipson & Smyth (2010) for counting the runs as they are among the shuffles.
+    Source: Fisher (1935), Pitman (1937); Tukey (1953) and Kramer (1956) for the distance; Phipson & Smyth (2010) for
+        counting the runs as they are among the shuffles.
     """
     is_common = ~np.isnan(scores).any(axis=0)
     is_paired &= bool(is_common.sum() > 1)
@@ -182,41 +211,59 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
         scores = scores[:, is_common]
     is_there = ~np.isnan(scores)
     num_runs = is_there.sum(axis=1)
+    centred = scores - scores[is_there].mean()
     if is_paired:
+        centred -= centred.mean(axis=0)
         order = _shuffles(len(scores), scores.shape[1])
-        means = np.take_along_axis(scores.T[None], order, axis=2).mean(axis=1)
+        means = np.take_along_axis(centred.T[None], order, axis=2).mean(axis=1)
     else:
         to_mean = np.repeat(np.eye(len(scores)), num_runs, axis=0) / num_runs
-        means = scores[is_there][_shuffles(int(num_runs.sum()))] @ to_mean
-    observed = np.nansum(scores, axis=1) / num_runs
-    distances = np.abs(observed - observed.mean())
-    outlier = int(distances.argmax())
-    shuffled = np.abs(means - means.mean(axis=1, keepdims=True)).max(axis=1)
+        means = centred[is_there][_shuffles(int(num_runs.sum()))] @ to_mean
+    means = np.vstack([np.nansum(centred, axis=1) / num_runs, means])  # as they are, then shuffled
+    within = np.maximum(np.nansum(centred**2) - (num_runs * means**2).sum(axis=1), 0)
+    distances = np.abs(means - means.mean(axis=1, keepdims=True)) * np.sqrt(num_runs)
     return Permutation(
-        p=_share(np.ptp(means, axis=1), float(np.ptp(observed))),
+        p=_share_as_far(_farthest(means, num_runs), within),
         least_p=least_p(num_runs.tolist(), is_paired=is_paired),
-        outlier=outlier,
-        p_outlier=_share(shuffled, float(distances[outlier])),
+        outlier=int(distances[0].argmax()),
+        p_outlier=_share_as_far(distances.max(axis=1), within),
     )
 
 
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
     """The p value of the clearest possible difference between cells with some numbers of runs.
 
-    All runs of one cell are below and all of another are above those of the others, which may be shuffled at will.
+    The runs of each cell are alike and unlike those of the others. Then only the shuffles that exchange whole cells of
+    as many runs are as clear.
     """
-    num_cells, total = len(num_runs), sum(num_runs)
+    exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
-        return math.prod([1 / (num_cells * (num_cells - 1))] * (min(num_runs) - 1))
-    sizes = Counter(permutations(num_runs, 2))
-    ways = [
-        count * math.prod(map(math.factorial, (low, high, total - low - high))) for (low, high), count in sizes.items()
+        return float(exchanges ** (1.0 - min(num_runs)))
+    return exchanges * math.prod(map(math.factorial, num_runs)) / math.factorial(sum(num_runs))
+
+
+def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarray, " cells"]) -> PerShuffle:
+    """The largest distance of two means in each shuffle, over its error where runs have a standard deviation of 1."""
+    ends = {
+        size: (means[:, num_runs == size].max(axis=1), means[:, num_runs == size].min(axis=1))
+        for size in sorted(set(num_runs.tolist()))
+    }
+    distances = [
+        (high - low) / math.sqrt(1 / size + 1 / other)
+        for (size, (high, _)), (other, (_, low)) in product(ends.items(), repeat=2)
     ]
-    return min(ways) / math.factorial(total)
+    farthest: PerShuffle = np.max(distances, axis=0)
+    return farthest
 
 
-def _share(shuffled: Float[np.ndarray, " shuffles"], observed: float) -> float:
-    return float((1 + (shuffled >= observed - TOLERANCE).sum()) / (1 + len(shuffled)))
+def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
+    """The share of shuffles with a distance as large, beside the spread within cells, as the first.
+
+    Compared is d² / (d² + within): it rises with d² / within, and is 1 where the runs of each cell are alike.
+    """
+    of_all = distances**2 + within
+    studentised = np.where(of_all > TOLERANCE**2, distances**2 / np.maximum(of_all, TOLERANCE**2), 0)
+    return float((studentised >= studentised[0] - TOLERANCE).mean())
 
 
 @lru_cache(maxsize=64)
@@ -252,6 +299,12 @@ def seed_correlation(scores: Scores) -> tuple[float, float]:
         return 0.0, math.inf
     # Of independent runs, a correlation over n seeds has variance 1 / (n - 1).
     return float(of_pairs / num_pairs / 2), 1 / math.sqrt(num_pairs * (scores.shape[2] - 1))
+
+
+def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
+    """Standard deviation of one run, from all cells of a task; NaN if no cell has two runs."""
+    variance, dof = own_variance(scores[None])
+    return math.sqrt(float((dof * variance).sum() / dof.sum())) if dof.any() else math.nan
 
 
 def holm(p: PValues) -> PValues:

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from synthbench.errors import UnknownName
-from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import TIE, Interval
 from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
-from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
+from synthbench.reports.looks import LOOKS
+from synthbench.reports.verdicts import FAR, Verdict, Verdicts, compared
 
 Mark = Literal["", "best", "second"]
 Item = TypeVar("Item")
@@ -30,8 +30,9 @@ MOST_COLUMNS = 12
 """With more columns than this, mechanisms become the rows of a table."""
 
 MARKS = (
-    "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test, Holm within the task, "
-    "5 %). Only tasks that separate mechanisms are marked, and never controls."
+    "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test of the two, 5 %) and "
+    f"less than {FAR:g} standard deviations of a run below it. Marks stand on tasks that separate mechanisms, beside "
+    "mechanisms with a run of every task that counts, never beside controls."
 )
 HEIGHT = "Height: the number of rungs mastered, counting parts of a rung; Rungs: the number that the task has."
 CLIMBED = (
@@ -380,8 +381,10 @@ def interval_cell(interval: Interval, show: Callable[[float], str] | None = None
 
 
 def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) -> str:
-    """A number with the ends of its interval: ``0.52 (0.48 to 0.56)``."""
+    """A number with the ends of its interval, if it has one: ``0.52 (0.48 to 0.56)``."""
     value, low, high = interval
+    if math.isnan(low):
+        return fixed(value, decimals, is_signed=is_signed)
     return f"{fixed(value, decimals, is_signed=is_signed)} ({fixed(low, decimals)} to {fixed(high, decimals)})"
 
 
@@ -411,12 +414,10 @@ def marked(
     means: Sequence[float],
 ) -> list[Cell]:
     """Cells of one task with their marks; without marks if none of the mechanisms can be called the best."""
-    best = best_of(cells, verdict)
-    if best not in mechanisms:
+    if verdict.best not in mechanisms:
         return list(printed)
-    ranked = [
-        math.nan if mechanism.family == CONTROL else mean for mechanism, mean in zip(mechanisms, means, strict=True)
-    ]
+    can_win = compared(cells)
+    ranked = [mean if mechanism in can_win else math.nan for mechanism, mean in zip(mechanisms, means, strict=True)]
     known = sorted((mean for mean in ranked if not math.isnan(mean)), reverse=True)
     # Means that print alike share their mark; there are no marks if all do.
     texts = list(dict.fromkeys(score_text(verdict.task, mean) for mean in known))
@@ -425,7 +426,7 @@ def marked(
         replace(
             cell,
             mark=marks.get(score_text(verdict.task, mean), ""),
-            is_tied=not math.isnan(mean) and is_tied(verdict, best, mechanism),
+            is_tied=mechanism.key in verdict.near_best,
         )
         for mechanism, mean, cell in zip(mechanisms, ranked, printed, strict=True)
     ]
@@ -445,13 +446,6 @@ def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
     return replace(cell, value=score_text(task, estimate.mean), std=half, remarks=tuple(remarks))
 
 
-def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismFacts) -> bool:
-    """Whether a mechanism is not shown to differ from the best one; False for the best itself and for a control."""
-    if best is None or mechanism == best or mechanism.family == CONTROL:
-        return False
-    return not verdict.is_apart(best, mechanism)
-
-
 def _common_n(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
     """The number of seeds that all cells with a score have; None if they differ."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
@@ -469,7 +463,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 def on_added_seeds(cells: Cells) -> str:
     """A space and a sentence about seeds that may have been added until pairs were decided; empty without."""
-    return ADDED if cells.seeds != needed_seeds(cells) else ""
+    return ADDED if cells.has_ladder and len(cells.seeds) > (LOOKS[0].num_seeds or 0) else ""
 
 
 def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:

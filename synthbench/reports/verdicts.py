@@ -10,8 +10,8 @@ import numpy as np
 
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import Cells, Estimate, Key, MechanismFacts, TaskFacts, by_seed
-from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for
-from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared
+from synthbench.reports.looks import ONCE, Findings, Look, examine, looks_for
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared, pooled_std
 
 Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
@@ -25,11 +25,13 @@ MARGIN = 0.05
 """Skill within which a score is still at the floor or ceiling, and two mechanisms do not differ."""
 NOISE = 3.0
 """Standard errors of the evaluation that count as noise."""
+FAR = 3.0
+"""Standard deviations of a run, from all mechanisms of a task, beyond which no mean is near the best."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one task says about its mechanisms, controls left out."""
+    """What one task says about the mechanisms that are compared; :func:`compared` says which."""
 
     task: TaskFacts
     means: tuple[float, float] | None
@@ -54,6 +56,10 @@ class Verdict:
     between: float
     """Share of the variance that lies between mechanisms, ω²; NaN without two seeds of two."""
     place: Place
+    best: MechanismFacts | None
+    """The mechanism with the highest mean; None if the task does not separate."""
+    near_best: frozenset[Key]
+    """Mechanisms, by their keys, that a t test of the two does not tell from the best, and are not ``FAR`` below it."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
         """Whether two mechanisms are a named pair. An outlier differs only from all others together."""
@@ -82,21 +88,24 @@ def judge(cells: Cells) -> Verdicts:
     floor and ceiling, on a ladder by half a rung. Within such a task, the pairs are named that differ by as much and by
     a moderated t test, 5 % after Holm over its pairs; if there is none, the mechanism that is farthest from the others.
     Runs are paired by seed only if seeds are correlated over the suite. On a ladder, p values count all looks at it:
-    :mod:`synthbench.reports.looks`.
-    Controls are left out, since most tasks tell them from any mechanism, and so are single runs of a mechanism.
+    :mod:`synthbench.reports.looks`. A single run of a mechanism takes part in all tests, with the variance of its task.
 
     Returns:
         The verdict on each task by its key, in printed order.
     """
-    cells = _compared(cells)
+    cells = _only(cells, compared(cells))
     findings = _examine(cells, looks_for(len(cells.seeds)) if cells.has_ladder else ONCE)
     pairs = [frozenset(pair) for pair in combinations([mechanism.key for mechanism in cells.mechanisms], 2)]
     verdicts: dict[Key, Verdict] = {}
     for index, (task, scores) in enumerate(zip(cells.tasks, cells.scores, strict=True)):
         estimates = cells.cells_of(task)
         separates, p_outlier = bool(findings.separates[index]), float(findings.p_outlier[index])
-        named = frozenset(pair for pair, is_apart in zip(pairs, findings.apart[index], strict=True) if is_apart)
+        named, not_told = (
+            frozenset(pair for pair, is_one in zip(pairs, of_pairs[index], strict=True) if is_one)
+            for of_pairs in (findings.apart, findings.tested & ~findings.differs)
+        )
         stands_out = separates and not named and p_outlier < SIGNIFICANCE
+        best = cells.ranked(task)[0] if separates else None
         verdicts[task.key] = Verdict(
             task=task,
             means=_range([estimate.mean for estimate in estimates]),
@@ -111,8 +120,21 @@ def judge(cells: Cells) -> Verdicts:
             p_outlier=p_outlier if stands_out else math.nan,
             between=omega_squared(scores),
             place=_place(task, estimates),
+            best=best,
+            near_best=_near(cells, task, best, not_told, pooled_std(scores)) if best else frozenset(),
         )
     return verdicts
+
+
+def _near(
+    cells: Cells, task: TaskFacts, best: MechanismFacts, not_told: frozenset[frozenset[Key]], std: float
+) -> frozenset[Key]:
+    reach = cells.cell(task, best).mean - FAR * std - TOLERANCE
+    return frozenset(
+        mechanism.key
+        for mechanism in cells.mechanisms
+        if frozenset((best.key, mechanism.key)) in not_told and cells.cell(task, mechanism).mean >= reach
+    )
 
 
 class Standing(NamedTuple):
@@ -132,7 +154,7 @@ def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
         cells: Cells with one setting of each mechanism, on tasks with a ladder.
         looks: The first few of :data:`synthbench.reports.looks.LOOKS`.
     """
-    cells = _compared(cells)
+    cells = _only(cells, [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL])
     findings = _examine(cells, looks)
     first, second = np.triu_indices(len(cells.mechanisms), 1)
     has_score = ~np.isnan(cells.scores).all(axis=2)
@@ -149,53 +171,28 @@ def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
     )
 
 
-def needed_seeds(cells: Cells) -> tuple[int, ...]:
-    """The seeds that a mechanism needs to be ranked; on a ladder, only undecided pairs have more."""
-    return cells.seeds[: LOOKS[0].num_seeds] if cells.has_ladder else cells.seeds
+def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
+    """The mechanisms with a run of every ranked task, controls included: those that a leaderboard ranks."""
+    tasks = [task for task in cells.tasks if is_ranked(task)]
+    return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
 
 
-def _compared(cells: Cells) -> Cells:
-    """The cells to compare: no controls, and no single run of a mechanism where another has more."""
-    single = _single_runs(cells)
-    return replace(
-        cells,
-        mechanisms=tuple(mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL),
-        estimates={key: cell for key, cell in cells.estimates.items() if key not in single},
-    )
+def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
+    """The mechanisms that can be the best and that tests tell apart: those with a run of every ranked task.
 
-
-def with_single_runs(cells: Cells) -> list[MechanismFacts]:
-    """The mechanisms (no controls) whose single run on some task is left out."""
-    keys = {mechanism for _task, mechanism in _single_runs(cells)}
-    return [mechanism for mechanism in cells.mechanisms if mechanism.key in keys and mechanism.family != CONTROL]
-
-
-def _single_runs(cells: Cells) -> set[tuple[Key, Key]]:
-    """The cells with one run where another mechanism has more.
-
-    One run says nothing about chance, yet its mean would take part in every shuffle and hide what the others show.
+    Controls are left out, since most tasks tell them from any mechanism.
     """
-    num_runs = {key: len(cell.runs) for key, cell in cells.estimates.items()}
-    most: dict[Key, int] = {}
-    for (task, _mechanism), count in num_runs.items():
-        most[task] = max(most.get(task, 0), count)
-    return {(task, mechanism) for (task, mechanism), count in num_runs.items() if count == 1 < most[task]}
+    return tuple(mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL)
+
+
+def _only(cells: Cells, mechanisms: Sequence[MechanismFacts]) -> Cells:
+    return replace(cells, mechanisms=tuple(mechanisms))
 
 
 def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
     has_run = ~np.isnan(by_seed([cell.runs for _task, _mechanism, cell in cells], cells.seeds))
     margins = np.array([_margin(task) if task.gap > TOLERANCE else math.inf for task in cells.tasks])
     return examine(cells.scores, margins, looks, has_run.reshape(cells.scores.shape))
-
-
-def best_of(cells: Cells, verdict: Verdict) -> MechanismFacts | None:
-    """The mechanism with the highest mean on a task, controls left out; None if the task does not separate."""
-    means = {
-        mechanism: cells.cell(verdict.task, mechanism).mean
-        for mechanism in cells.mechanisms
-        if mechanism.family != CONTROL and cells.cell(verdict.task, mechanism).n
-    }
-    return max(means, key=means.__getitem__) if verdict.separates and means else None
 
 
 def _margin(task: TaskFacts) -> float:

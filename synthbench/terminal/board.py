@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from synthbench.reports.leaderboard import Leaderboard
+from synthbench.reports.leaderboard import Leaderboard, tasks_words
 from synthbench.reports.table import Cell, Table, in_words
 from synthbench.terminal.layout import aligned
 
@@ -14,17 +14,19 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
     """Rank, mechanism and skill of the best, then how many more there are; nothing where nothing is ranked.
 
     Args:
-        board: A ranking; None if one seed allows none.
+        board: A ranking; None where nothing can be ranked.
     """
     if board is None or not board.entries:
         return
     best = board.entries[:MOST_LINES]
-    body = [[entry.rank.ends, entry.mechanism.label, in_words(entry.skill)] for entry in best]
+    body = [[entry.rank.ends, entry.label, in_words(entry.skill)] for entry in best]
     yield from aligned([["rank", "mechanism", "skill"], *body])
     if num_more := len(board.entries) - len(best):
         yield f"and {num_more} more"
     if board.partial:
-        yield f"not ranked, as runs are missing: {', '.join(mechanism.label for mechanism in board.partial)}"
+        num_tasks = len(board.tasks)
+        named = (f"{one.label} ({tasks_words(count, num_tasks)})" for one, count in board.partial.items())
+        yield f"not ranked, as tasks are missing: {', '.join(named)}"
 
 
 def lines_of_table(table: Table) -> Iterator[str]:

@@ -24,7 +24,7 @@ def rows(make_frame: Any) -> pd.DataFrame:
         make_frame,
         {
             "sort": {"softmax": [0.9, 1.0, 0.95], "linear": [0.2, 0.3, 0.25], "slay": [0.9, 0.9, 0.9]},
-            "copy": {"softmax": [1.0, 1.0, 1.0], "linear": [0.5, 0.5, None], "slay": [1.0, 1.0]},
+            "copy": {"softmax": [1.0, 1.0, 1.0], "linear": [0.5, 0.5, None]},
         },
     )
 
@@ -39,7 +39,7 @@ def many(make_frame: Any, means: Mapping[str, float], num_tasks: int = 8, **boun
     return frame(make_frame, tasks, **bounds)
 
 
-def test_mechanisms_with_all_runs_are_ranked_and_a_failure_counts_as_the_floor(rows: pd.DataFrame) -> None:
+def test_mechanisms_with_all_tasks_are_ranked_and_a_failure_counts_as_the_floor(rows: pd.DataFrame) -> None:
     board = leaderboard(grid(rows))
 
     assert [entry.mechanism.name for entry in board.entries] == ["softmax", "linear"]
@@ -100,11 +100,46 @@ def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
     rows = many(make_frame, {"mean": 0.9, "linear": 0.5})
     rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
 
-    assert leaderboard(grid(rows)).verdict() == "Nothing is compared: Linear is the only mechanism with all runs."
+    assert (
+        leaderboard(grid(rows)).verdict()
+        == "Nothing is compared: Linear is the only mechanism with a run of every task."
+    )
     only = leaderboard(grid(rows[rows["mech"] == "mean"]))
-    assert only.verdict() == "Nothing is compared: only controls have all runs."
+    assert only.verdict() == "Nothing is compared: only controls have a run of every task."
 
 
-def test_one_seed_is_refused(make_frame: Any) -> None:
-    with pytest.raises(ValueError, match="at least two; there is 1"):
-        leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.9]}})))
+def test_one_seed_is_ranked_with_the_spread_of_the_others(make_frame: Any) -> None:
+    scores: dict[str, list[float | None]] = {
+        "softmax": [0.6, 0.62, 0.64],
+        "linear": [0.3, 0.3, 0.36],
+        "path": [0.9],
+    }
+    tasks = {f"task_{index}": scores for index in range(4)}
+    best, *others = leaderboard(grid(frame(make_frame, tasks))).entries
+
+    assert (best.label, best.num_seeds) == ("path (1 seed)", (1, 1))
+    assert [entry.few_seeds for entry in others] == ["", ""]
+    # Of one run instead of three: √3 times the error, with fewer degrees of freedom.
+    half, *rest = ((entry.skill.high - entry.skill.low) / 2 for entry in (best, *others))
+    assert min(rest) < max(rest) < half
+    assert best.skill.low < 0.9 < best.skill.high
+
+
+def test_one_seed_in_all_is_ranked_without_intervals_and_the_verdict_says_so(make_frame: Any) -> None:
+    board = leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.9], "linear": [0.1]}})))
+    text = " ".join(cell.value for table in leaderboard_tables(board) for line in table.lines for cell in line.cells)
+
+    assert [entry.label for entry in board.entries] == ["Standard", "Linear"]
+    assert "0.90. With one seed each, nothing is known of other seeds." in board.verdict()
+    assert not any(cell.remarks for line in leaderboard_tables(board)[0].lines for cell in line.cells)
+    assert "nan" not in text.lower()
+
+
+def test_a_mechanism_with_some_tasks_is_named_with_their_number_and_never_with_none(make_frame: Any) -> None:
+    both: dict[str, list[float | None]] = {"softmax": [0.9, 0.8], "linear": [0.2, 0.3]}
+    ranked = frame(make_frame, {"sort": both | {"slay": [0.9, 0.9]}, "copy": both})
+    close = frame(make_frame, {"compression": both | {"yat": [0.6]}}, floor=0.55, ceiling=0.59)
+    table = leaderboard_tables(leaderboard(grid(pd.concat([ranked, close], ignore_index=True))))[0]
+
+    partial = [line.labels[0] for line in table.lines if "not ranked" in line.labels[0]]
+    assert partial == ["SLAY (1 of 2 tasks, not ranked)", "yat (no task that counts, not ranked)"]

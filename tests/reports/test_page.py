@@ -147,15 +147,18 @@ def test_the_policy_allows_the_one_script_and_the_one_style_by_their_hashes(pape
 
 
 def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_frame: MakeFrame) -> None:
-    rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "partial": [0.99], "failed": [None, 1.0]})
-    ranked, unranked = board(parse(page_of(rows))).all("tbody")
+    rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "single": [0.8], "failed": [None, 1.0]})
+    other = make_frame({"partial": [0.99]}, task="other").assign(run_id="other")
+    others = make_frame({name: [0.5, 0.5] for name in ("good", "bad", "single", "failed")}, task="other")
+    ranked, unranked = board(parse(page_of(pd.concat([rows, other, others])))).all("tbody")
 
-    assert [line.one("a").text for line in ranked.all("tr")] == ["good", "failed", "bad"]
+    assert [line.one("a").text for line in ranked.all("tr")] == ["good", "single", "failed", "bad"]
     assert [line.one("a").text for line in unranked.all("tr")] == ["partial"]
-    assert [line.one("td", class_="rank").attributes["data-v"] for line in ranked.all("tr")] == ["1", "2", "3"]
+    assert [line.one("td", class_="rank").attributes["data-v"] for line in ranked.all("tr")] == ["1", "2", "3", "4"]
     assert unranked.one("td", class_="rank").text == "–"
-    assert "1 ok, 1 diverged" in ranked.all("tr")[1].text
-    assert "1 ok, 1 missing" in unranked.text
+    assert "1 to 2 seeds" in ranked.all("tr")[1].text
+    assert "3 ok, 1 diverged" in ranked.all("tr")[2].text
+    assert "1 ok, 1 tasks missing" in unranked.text
 
 
 def test_rows_that_no_cell_shows_are_counted_with_the_reason(make_frame: MakeFrame) -> None:
@@ -165,12 +168,14 @@ def test_rows_that_no_cell_shows_are_counted_with_the_reason(make_frame: MakeFra
     assert "2 of mechanisms that did not pass the check of causality" in parse(page_of(rows)).text
 
 
-def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:
+def test_one_seed_makes_a_ranking_without_intervals_marks_or_a_best(make_frame: MakeFrame) -> None:
     root = parse(page_of(make_frame({"good": [0.9], "bad": [0.1]})))
 
-    assert "unranked" in str(board(root).one("tbody").attributes["class"])
+    assert "unranked" not in str(board(root).one("tbody").attributes)
     assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
-    assert root.one("p", class_="verdict").text.startswith("One seed does not show how certain a difference is")
+    assert root.one("p", class_="verdict").text.startswith(
+        "good has the highest mean skill over 1 task in 1 category: 0.90. With one seed each"
+    )
     assert "best" not in root.one("section", id="leaderboard").text
 
 
@@ -224,15 +229,19 @@ def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) 
 
 NONE_BETTER = "No mechanism is shown to be better than another"
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
-    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "One seed does not show"),
-    "one mechanism": ({"a": [0.9, 0.8]}, {}, "Nothing is compared: a is the only mechanism with all runs."),
+    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "With one seed each, nothing is known of other seeds."),
+    "one mechanism": ({"a": [0.9, 0.8]}, {}, "Nothing is compared: a is the only mechanism with a run of every task."),
     "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, NONE_BETTER),
     "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "All 3 mechanisms have the same mean skill"),
     "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, NONE_BETTER),
     "only failures": ({"a": [None, None], "b": [None, None]}, {}, "All 2 mechanisms have the same mean skill"),
-    "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, "Nothing is compared: a is the only mechanism"),
-    "a seed each": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"drop": {"a": 42, "b": 43}}, "Nothing is ranked"),
-    "only controls": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"mech_family": "control"}, "only controls have all runs"),
+    "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, NONE_BETTER),
+    "a seed each": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"drop": {"a": 42, "b": 43}}, "With one seed each"),
+    "only controls": (
+        {"a": [0.9, 0.8], "b": [0.1, 0.2]},
+        {"mech_family": "control"},
+        "only controls have a run of every task",
+    ),
     "no gap": ({"a": [1.0, 1.0], "b": [1.0, 1.0]}, {"floor": 1.0, "skill": None}, "Nothing is ranked: no task"),
     "below the floor": (
         {"a": [0.1, 0.1], "b": [0.2, 0.2]},
@@ -266,8 +275,7 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: M
         assert not re.search(r"(^|[ ,(])[-−]0?\.\d", text), f"{place}: a number below 0"
     for drawing in report.drawings:
         assert drawing.draw().axes
-    # Two seeds of two mechanisms tell nothing.
-    assert "best: " not in root.one("main").text
+    assert ("best: " in root.one("main").text) == any(verdict.separates for verdict in report.verdicts.values())
 
 
 def test_no_curve_is_drawn_where_there_is_none(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:

@@ -178,13 +178,35 @@ def test_the_outlier_is_the_cell_farthest_from_all_others() -> None:
 def test_the_least_p_is_that_of_the_clearest_difference() -> None:
     clear = np.array([[0.1, 0.11], [0.5, 0.51], [0.52, 0.53], [0.9, 0.91]])
 
-    # Of four cells the runs of two in the middle may be anywhere: 12 · 2! · 2! · 4! of 8!, or 1 of 12 within seeds.
-    for is_paired, expected in ((False, 12 * 2 * 2 * 24 / 40320), (True, 1 / 12)):
+    # The four cells may be exchanged as wholes, in 4! ways: of 8! / 2!⁴ in all, or of 4!² within seeds.
+    for is_paired, expected in ((False, 24 * 2**4 / 40320), (True, 1 / 24)):
         result = permutation_test(clear, is_paired=is_paired)
         assert result.least_p == pytest.approx(expected)
         assert result.p == pytest.approx(expected, abs=0.01)
     assert least_p([2, 2, 2], is_paired=False) == pytest.approx(1 / 15)
     assert least_p([3, 2], is_paired=False) == pytest.approx(0.1)
+
+
+def test_a_single_run_takes_part_and_hides_no_difference_of_the_others() -> None:
+    several = np.array([0.3, 0.6])[:, None] + 0.01 * rng(8).standard_normal((2, 4))
+    single = np.full((8, 4), NAN)
+    single[:, 0] = 0.05 * np.arange(8)
+
+    assert permutation_test(np.concatenate([several, single]), is_paired=False).p < 0.01
+
+
+@given(scale=st.floats(1e-3, 1e3), shift=st.floats(-10, 10), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_the_permutation_test_asks_neither_for_the_unit_nor_for_the_last_digits(
+    scale: float, shift: float, seed: int
+) -> None:
+    scores = rng(seed).random((4, 3))
+    scores[3, 1:] = NAN
+
+    for is_paired in (False, True):
+        whole = scores if not is_paired else scores[:3]
+        near = permutation_test(shift + scale * whole, is_paired=is_paired)
+        assert near.p == pytest.approx(permutation_test(whole, is_paired=is_paired).p, abs=1e-3)
 
 
 def test_missing_runs_are_not_shuffled() -> None:

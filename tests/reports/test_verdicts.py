@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from synthbench.reports.cells import Cells, grid
-from synthbench.reports.statistics import holm, pair_tests, permutation_test
-from synthbench.reports.verdicts import Verdict, best_of, judge
+from synthbench.reports.compare import Side, compare
+from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
+from synthbench.reports.verdicts import FAR, Verdict, judge
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -121,7 +122,7 @@ def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> N
     # It is not shown to differ from any single one: a mechanism that learns with four seeds may be its equal.
     best, *others = sorted(cells.mechanisms, key=lambda one: one.name != "softmax")
 
-    assert best_of(cells, verdict) == best
+    assert verdict.best == best
     assert verdict.outlier == best
     assert not any(verdict.is_apart(one, other) for one, other in combinations([best, *others], 2))
 
@@ -143,7 +144,7 @@ def test_a_task_without_a_best_has_none(make_frame: MakeFrame) -> None:
     (verdict,) = judge(cells).values()
 
     assert not verdict.separates
-    assert best_of(cells, verdict) is None
+    assert verdict.best is None
 
 
 @pytest.mark.parametrize("scores", [{"slay": [0.5, 0.6]}, {"slay": [0.5], "linear": [0.9]}])
@@ -157,13 +158,66 @@ def test_one_mechanism_or_one_seed_leaves_nothing_to_compare(
     assert math.isnan(verdict.between)
 
 
-def test_mechanisms_with_a_single_seed_neither_hide_nor_make_a_difference(make_frame: MakeFrame) -> None:
+def test_a_single_seed_takes_part_and_hides_no_difference_of_the_others(make_frame: MakeFrame) -> None:
     several = drawn({"slay": 0.3, "linear": 0.6}, num_seeds=4)
     single = {f"idea-{number}": [0.05 * number] for number in range(8)}
-    alone, beside = only(make_frame(several)), only(make_frame({**several, **single}))
+    beside = only(make_frame({**several, "path": [0.9], **single}))
 
-    assert alone.separates
-    assert (beside.p, beside.separates, beside.num_pairs, beside.means) == (alone.p, True, 1, alone.means)
+    assert beside.separates
+    assert beside.num_pairs == math.comb(11, 2)
+    assert beside.best is not None
+    assert beside.best.name == "path"
+    assert beside.near_best == frozenset()
+
+
+def test_near_the_best_is_what_a_test_does_not_tell_from_it_and_what_is_not_far_below(make_frame: MakeFrame) -> None:
+    scores = drawn({"slay": 0.5, "linear": 0.3, "performer": 0.1}, num_seeds=5, spread=0.02)
+    near, scattered = {"yat": [0.49]}, {"luck": [0.0, 0.0, 0.45]}
+    cells = grid(make_frame({**scores, **near, **scattered}))
+    (verdict,) = judge(cells).values()
+    names = {mechanism.key: mechanism.name for mechanism in cells.mechanisms}
+
+    assert verdict.best is not None
+    assert verdict.best.name == "slay"
+    assert {names[key] for key in verdict.near_best} == {"yat"}
+    # The runs of one scatter so much that no test tells it from the best; its mean is far below all the same.
+    luck, best = (list(names.values()).index(name) for name in ("luck", "slay"))
+    pair = list(combinations(range(len(names)), 2)).index((min(best, luck), max(best, luck)))
+    assert pair_tests(cells.scores, is_paired=False).p[0, pair] > 0.05
+    means = [estimate.mean for estimate in cells.cells_of(verdict.task)]
+    assert means[best] - means[luck] > FAR * pooled_std(cells.scores[0])
+
+
+def test_two_mechanisms_are_told_apart_as_compare_does(make_frame: MakeFrame) -> None:
+    """Three seeds each can be shuffled in twenty ways, which shows nothing at 5 %."""
+    parts = [
+        make_frame(drawn({"slay": 0.5, "linear": 0.5 + lead}, num_seeds=3, seed=index), task=f"t{index}")
+        for index, lead in enumerate((0.3, 0.02, 0.0))
+    ]
+    rows = pd.concat(parts, ignore_index=True)
+    rows["run_id"] += rows["task"]
+    cells = grid(rows)
+    verdicts = by_name(cells)
+    first, second = (Side(name, "mechanism", rows[rows["mech"] == name]) for name in ("slay", "linear"))
+    tasks = compare(first, second, "paper").tasks
+
+    assert [verdicts[task.task].p for task in tasks] == pytest.approx([task.p for task in tasks])
+    assert verdicts["t0"].separates
+    assert verdicts["t0"].best is not None
+    assert verdicts["t0"].best.name == "linear"
+    assert not verdicts["t2"].separates
+
+
+def test_a_mechanism_that_lacks_a_task_is_never_the_best(make_frame: MakeFrame) -> None:
+    both = drawn({"slay": 0.5, "linear": 0.2})
+    rows = pd.concat(
+        [make_frame({**both, "yat": [0.9] * 5}, task="sort"), make_frame(both, task="copy").assign(run_id="copy")]
+    )
+    verdict = by_name(grid(rows))["sort"]
+
+    assert verdict.best is not None
+    assert verdict.best.name == "slay"
+    assert verdict.num_pairs == 1
 
 
 def test_equal_scores_do_not_separate(make_frame: MakeFrame) -> None:

@@ -30,9 +30,14 @@ def test_the_best_are_shown_and_the_others_counted(make_row: MakeRow) -> None:
 
 
 def test_what_lacks_runs_is_named(make_row: MakeRow) -> None:
-    rows = [make_row(mech=mech, seed=seed) for mech, seeds in (("a", (1, 2)), ("b", (1,))) for seed in seeds]
+    rows = [
+        make_row(mech=mech, task=task, seed=seed)
+        for mech, tasks in (("a", ("copy", "sort")), ("b", ("copy",)))
+        for task in tasks
+        for seed in (1, 2)
+    ]
 
-    assert list(lines_of(leaderboard(grid(frame(rows)))))[-1] == "not ranked, as runs are missing: B"
+    assert list(lines_of(leaderboard(grid(frame(rows)))))[-1] == "not ranked, as tasks are missing: B (1 of 2 tasks)"
 
 
 def test_without_a_ranking_there_is_nothing_to_show() -> None:

@@ -4,12 +4,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from synthbench.reports.aggregates import PerTask, balanced, over_seeds, profile
+from synthbench.reports.aggregates import PerTask, balanced, over_seeds, profile, reached
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import PERCENT, PLAIN, Drawing
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.render.figures.lines import draw_lines, panel_of_shares
-from synthbench.reports.statistics import TOLERANCE
 
 _THRESHOLDS = np.arange(41) / 40
 _HEIGHT = 2.0
@@ -50,7 +49,7 @@ def profiles(facts: Facts) -> Drawing | None:
 def _bands(board: Leaderboard, weights: PerTask) -> dict[str, tuple[Profile, Profile]]:
     """Lower and upper ends for every mechanism, by its label."""
     skills = np.array([entry.skills for entry in board.entries])
-    at = [over_seeds((skills >= threshold - TOLERANCE).astype(float), weights) for threshold in _THRESHOLDS]
+    at = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]
     _value, low, high = np.array(at).transpose(2, 1, 0)  # [entries, thresholds]
     return {entry.mechanism.label: ends for entry, ends in zip(board.entries, zip(low, high, strict=True), strict=True)}
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts
-from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
+from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard, tasks_words
 from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
-from synthbench.reports.verdicts import is_ranked, needed_seeds
+from synthbench.reports.verdicts import is_ranked
 
 _PartOf = Callable[[str, MechanismFacts, Entry | None], Interval]
 """Mean skill of one part of a board, by its label; a run without a score counts as 0, NaN if some task has no run."""
@@ -56,8 +56,7 @@ def _of_category(whole: Cells, facet: Facet, results: Mapping[tuple[Key, Key], R
             return mean
         return Interval(mean.value, *results[task.key, mechanism.key].interval)
 
-    ranking = leaderboard(cells) if len(cells.seeds) > 1 else None
-    return _board(cells, ranking, facet, {label: (task,) for label, task in tasks.items()}, part)
+    return _board(cells, leaderboard(cells), facet, {label: (task,) for label, task in tasks.items()}, part)
 
 
 def _board(
@@ -82,7 +81,7 @@ def _board(
         return SimpleNamespace(
             mechanism=mechanism,
             entry=entry,
-            reason="" if entry else _reason(cells, ranking, mechanism, tasks),
+            reason="" if entry or not ranking else tasks_words(ranking.partial[mechanism], len(tasks)),
             rank_bar=charts.rank_bar(*entry.rank, len(entries)) if entry else None,
             skill_bar=charts.bar(*entry.skill) if entry else None,
             skill=entry.skill.value if entry else mean,
@@ -101,17 +100,6 @@ def _board(
         ranked=[line for line in lines if line.entry],
         unranked=[line for line in lines if not line.entry],
     )
-
-
-def _reason(cells: Cells, ranking: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:
-    """Why a mechanism is not ranked."""
-    if not tasks:
-        return "no task counts"
-    if ranking is None:
-        return "one seed"
-    seeds = set(needed_seeds(cells))
-    num_runs = sum(len(seeds & cells.cell(task, mechanism).runs.keys()) for task in tasks)
-    return f"{num_runs} of {len(tasks) * len(seeds)} runs"
 
 
 def _alone(cells: Cells, tasks: Iterable[TaskFacts], mechanism: MechanismFacts) -> Interval:

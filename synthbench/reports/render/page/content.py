@@ -27,7 +27,6 @@ from synthbench.reports.render.page.results import Result, results
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.report import Report, cite
 from synthbench.reports.table import on_added_seeds
-from synthbench.reports.verdicts import best_of, needed_seeds
 
 NUM_COLOURS = 7
 """Of ``rungs.css``."""
@@ -96,7 +95,6 @@ def _mechanism_sections(
     by_mechanism: dict[Key, list[Row]] = {}
     for row in report.records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
-    needed = needed_seeds(cells)
     has_verified = any(map(_is_verified, report.records))
     around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in cells.mechanisms})
     sections = []
@@ -106,8 +104,7 @@ def _mechanism_sections(
         of_tasks = [shown[task.key, facts.key] for task in cells.tasks if (task.key, facts.key) in shown]
         named = term(facts.name, facts.arguments)
         is_one_of_several = around[facts.name] > 1
-        # Runs that other mechanisms have.
-        num_missing = len(cells.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in rows)
+        num_missing = len(cells.tasks) - len(of_tasks)
         sections.append(
             SimpleNamespace(
                 facts=facts,
@@ -117,7 +114,7 @@ def _mechanism_sections(
                 positions=filters["positions"][facts.positions],
                 board=line,
                 arguments=arguments_in(facts.arguments),
-                statuses=_statuses(rows) | ({"missing": num_missing} if num_missing else {}),
+                statuses=_statuses(rows) | ({"tasks missing": num_missing} if num_missing else {}),
                 badge=_badge(rows) if has_verified else "",
                 source=_source(facts.source),
                 command=named
@@ -158,7 +155,7 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
                 else arguments_in(arguments),
                 description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
                 verdict=verdict,
-                best=best_of(cells, verdict),
+                best=verdict.best,
                 source=_source(task.source),
                 command=run_command(suite, cells.seeds, task=_terms(suite, [row]) or task.name),
                 results=sorted(

@@ -18,7 +18,7 @@ from synthbench.reports.render.page.content import content
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
 from synthbench.reports.table import NOTHING, fixed, p_relation, percent
-from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
+from synthbench.reports.verdicts import FAR, MARGIN, SMALLEST_GAP
 
 _NOTHING = "–"
 
@@ -47,6 +47,7 @@ def page(report: Report) -> str:
         smallest_gap=SMALLEST_GAP,
         margin=MARGIN,
         least=LEAST,
+        far=FAR,
         split=SPLIT,
         plot=charts,
     )

@@ -11,8 +11,7 @@ from synthbench.reports.cells import Estimate, Key, MechanismFacts, Row, TaskFac
 from synthbench.reports.heights import load_of
 from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
-from synthbench.reports.table import Cell, height_cell, is_tied
-from synthbench.reports.verdicts import best_of
+from synthbench.reports.table import Cell, height_cell
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
 """Splits and metrics of learning curves; the first that a cell has is drawn."""
@@ -69,7 +68,7 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
             interval=(low, high),
             bar=charts.bar(estimate.skill, low, high),
             failures=", ".join(f"{count} {status}" for status, count in sorted(failures.items())),
-            is_tied=bool(estimate.n) and is_tied(verdict, best_of(cells, verdict), mechanism),
+            is_tied=mechanism.key in verdict.near_best,
             curve=_curve(curves, task, mechanism),
             height=height_cell(cells, verdict, mechanism, estimate.n) if task.ladder else None,
         )
