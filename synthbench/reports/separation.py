@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
+from synthbench.registry import CONTROL
 from synthbench.reports.cells import Cells, TaskFacts
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
@@ -24,7 +25,7 @@ from synthbench.reports.table import (
     sources_of,
     table_of,
 )
-from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, compared, with_all_tasks
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, compared
 
 LOCAL = " Local: best rule that sees only its own token and position (measured); more needs mixing of positions."
 SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task tests."
@@ -113,12 +114,12 @@ def _caption(cells: Cells) -> str:
             f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling. {BOUNDS}"
             f"{LOCAL * _has_local(cells)}{SHORTCUT * _has_shortcut(cells)}"
         )
-    has_all = with_all_tasks(cells)
-    partial = ", ".join(mechanism.label for mechanism in cells.mechanisms if mechanism not in has_all)
+    tested = compared(cells)
+    partial = ", ".join(one.label for one in cells.mechanisms if one not in tested and one.family != CONTROL)
     left_out = f", and mechanisms that lack a task ({partial})" if partial else ""
     test = (
         "a moderated t test, adjusted over the tasks (Holm)"
-        if len(compared(cells)) == 2
+        if len(tested) == 2
         else "share of shuffles of its runs among the mechanisms that put two means as far apart, in standard errors, "
         "adjusted over the tasks (Benjamini and Hochberg)"
     )

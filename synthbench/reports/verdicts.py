@@ -57,7 +57,7 @@ class Verdict:
     """Share of the variance that lies between mechanisms, ω²; NaN without two seeds of two."""
     place: Place
     best: MechanismFacts | None
-    """The mechanism with the highest mean; None if the task does not separate."""
+    """The mechanism with the highest mean; None if the task does not separate, or no two have all tasks."""
     near_best: frozenset[Key]
     """Mechanisms, by their keys, that a t test of the two does not tell from the best, and are not ``FAR`` below it."""
 
@@ -93,7 +93,7 @@ def judge(cells: Cells) -> Verdicts:
     Returns:
         The verdict on each task by its key, in printed order.
     """
-    cells = _only(cells, compared(cells))
+    ranked, cells = with_all_tasks(cells), _only(cells, compared(cells))
     findings = _examine(cells, looks_for(len(cells.seeds)) if cells.has_ladder else ONCE)
     pairs = [frozenset(pair) for pair in combinations([mechanism.key for mechanism in cells.mechanisms], 2)]
     verdicts: dict[Key, Verdict] = {}
@@ -105,7 +105,7 @@ def judge(cells: Cells) -> Verdicts:
             for of_pairs in (findings.apart, findings.tested & ~findings.differs)
         )
         stands_out = separates and not named and p_outlier < SIGNIFICANCE
-        best = cells.ranked(task)[0] if separates else None
+        best = cells.ranked(task)[0] if separates and set(cells.mechanisms) <= set(ranked) else None
         verdicts[task.key] = Verdict(
             task=task,
             means=_range([estimate.mean for estimate in estimates]),
@@ -178,11 +178,14 @@ def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
 
 
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """The mechanisms that can be the best and that tests tell apart: those with a run of every ranked task.
+    """The mechanisms that tests compare: those with a run of every ranked task.
 
-    Controls are left out, since most tasks tell them from any mechanism.
+    Controls are left out, since most tasks tell them from any mechanism. Where fewer than two are left, as in a suite
+    of many papers' tasks, each task compares all that ran on it, and has no best.
     """
-    return tuple(mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL)
+    complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
+    every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]
+    return tuple(complete if len(complete) > 1 else every)
 
 
 def _only(cells: Cells, mechanisms: Sequence[MechanismFacts]) -> Cells:

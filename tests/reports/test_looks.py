@@ -186,3 +186,15 @@ def test_a_p_value_is_divided_by_the_share_of_its_look_and_the_smallest_counts()
     heights = heights_of(5.0, 5.4, 6.2)
     alone = [float(task_test(heights[0, :, : look.num_seeds], is_paired=False).p) / look.share for look in LOOKS]
     assert examined(heights).p.tolist() == [pytest.approx(min(1.0, *alone))]
+
+
+def test_many_single_runs_do_not_hide_what_several_show() -> None:
+    """A mechanism that scatters more than the others, above them in each of its runs."""
+    heights = np.full((24, 3), math.nan)
+    heights[:3] = [[0.9, 0.8, 1.6], [0.47, 0.49, 0.56], [0.41, 0.33, 0.41]]
+    heights[3:, 0] = np.linspace(0.05, 0.5, 21)
+    both, alone = task_test(heights, is_paired=False), task_test(heights[:3], is_paired=False)
+
+    assert both.p == pytest.approx(2 * alone.p)
+    assert both.outlier == alone.outlier == 0
+    assert task_test(heights[[0, *range(3, 24)]], is_paired=False).p > 0.05

@@ -12,6 +12,7 @@ from scipy import stats
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
+from synthbench.reports.table import category_table
 from synthbench.reports.verdicts import FAR, Verdict, judge
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -218,6 +219,18 @@ def test_a_mechanism_that_lacks_a_task_is_never_the_best(make_frame: MakeFrame) 
     assert verdict.best is not None
     assert verdict.best.name == "slay"
     assert verdict.num_pairs == 1
+
+
+def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_no_best(make_frame: MakeFrame) -> None:
+    first = make_frame(drawn({"slay": 0.5, "linear": 0.2}), task="sort")
+    second = make_frame(drawn({"slay": 0.5, "yat": 0.9}), task="copy").assign(run_id="copy")
+    cells = grid(pd.concat([first, second]))
+    verdicts = by_name(cells)
+    table = category_table(cells, judge(cells), "basic")
+
+    assert [(verdicts[task].separates, verdicts[task].num_pairs) for task in ("sort", "copy")] == [(True, 1)] * 2
+    assert all(verdict.best is None for verdict in verdicts.values())
+    assert not any(cell.mark or cell.is_tied for line in table.lines for cell in line.cells)
 
 
 def test_equal_scores_do_not_separate(make_frame: MakeFrame) -> None:
