@@ -1,7 +1,7 @@
 """Generate files from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
-These are pages of this folder, the index of components with which ``status`` counts without torch, and the bounds of
-the suites' tasks and of all rungs. Bounds already known for a task's version stay; ``--all`` measures all again.
+These are pages of this folder, and the bounds of the suites' tasks and of all rungs. Bounds already known for a task's
+version stay; ``--all`` measures all again.
 The prose about a component is its docstring; its numbers are computed.
 """
 
@@ -26,10 +26,8 @@ from tabulate import tabulate
 from synthbench.blocks import BLOCKS
 from synthbench.entry_points import SWITCH
 from synthbench.gallery import FIGURES
-from synthbench.knobs import with_defaults
-from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.registry import version_of
 from synthbench.reports.render.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import (
@@ -57,7 +55,6 @@ def pages() -> dict[str, str]:
     """Text by file name, relative to this folder."""
     of_depth = list(depth.page())
     return {
-        "../synthbench/runner/components.json": _components(),
         "../synthbench/tasks/bounds.json": bounds(),
         "tasks.md": _join(_tasks()),
         "mechanisms.md": _join(_mechanisms()),
@@ -381,29 +378,6 @@ def bounds(*, is_all: bool = False) -> str:
         entries[key] = entry
     lines = [f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _components() -> str:
-    """What the ids of rows need to know about components whose classes need torch."""
-    index = {
-        "mechanisms": {
-            name: {
-                "version": version_of(unit),
-                "options": with_defaults(unit, {}),
-                "family": unit.family,
-                "rotates": issubclass(unit, Attention),
-            }
-            for name, unit in MECHANISMS.items()
-        },
-        "positions": {
-            name: {"version": version_of(unit), "options": with_defaults(unit, {}), "rotates": unit.rotates}
-            for name, unit in POSITIONS.items()
-        },
-        "blocks": {
-            name: {"version": version_of(unit), "options": with_defaults(unit, {})} for name, unit in BLOCKS.items()
-        },
-    }
-    return json.dumps(index, indent=1, sort_keys=True) + "\n"
 
 
 def _headed(page: Iterator[str]) -> Iterator[str]:

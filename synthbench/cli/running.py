@@ -185,21 +185,14 @@ def status(asked: RunOptions, as_json: AsJson = False) -> None:
     A store named by --results must exist; the default one need not.
     """
     from synthbench.results import Store
-    from synthbench.runner.tally import quick_cells, statuses_in, tally
+    from synthbench.runner.plan import progress_of
+    from synthbench.runner.run import device_of
 
     request = asked.request()
     if request.results != RunOptions.results:
         Store.open(request.results, create=False)
-    cells = quick_cells(request)
-    facts = _progress_of(request) if cells is None else tally(cells, statuses_in(request.results))
+    facts = progress_of(request, device_of(request))
     print_facts(facts, list(facts[0]), as_json=as_json)
-
-
-def _progress_of(request: "Request") -> list[dict[str, Any]]:
-    from synthbench.runner.plan import progress_of
-    from synthbench.runner.run import device_of
-
-    return progress_of(request, device_of(request))
 
 
 def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:

@@ -1,7 +1,8 @@
 """From a request to a plan: the cells that it selects, and the jobs for those of their rows that are missing."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,6 @@ from synthbench.runner.environment import commit_warning
 from synthbench.runner.estimates import TIMED, Estimates, traits_of
 from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
-from synthbench.runner.tally import statuses_in, tally
 from synthbench.suites import EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terms import Selection, select, split_terms
@@ -180,7 +180,33 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
     """Count the rows of a request that are done, failed and missing: one entry a category, and one for all."""
     cells, seeds = _cells_and_seeds(request, device, select_components(request))
     planned = ((cell.task.category(), [member.run_id for member in cell.members(seeds)]) for cell in cells)
-    return tally(planned, statuses_in(request.results))
+    has_store = request.results.joinpath("store.json").exists()
+    return count_status(planned, Store.open(request.results, create=False).statuses() if has_store else {})
+
+
+def count_status(cells: Iterable[tuple[str, Sequence[str]]], statuses: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Count rows by category, then in all.
+
+    Args:
+        cells: The category and the planned run ids of each cell.
+        statuses: The status of each row of a store, by its run id.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for category, run_ids in cells:
+        ends = [statuses.get(run_id, "missing") for run_id in run_ids]
+        for group in (category, "all"):
+            counts.setdefault(group, Counter()).update(ends)
+    counts["all"] = counts.pop("all")  # last
+    return [
+        {
+            "category": group,
+            "planned": count.total(),
+            "done": count["ok"],
+            "failed": count.total() - count["ok"] - count["missing"],
+            "missing": count["missing"],
+        }
+        for group, count in counts.items()
+    ]
 
 
 # The cells that a request names, less the rows that the store has.

@@ -12,6 +12,7 @@ from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
     Job,
     at_rates,
+    count_status,
     make_cells,
     make_plan,
     select_mechanisms,
@@ -229,3 +230,14 @@ def test_shortening_says_so_only_if_it_shortens() -> None:
     for wrong in ({"steps": 0, "limit": None}, {"steps": None, "limit": -1}):
         with pytest.raises(UsageError, match="allowed: 1 and more"):
             shortened(PAPER, **wrong)
+
+
+def test_rows_are_counted_by_category_and_in_all() -> None:
+    planned = [("basic", ["a", "b"]), ("memory", ["c", "d"])]
+    counted = count_status(planned, {"a": "ok", "b": "error", "d": "ok", "z": "ok"})
+
+    assert [tuple(entry.values()) for entry in counted] == [
+        ("basic", 2, 1, 1, 0),
+        ("memory", 2, 1, 0, 1),
+        ("all", 4, 2, 1, 1),
+    ]
