@@ -4,6 +4,7 @@ The steps of a GPU answer in three calls of ten minutes what a first hour on it 
 rows of suite ``paper``, and what attention costs.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from synthbench.bench.forms import FORMS
+from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import usable_cores
 
@@ -114,9 +116,18 @@ def _on_cpu(place: _Place) -> Iterator[Step]:
 
 
 def _on_gpu(place: _Place) -> Iterator[Step]:
+    # Kernels are compiled, whatever the environment says of Triton's interpreter; a broken plugin fails no step.
+    environment = {"TRITON_INTERPRET": "0", "SYNTHBENCH_PLUGINS": "off", **_good_assembler(place.device)}
     for step in (*_first_hour(place), *_rest(place)):
-        # Kernels are compiled, whatever the environment says of Triton's interpreter; a broken plugin fails no step.
-        yield step.within(TRITON_INTERPRET="0", SYNTHBENCH_PLUGINS="off")
+        yield step.within(**environment)
+
+
+def _good_assembler(device: torch.device) -> dict[str, str]:
+    """The environment that gives kernels a good assembler, where Triton's is not and the caller has chosen none."""
+    if device.type != "cuda" or not torch.cuda.is_available() or find_spec("triton") is None:
+        return {}
+    found = kernels.load("_assembler").substitute(torch.cuda.get_device_capability(device))
+    return {variable: path for variable, path in found.items() if variable not in os.environ}
 
 
 def _first_hour(place: _Place) -> Iterator[Step]:

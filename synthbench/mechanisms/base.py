@@ -285,9 +285,13 @@ class ScoreAttention(Attention):
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel then."""
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
-        form = kernel or yat_tiles.for_length(self, q, k)
-        if form is not None:
-            return form(q, k, v)
+        return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
+
+    def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
+        """Attend by PyTorch's own operations, whatever the device."""
+        tiled = yat_tiles.for_length(self, q, k)
+        if tiled is not None:
+            return tiled(q, k, v)
         return scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:

@@ -18,6 +18,7 @@ from benchmarks.campaign import MORE_TO_DO
 from benchmarks.steps import Step, steps_for
 from synthbench.cli import app
 from synthbench.errors import UnknownName, UsageError
+from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 
@@ -131,6 +132,26 @@ def test_a_gpu_is_asked_first_whether_it_computes_then_for_rows_then_for_its_ker
     assert len(set(stores)) == len(stores)
 
 
+@pytest.mark.parametrize("chosen", [None, "old/ptxas"])
+def test_steps_on_a_gpu_get_a_good_assembler_unless_the_caller_chose_one(
+    tmp_path: Path, chosen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {(9, 0): {"TRITON_PTXAS_PATH": "good/ptxas"}}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(total_memory=2**36))
+    monkeypatch.setattr(kernels, "load", {"_assembler": SimpleNamespace(substitute=good.__getitem__)}.__getitem__)
+    monkeypatch.setattr(steps, "find_spec", lambda _name: object())
+    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("TRITON_PTXAS_PATH", chosen)
+
+    planned = steps_for(torch.device("cuda"), tmp_path)
+
+    expected = "good/ptxas" if chosen is None else None  # a step keeps what it is not given
+    assert {one.environment.get("TRITON_PTXAS_PATH") for one in planned} == {expected}
+
+
 def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -145,6 +166,7 @@ def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: 
     properties = {torch.device("cuda"): SimpleNamespace(total_memory=80 * 2**30)}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (9, 0))
     plans = [
         steps_for(CPU, tmp_path),
         steps_for(torch.device("cuda"), tmp_path),

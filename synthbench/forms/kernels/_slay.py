@@ -556,7 +556,7 @@ def _states(
 
 
 def output_tiles(precision: str, dims: int) -> dict[str, int]:
-    """Those of the output kernel. In TF32, which float16 takes, wide ones gave wrong sums of 16 anchors on an H100."""
+    """Those of the output kernel. In TF32, which float16 takes, wide ones by ptxas 12.8 gave wrong sums on an H100."""
     if precision == "bf16":
         return WIDEST_TILES
     return WIDE_TILES if precision != "tf32" and dims >= 32 else TILES
@@ -566,7 +566,7 @@ def gradient_tiles(precision: str) -> dict[str, int]:
     """Those of the gradient kernel, in bfloat16 the small ones.
 
     These were seen to be right on an H200. Wider ones, compiled by Triton 3.6, gave wrong sums or an illegal access.
-    The cause is not shown; others report that of kernels with several products on Hopper (triton-lang/triton#10486).
+    The cause is probably its assembler, see ``_assembler``; no newer one has assembled them on such a device yet.
     """
     return TILES if precision == "bf16" else WIDE_TILES
 

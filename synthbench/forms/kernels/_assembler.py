@@ -1,0 +1,98 @@
+"""The assembler of Triton's kernels, and a better one on this machine.
+
+On compute capability 9 (Hopper) ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
+product that has not read them yet: sums are wrong, by the same code that a newer one assembles rightly. Triton 3.6 to
+3.8 use ptxas 12.8 or 12.9 there; 3.9 uses 13.4.
+
+Sources: https://github.com/triton-lang/triton/pull/11781, https://github.com/triton-lang/triton/pull/11854 and
+https://github.com/fla-org/flash-linear-attention/pull/1262.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, files
+from typing import Any
+
+from triton import knobs
+from triton.backends.nvidia import compiler
+
+AFFECTED = 9
+"""First number of the compute capability whose matrix products are asynchronous and read registers."""
+NEEDED = (13, 3)
+"""First version of CUDA whose assembler waits for them."""
+PACKAGE = "nvidia-cuda-nvcc"
+"""The package on PyPI that has a ``ptxas``, in ``nvidia/cu13/bin``."""
+
+_PROBLEMS = (AttributeError, OSError, RuntimeError)
+"""Triton's errors where it finds no assembler or cannot run it, or no longer has what is asked for here."""
+
+
+def objection(capability: tuple[int, int]) -> str | None:
+    """Explain, in one line, why kernels assembled for a compute capability may be wrong; None if nothing is known.
+
+    >>> objection((8, 0)) is None
+    True
+    """
+    if capability[0] != AFFECTED:
+        return None
+    needed = ".".join(map(str, NEEDED))
+    try:
+        tool, variable = _in_use(capability)
+        if _is_good(tool):
+            return None
+        found = better()
+    except _PROBLEMS as problem:
+        return f"Triton's assembler was not found ({problem}); before {needed} it may assemble them wrongly"
+    remedy = (
+        f"set {variable}={found}"
+        if found
+        else f"pip install '{PACKAGE}>={needed}' and set {variable} to its nvidia/cu13/bin/ptxas"
+    )
+    return f"{tool.path} is ptxas {tool.version}, which may assemble them wrongly; needed: {needed} or newer: {remedy}"
+
+
+def substitute(capability: tuple[int, int]) -> dict[str, str]:
+    """Name the variable and the path that give Triton a good assembler; nothing if it has one or none is found.
+
+    All kernels of a process are assembled by it, so set it for processes of your own only.
+    """
+    with suppress(*_PROBLEMS):
+        tool, variable = _in_use(capability)
+        if capability[0] == AFFECTED and not _is_good(tool) and (found := better()) is not None:
+            return {variable: found}
+    return {}
+
+
+def better() -> str | None:
+    """The path of an assembler on this machine that is new enough; None if there is none."""
+    return next((path for path in _candidates() if _is_good(_tool(path))), None)
+
+
+def _in_use(capability: tuple[int, int]) -> tuple[Any, str]:
+    """Triton's assembler, which has a ``path`` and a ``version``, and the environment variable that replaces it."""
+    tool = compiler.get_ptxas(10 * capability[0] + capability[1])
+    is_first = tool.path == knobs.nvidia.ptxas.path
+    return tool, "TRITON_PTXAS_PATH" if is_first else "TRITON_PTXAS_BLACKWELL_PATH"
+
+
+def _candidates() -> Iterator[str]:
+    yield knobs.nvidia.ptxas_blackwell.path  # which Triton brings along, for newer devices
+    try:
+        installed = files(PACKAGE) or []
+    except PackageNotFoundError:
+        installed = []
+    yield from (str(file.locate()) for file in installed if file.match("bin/ptxas"))
+    if (on_path := shutil.which("ptxas")) is not None:
+        yield on_path
+
+
+def _tool(path: str) -> Any:
+    try:
+        return knobs.NvidiaTool.from_path(path)
+    except OSError:  # it cannot be run
+        return None
+
+
+def _is_good(tool: Any) -> bool:
+    return tool is not None and tuple(map(int, tool.version.split("."))) >= NEEDED

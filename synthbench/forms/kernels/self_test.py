@@ -1,0 +1,175 @@
+"""Tests of kernels against float64 on the user's device, each run when a process first uses the kernel.
+
+A kernel is compiled anew for every dtype and width, so each combination is tested: values and gradients of ``LENGTH``
+tokens. A kernel that fails is not used, and one warning names it. Results are kept for the process, not on disk:
+Triton keeps the compiled code, and what is left takes less than a second.
+"""
+
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import fields
+from functools import lru_cache, partial
+from importlib import import_module
+from inspect import signature
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from synthbench.forms import linear
+from synthbench.forms.linear import Guard
+
+LENGTH = 600
+"""Tokens: three segments, the last cut short, so that states and partial tiles are tested too."""
+SEGMENT = 256
+"""Tokens before the first state, two tiles; the kernel's own choice may exceed ``LENGTH``."""
+NUM_HEADS = 2
+
+ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
+"""Largest error, as a share of the largest value or of 1."""
+
+
+Form = Callable[..., Tensor]
+"""Attention, from q, k and v to the outputs."""
+
+
+class OwnKernel(NamedTuple):
+    """The test of a mechanism's ``own_kernel``, forward and backward."""
+
+    mechanism: Any
+    options: tuple[tuple[str, Any], ...]
+    key_dim: int
+    value_dim: int
+    device: torch.device
+    dtype: torch.dtype
+    is_tf32: bool
+
+    def __str__(self) -> str:
+        """Name the kernel."""
+        return f"{self.mechanism.name} in heads of {self.key_dim}"
+
+    def failure(self) -> str | None:
+        """Say what is wrong; None if nothing is.
+
+        The test builds a mechanism of its own, because the tensors of the user's may be stacked for several runs.
+        """
+        built_with = dict(self.options) | {"num_heads": NUM_HEADS, "model_dim": NUM_HEADS * self.key_dim}
+        generator = torch.Generator().manual_seed(0)
+        unit = self.mechanism(**built_with, generator=generator).to(self.device, self.dtype)
+        kernel = unit.own_kernel(self.dtype)
+        if "segment" in signature(kernel).parameters:
+            kernel = partial(kernel, segment=SEGMENT)
+        inputs = _draw((self.key_dim, self.key_dim, self.value_dim), self.device, self.dtype)
+        return deviation(kernel, unit.attend_by_torch, deepcopy(unit).double().attend_by_torch, inputs)
+
+
+class FeatureKernel(NamedTuple):
+    """The test of the kernel of given features, which has no backward."""
+
+    num_features: int
+    value_dim: int
+    guard: Guard
+    device: torch.device
+    dtype: torch.dtype
+    is_tf32: bool
+
+    def __str__(self) -> str:
+        """Name the kernel."""
+        return f"{self.num_features} features and values of {self.value_dim}"
+
+    def failure(self) -> str | None:
+        """Say what is wrong; None if nothing is."""
+        kernel = import_module("synthbench.forms.kernels._linear")  # which needs Triton
+        options: dict[str, Any] = {"guard": self.guard, "delta": 1e-6}
+
+        def by_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out: Tensor = kernel.forward((q,), (k,), v, segment=SEGMENT, **options)
+            return out
+
+        def by_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return linear.gram((q,), (k,), v, **options)
+
+        q, k, v = _draw((self.num_features, self.num_features, self.value_dim), self.device, self.dtype)
+        return deviation(by_kernel, by_torch, by_torch, (q.abs(), k.abs(), v), has_gradients=False)
+
+
+_results: dict[OwnKernel | FeatureKernel, bool] = {}
+
+
+def own_kernel_test(unit: Any, q: Tensor, v: Tensor) -> OwnKernel:
+    """The test of a mechanism's kernel for queries and values of these widths."""
+    options = tuple((field.name, getattr(unit, field.name)) for field in fields(unit) if field.init)
+    is_tf32 = torch.backends.cuda.matmul.allow_tf32
+    return OwnKernel(type(unit), options, q.shape[-1], v.shape[-1], q.device, q.dtype, is_tf32)
+
+
+def feature_kernel_test(features: Tensor, v: Tensor, guard: Guard) -> FeatureKernel:
+    """The test of the kernel of given features for these sizes."""
+    is_tf32 = torch.backends.cuda.matmul.allow_tf32
+    return FeatureKernel(features.shape[-1], v.shape[-1], guard, v.device, v.dtype, is_tf32)
+
+
+def passes(test: OwnKernel | FeatureKernel) -> bool:
+    """Run a test unless this process has run it; True if it found nothing wrong."""
+    if test not in _results:
+        if test.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return False  # nothing can be computed now; training tests in its plain steps, which come first
+        failure = _failure(test)
+        if failure is not None:
+            dtype = str(test.dtype).removeprefix("torch.")
+            warn_once(f"PyTorch's form runs in place of the Triton kernel of {test} in {dtype}: {failure}")
+        _results[test] = failure is None
+    return _results[test]
+
+
+@lru_cache
+def warn_once(message: str) -> None:
+    """Warn, once in a process."""
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _failure(test: OwnKernel | FeatureKernel) -> str | None:
+    """Run a test outside the modes of the caller; say what is wrong or was raised."""
+    plain_numbers = torch.autocast(test.device.type, enabled=False)
+    try:
+        with torch.inference_mode(mode=False), plain_numbers, torch.device("cpu"):  # the first gives gradients too
+            return test.failure()
+    except torch.OutOfMemoryError:
+        raise  # which says nothing about the kernel
+    except Exception as problem:  # noqa: BLE001 - compilers, assemblers and launches fail in ways of their own
+        return f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
+
+
+def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(1, NUM_HEADS, LENGTH, width, generator=generator).to(device, dtype) for width in widths)
+
+
+def deviation(
+    kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...], *, has_gradients: bool = True
+) -> str | None:
+    """Say how far a kernel is from the exact form, which is computed in float64; None if no further than is allowed.
+
+    Allowed is the share ``ALLOWED`` of the largest value, or three times the error of PyTorch's form. That form is as
+    far off where denominators are near 0.
+    """
+    dtype = inputs[0].dtype
+    is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    share = ALLOWED[torch.float16 if is_tf32 else dtype]  # TF32 has as many digits as float16
+    found, plain = (_computed(form, inputs, has_gradients=has_gradients) for form in (kernel, by_torch))
+    expected = _computed(exact, tuple(x.double() for x in inputs), has_gradients=has_gradients)
+    names = ("outputs", "gradients of q", "gradients of k", "gradients of v")[: len(expected)]
+    for name, own, of_torch, true in zip(names, found, plain, expected, strict=True):
+        error, error_of_torch = (float((x.double() - true).abs().max()) for x in (own, of_torch))
+        allowed = max(share * max(float(true.abs().max()), 1.0), 3 * error_of_torch)
+        if not own.isfinite().all() or error > allowed:
+            return f"{name} differ from float64's by {error:.2g}; allowed: {allowed:.2g}"
+    return None
+
+
+def _computed(form: Form, inputs: tuple[Tensor, ...], *, has_gradients: bool) -> list[Tensor]:
+    q, k, v = inputs = tuple(x.detach().requires_grad_(has_gradients) for x in inputs)
+    out = form(q, k, v)
+    gradients = torch.autograd.grad(out.double().sin().sum(), inputs) if has_gradients else ()
+    return [out.detach(), *gradients]

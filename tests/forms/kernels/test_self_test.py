@@ -1,0 +1,257 @@
+"""Self-tests of kernels: right ones pass in Triton's interpreter, ones with a fault of any kind are not used."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.forms import kernels, linear, scores
+from synthbench.forms.kernels import self_test
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
+from synthbench.mechanisms.slay.slay import Slay
+from synthbench.mechanisms.yat_spherical import YatSpherical
+from synthbench.training.ensemble import stack_modules
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+from synthbench.forms.kernels import _linear, _slay, _yat_spherical
+
+Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+@pytest.fixture
+def set_tf32() -> Iterator[Callable[[bool], None]]:
+    """Let products of float32 be rounded to TF32, or not."""
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32
+
+    def set_tf32(is_allowed: bool) -> None:  # noqa: FBT001 - a setting, not a switch
+        products.allow_tf32 = is_allowed
+
+    yield set_tf32
+    products.allow_tf32 = before
+
+
+@pytest.fixture(autouse=True)
+def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels run on the CPU, of which nothing has been tested or said yet."""
+    monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
+    monkeypatch.setattr(self_test, "_results", {})
+    self_test.warn_once.cache_clear()
+
+
+def make(name: str, head_dim: int = 16, **options: Any) -> FeatureAttention | ScoreAttention:
+    options = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | options  # few, for the interpreter
+    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
+    assert isinstance(unit, FeatureAttention | ScoreAttention)
+    return unit
+
+
+def right_yat(epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A stand-in for the kernel: PyTorch's form, at once."""
+    return scores.attend(YatSpherical(epsilon=epsilon, generator=torch.Generator()).scores, "sum", q, k, v)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Tensor]) -> list[int]:
+    """Put a changed form in place of the kernel of Yat; the lengths that it is called with."""
+    lengths: list[int] = []
+
+    def kernel(epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        lengths.append(q.shape[-2])
+        return change(right_yat(epsilon, q, k, v), q, k, v)
+
+    monkeypatch.setattr(_yat_spherical, "attend", kernel)
+    return lengths
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize(
+    ("name", "dtype", "head_dim"),
+    [
+        ("slay", torch.float32, 16),
+        ("slay", torch.bfloat16, 32),
+        ("yat-spherical", torch.float16, 16),
+        ("yat-spherical", torch.bfloat16, 3),
+        ("linear", torch.float16, 16),  # the interpreter sums the bit patterns of bfloat16
+    ],
+    ids=str,
+)
+def test_kernels_pass_their_tests(draw: Draw, name: str, dtype: torch.dtype, head_dim: int) -> None:
+    unit = make(name, head_dim).to(dtype)
+
+    assert unit.gpu_kernel(*(x.to(dtype) for x in draw(5, head_dim, head_dim))) is not None
+    assert list(self_test._results.values()) == [True]
+
+
+FAULTS: dict[str, Callable[..., Tensor]] = {
+    "outputs differ": lambda out, *_: 1.01 * out,
+    "outputs differ .* by nan": lambda out, *_: torch.where(out == out.max(), torch.nan, out),
+    "outputs differ from float64's by inf": lambda out, *_: torch.where(out == out.max(), torch.inf, out),
+    "gradients of q differ": lambda out, q, *_: out + 0.1 * (q - q.detach()),
+    "gradients of k differ": lambda out, _q, k, _v: out + 0.1 * (k - k.detach()),
+    "gradients of v differ": lambda out, _q, _k, v: out + 0.1 * (v - v.detach()),
+}
+
+
+@pytest.mark.parametrize("said", FAULTS)
+def test_a_wrong_kernel_is_not_used_and_one_line_says_what_is_wrong(
+    draw: Draw, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(kernels.SWITCH, "always")
+    use(monkeypatch, FAULTS[said])
+    unit, case = make("yat-spherical"), draw(20)
+
+    with pytest.warns(RuntimeWarning, match=f"kernel of yat-spherical in heads of 16 in float32: {said}") as warned:
+        outs = [unit.attend(*case) for _ in range(2)]
+
+    assert len(warned) == 1
+    assert all(torch.equal(out, unit.attend_by_torch(*case)) for out in outs)
+
+
+def test_an_error_of_slay_that_only_states_make_is_seen(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit, case = make("slay"), draw(5)
+
+    def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, *, segment: int, **guard: Any) -> Tensor:
+        out = make("slay").attend_by_torch(q, k, v)
+        assert constants.anchors.shape == (16, 3)
+        assert guard == {"guard": "add", "delta": 1e-6}
+        return torch.cat([out[..., :segment, :], 1.01 * out[..., segment:, :]], dim=-2)
+
+    monkeypatch.setattr(_slay, "attend", kernel)
+
+    with pytest.warns(RuntimeWarning, match="kernel of slay in heads of 16 in float32: outputs differ"):
+        assert unit.gpu_kernel(*case) is None
+
+
+def test_a_wrong_kernel_of_features_is_not_used(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(q: linear.Factors, k: linear.Factors, v: Tensor, *, segment: int | None = None, **guard: Any) -> Tensor:
+        out = linear.attend(q, k, v, **guard)
+        return out if segment is None else torch.cat([out[..., :segment, :], out[..., segment:, :] + 1], dim=-2)
+
+    monkeypatch.setattr(_linear, "forward", kernel)
+
+    with pytest.warns(RuntimeWarning, match="kernel of 16 features and values of 16 in float32: outputs differ"):
+        assert make("linear").gpu_kernel(*draw(20)) is None
+
+
+def test_a_kernel_that_cannot_be_compiled_is_not_used(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(_epsilon: float, *_qkv: Tensor) -> Tensor:
+        raise RuntimeError("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr: ...")
+
+    monkeypatch.setattr(_yat_spherical, "attend", kernel)
+
+    with pytest.warns(RuntimeWarning, match="RuntimeError: PTXAS error: Internal Triton PTX codegen error$"):
+        assert make("yat-spherical").gpu_kernel(*draw(20)) is None
+
+
+def test_full_memory_says_nothing_about_a_kernel(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(_epsilon: float, *_qkv: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as full:
+        full.setattr(_yat_spherical, "attend", kernel)
+        with pytest.raises(torch.OutOfMemoryError):
+            make("yat-spherical").gpu_kernel(*draw(20))
+
+    use(monkeypatch, lambda out, *_: out)
+    assert make("yat-spherical").gpu_kernel(*draw(20)) is not None
+
+
+def test_each_dtype_width_and_option_is_tested_once(
+    draw: Draw, set_tf32: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = use(monkeypatch, lambda out, *_: out)
+
+    for _ in range(2):
+        for unit in (make("yat-spherical"), make("yat-spherical", epsilon=0.5)):
+            unit.gpu_kernel(*draw(20))
+            unit.gpu_kernel(*draw(30))
+            unit.gpu_kernel(*(x.half() for x in draw(20)))
+        make("yat-spherical", 24).gpu_kernel(*draw(20, 24, 24))
+
+    assert lengths == [self_test.LENGTH] * 5
+    set_tf32(True)
+    make("yat-spherical").gpu_kernel(*draw(20))
+    assert len(lengths) == 6
+
+
+def test_a_test_draws_from_no_generator_of_the_user(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = use(monkeypatch, lambda out, *_: out)
+    before = torch.get_rng_state()
+
+    make("yat-spherical").gpu_kernel(*draw(20))
+
+    assert lengths
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")],
+    ids=["no_grad", "inference_mode", "default device"],
+)
+def test_a_test_is_the_same_in_every_mode(draw: Draw, mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths, unit, case = use(monkeypatch, lambda out, *_: out), make("yat-spherical"), draw(20)
+
+    with mode():
+        assert unit.gpu_kernel(*case) is not None
+
+    assert lengths
+
+
+def test_the_errors_of_autocast_are_not_allowed(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
+
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(RuntimeWarning, match="outputs differ"):
+        assert make("yat-spherical").gpu_kernel(*draw(20)) is None
+
+
+def test_a_test_has_tensors_of_one_run_where_those_of_several_are_stacked(
+    draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested: list[torch.Size] = []
+
+    def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, **_options: Any) -> Tensor:
+        tested.append(constants.anchors.shape)
+        return make("slay").attend_by_torch(q, k, v)
+
+    monkeypatch.setattr(_slay, "attend", kernel)
+    unit = stack_modules([make("slay"), make("slay")], activation_axes=5)
+    assert isinstance(unit, Slay)
+
+    assert unit.gpu_kernel(*draw(20, batch=(2, 1))) is not None
+    assert tested == [(16, 3)]
+    assert unit.anchors.shape == (2, 1, 1, 16, 3)
+
+
+def test_nothing_is_tested_while_a_graph_is_captured_but_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test.FeatureKernel, "failure", lambda _test: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    test = self_test.FeatureKernel(16, 16, "add", torch.device("cuda"), torch.float32, is_tf32=False)
+
+    assert not self_test.passes(test)
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert self_test.passes(test)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert self_test.passes(test)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_errors_of_tf32_are_allowed_where_tf32_is(
+    draw: Draw,
+    set_tf32: Callable[[bool], None],
+    allowed: bool,  # noqa: FBT001 - a case, not a switch
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_tf32(allowed)
+    use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
+
+    if allowed:
+        assert make("yat-spherical").gpu_kernel(*draw(20)) is not None
+    else:
+        with pytest.warns(RuntimeWarning, match="outputs differ"):
+            assert make("yat-spherical").gpu_kernel(*draw(20)) is None
