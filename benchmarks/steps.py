@@ -25,8 +25,6 @@ KERNELS = "slay,linear,performer,cosformer,softmax,yat-spherical"
 """What there are kernels and goals for."""
 FEW = "slay,linear,performer,softmax,yat-spherical"
 """Those that the first measurements are of."""
-FLEX = "softmax,yat,yat-sum,yat-spherical,rewa-euclidean"
-"""Some of what FlexAttention computes: the published kernels, and the softmax to compare with."""
 UNTIL_FULL = {"max_seconds": 4, "max_gigabytes": 1_000_000}
 """On a GPU only its own memory ends a form, or the time."""
 SEEDS = "42-44"
@@ -146,12 +144,11 @@ def _first_hour(place: _Place) -> Iterator[Step]:
 
 
 def _rest(place: _Place) -> Iterator[Step]:
-    # FlexAttention is compiled for every length, flash-linear-attention tunes for minutes: each has its own step.
-    usual = {"forms": ",".join(form for form in FORMS if form not in {"flex", "fla"})}
+    # flash-linear-attention tunes for minutes, so it has its own step.
+    usual = {"forms": ",".join(form for form in FORMS if form != "fla")}
     to_128k = {"lengths": _powers(7, 17), **UNTIL_FULL, **usual}
     long = {"lengths": _powers(18, 24), "forms": "layer,attend,streamed,kernel", **UNTIL_FULL, "max_seconds": 10}
     wide = {"lengths": "1024,4096,16384", "batch_size": 32, **UNTIL_FULL, **usual}
-    flex = {"lengths": "4096,16384,65536", "forms": "attend,flex", **UNTIL_FULL}
     fla = {"mech": "slay,linear,performer", "lengths": "4096,16384,131072", "forms": "kernel,fla", **UNTIL_FULL}
     training = {"steps": 20, "lengths": "32,64,256"}
     half = {"dtype": "bfloat16"}
@@ -166,7 +163,6 @@ def _rest(place: _Place) -> Iterator[Step]:
     yield place.bench("scaling-until-full", "scaling", mech=KERNELS, **long, **half)
     yield place.bench("scaling-batch", "scaling", mech=KERNELS, **wide, **half)
     yield place.bench("context", "context", gigabytes=_gigabytes_of(place.device), longest=2**24, **half)
-    yield place.bench("scaling-flex", "scaling", mech=FLEX, **flex)
     yield place.bench("scaling-fla", "scaling", **fla, **half)
     yield place.run("paper-cell-by-cell", "paper", seeds=SEEDS, members=3)
     yield place.bench("scaling-others", "scaling", mech="all", **to_128k, **half)

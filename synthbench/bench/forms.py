@@ -15,7 +15,7 @@ form             of features
 ``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
 ===============  =====================================================================================================
 
-Of scores there are ``dense``, ``blocked``, ``tiled``, ``kernel`` and, on a GPU, PyTorch's FlexAttention, ``flex``.
+Of scores there are ``dense``, ``blocked``, ``tiled`` and ``kernel``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ from synthbench.bench.published import published
 from synthbench.errors import UsageError
 from synthbench.forms import linear, scores, streaming, yat_tiles
 from synthbench.knobs import coerce
-from synthbench.mechanisms import MECHANISMS, _flex
+from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
 
 MODEL_DIM, NUM_HEADS = 256, 8
@@ -40,7 +40,7 @@ MODEL_DIM, NUM_HEADS = 256, 8
 DIRECTIONS = ("forward", "forward+backward")
 FORMS = (
     *("layer", "attend"),
-    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "flex", "kernel", "fla", "published"),
+    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "fla", "published"),
 )
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -98,8 +98,6 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
         ]
         if (tiled := yat_tiles.of(unit)) is not None:
             forms.append(Form("tiled", "heads", tiled))
-        if _flex.runs_on(setting.device) and (flex := _flex.of(unit, _flex.compiled())) is not None:
-            forms.append(Form("flex", "heads", flex, counted=_named("blocked", forms).call))
     if isinstance(unit, FeatureAttention | ScoreAttention):
         zero = torch.zeros((), device=setting.device, dtype=setting.dtype)
         sample = zero.expand(1, NUM_HEADS, setting.length, unit.head_dim)  # takes no memory

@@ -4,7 +4,7 @@ Time is the median of repeats in which all forms and all lengths take turns, so 
 one form gains over another nor how fast the time grows; on a CPU it is the time that the process has a core. Memory is
 the peak of what tensors held beyond the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
-large product and a large copy; Triton's arithmetic is not counted, so a kernel and ``flex`` are taken to do that of the
+large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the
 PyTorch form in their place, ``fla`` that of chunks.
 """
 

@@ -72,7 +72,6 @@ def scaling(
     from synthbench.bench.forms import FORMS
     from synthbench.bench.rows import Table
     from synthbench.forms import kernels
-    from synthbench.mechanisms import _flex
     from synthbench.runner.environment import resolve_device
     from synthbench.runner.plan import select_mechanisms
     from synthbench.suites import load_suite
@@ -80,8 +79,6 @@ def scaling(
     target = resolve_device(device)
     if not kernels.runs_on(target):
         typer.echo(f"Triton kernels are left out: they do not run on {target}", err=True)
-    if not _flex.runs_on(target):
-        typer.echo(f"FlexAttention is left out: {target} has no backward pass of it", err=True)
     if (reason := fla.missing(target)) is not None:
         typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
     with Table(bench.IDENTITY, target, out) as table:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
 
 from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
@@ -13,7 +12,7 @@ from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.bench.rows import Row, Table, load
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.forms import kernels, linear
-from synthbench.mechanisms import MECHANISMS, _flex
+from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.slay._base import ProductAttention
 
@@ -342,24 +341,6 @@ def test_kernels_are_measured_where_they_run(monkeypatch: pytest.MonkeyPatch) ->
         ("kernel", direction, "ok") for direction in DIRECTIONS
     }
     assert all(row["flops"] > 0 for row in rows)  # of the PyTorch form: Triton's are not counted
-
-
-@pytest.mark.parametrize(("name", "has_one"), [("yat", True), ("rewa-operator", True), ("rewa-fisher", False)])
-def test_flexattention_is_measured_where_it_runs(
-    name: str,
-    has_one: bool,  # noqa: FBT001 - a case, not a switch
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert measured(name, [8], forms=["flex"]) == []
-    monkeypatch.setattr(_flex, "runs_on", lambda _device: True)
-    monkeypatch.setattr(_flex, "compiled", lambda: flex_attention)  # as it stands, which a CPU runs forward only
-    monkeypatch.setattr("torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
-    monkeypatch.setattr(scaling, "DIRECTIONS", ["forward"])
-
-    rows = measured(name, [8], forms=["flex"])
-
-    assert [row["direction"] for row in rows] == (["forward"] if has_one else [])
-    assert all(row["status"] == "ok" and row["flops"] > 0 for row in rows)
 
 
 def test_what_a_mechanism_gains_over_its_naive_form_is_a_ratio_at_each_length() -> None:

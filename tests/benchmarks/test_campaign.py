@@ -110,7 +110,7 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     result = run_campaign("--dry-run", "--json", "--device", "cuda", "--out", str(tmp_path))
 
     planned = {one["step"]: one["command"] for one in json.loads(result.stdout)}
-    assert {"scaling-bfloat16", "scaling-flex", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
+    assert {"scaling-bfloat16", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
     assert "--gigabytes GIGABYTES" in planned["context"]
     assert all("--device cuda" in one for name, one in planned.items() if name != "doctor" and "pytest" not in one)
 

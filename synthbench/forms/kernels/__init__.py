@@ -16,8 +16,8 @@ else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps 
 at every length.
 
 A kernel is right or not used, whatever the environment says. On compute capability 9 its assembler must be known to be
-good (``_assembler``), and on every device it must compute what float64 does when it is
-first used (``self_test``). Otherwise PyTorch's form runs, and one warning says why.
+good (``_assembler``). On every device it must agree with float64 when it is first used (``self_test``). Otherwise
+PyTorch's form runs, and one warning says why.
 
 Sums are float32. Operands of products are what the inputs are: bfloat16; TF32 for float16, and for float32 where
 ``torch.backends.cuda.matmul.allow_tf32`` says so; otherwise float32 in three parts of bfloat16, whose six products miss
@@ -27,8 +27,8 @@ Tested: values and gradients under Triton's interpreter on a CPU against float64
 there, and that everything compiles for compute capability 9.0, with how many registers, spilled bytes and tensor-core
 instructions (``reports/bench/sm_90``). On an H100 and an H200, by Triton 3.6, values and gradients against
 float64, at the sizes that docs/benches.md says, with times: SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms on an
-H100. The wrong sums seen there were probably the assembler's, ptxas 12.8. The limits that keep off them stay until a
-newer one has been tried on such a device.
+H100. The wrong sums seen there were probably the fault of the assembler, ptxas 12.8. The limits that avoid them stay
+until a newer assembler has been tried on such a device.
 """
 
 import os
