@@ -36,7 +36,6 @@ TESTED_KERNELS = ("slay", "linear", "performer", "rff", "yat-spherical")
 OTHER_TESTS = {
     "capture": "training/test_capture.py",
     "same-rows": "runner/test_same_rows.py",
-    "flex": "mechanisms/test_flex.py",
     "fla": "bench/test_flash_linear_attention.py",
 }
 
