@@ -13,7 +13,7 @@ from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
-from synthbench.reports.selection import only_suite, select
+from synthbench.reports.selection import select, suites_in
 from synthbench.results import RUNS, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner import run as runner
@@ -23,7 +23,8 @@ from synthbench.runner.run import RunReport, device_of
 from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict
-from synthbench.trust.beside import PUBLISHED
+from synthbench.terms import MAIN_SUITE
+from synthbench.trust.beside import NAMES
 
 
 class Markdown(str):
@@ -82,7 +83,7 @@ def quick(
     mechanism: str,
     *,
     against: str | None = None,
-    suite: str = "climb",
+    suite: str = MAIN_SUITE,
     results: str | Path = "results",
     plugins: str | Sequence[str] = (),
     device: str = "auto",
@@ -114,17 +115,17 @@ def quick(
     how = {"results": Path(results), "device": device, "executor": executor, "workers": workers}
     request = first.request_of(mechanism, suite, plugins=_listed("plugins", plugins), **how)
     first.require_incumbent(request, against)
-    return first.judge(request, runner.run(request), against)
+    return first.judge(request, first.run_or_read(request, runner.run), against)
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
     """Rows of a store, one a run.
 
-    >>> load("published", ["task", "mech", "seed", "skill"]).columns.to_list()
+    >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']
 
     Args:
-        results: The store's folder; ``published`` is the rows that come with synthbench.
+        results: The store's folder; ``packaged`` is the rows that come with synthbench.
         columns: Names of columns, as ``results/README.md`` explains them; all if None. Some are read faster than all.
             :func:`leaderboard` and :func:`tables` need all.
 
@@ -132,7 +133,7 @@ def load(results: str | Path = "results", columns: str | Sequence[str] | None = 
         UnknownName: If there is no such column.
         StoreError: If there is no store, or it cannot be read.
     """
-    store = Store.open(published() if results == PUBLISHED else Path(results), create=False)
+    store = Store.open(published() if results in NAMES else Path(results), create=False)
     if columns is None:
         return store.runs()
     wanted = list(dict.fromkeys(_listed("columns", columns)))
@@ -254,8 +255,8 @@ def _suite(rows: pd.DataFrame, suite: str | None) -> str:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
     if suite is not None:
         return suite
-    only = only_suite(rows)
-    if only is None:
-        suites = ", ".join(sorted(set(rows["suite"]))) or "none"
-        raise UsageError(f"the rows are of the suites {suites}; name one in suite")
-    return only
+    suites = suites_in(rows)
+    if len(suites) != 1:
+        named = ", ".join(sorted(set(rows["suite"]))) or "none"
+        raise UsageError(f"the rows are of the suites {named}; name one in suite")
+    return suites[0]

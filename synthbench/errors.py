@@ -37,7 +37,7 @@ class UnknownName(UsageError):
         """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
         self.kind, self.name, self.allowed = kind, name, sorted(allowed)
         choices = self.allowed
-        nearest = get_close_matches(name, choices, n=3, cutoff=0.6)
+        nearest = get_close_matches(name, choices, n=3) or get_close_matches(name.lower(), choices, n=3)
         if nearest:
             hint = "did you mean " + " or ".join(repr(choice) for choice in nearest) + "?"
         elif choices:

@@ -6,6 +6,7 @@ one prints it, and one reads ``slay:R=3,P=8`` into it.
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -144,6 +145,39 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"argument {argument.strip()!r} of {name!r} is given twice; allowed: once")
         arguments[argument.strip()] = value.strip()
     return name, arguments
+
+
+def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
+    """The registered name that a user means by a name or by the label in a table; as it is written if none is meant.
+
+    Case, spaces, ``-`` and ``_`` do not count. A registered name comes before a label that reads the same.
+
+    Args:
+        kind: What is named, for the message: ``mechanism``.
+        name: As the user writes it.
+        labels: What tables print, by registered name.
+
+    Raises:
+        UsageError: If it means several; none of the names and labels that come with synthbench does.
+
+    >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
+    'gated-deltanet'
+    >>> resolve("mechanism", "fox", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
+    'forgetting'
+    """
+    if name in labels:
+        return name
+    for spelled in (dict.fromkeys(labels), labels):
+        meant = [known for known in labels if _folded(spelled[known] or known) == _folded(name)]
+        if len(meant) > 1:
+            raise UsageError(f"{kind} {name!r} may be any of {', '.join(map(repr, meant))}; name one of them")
+        if meant:
+            return meant[0]
+    return name
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 from synthbench import entry_points
 from synthbench.entry_points import BARE_NAME, NAME, Offer
 from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.knobs import resolve
 from synthbench.places import written
 
 T = TypeVar("T")
@@ -123,6 +124,18 @@ class Registry(Mapping[str, type[T]]):
         self._load()
         return name in self._units or name in self._offers()
 
+    def resolve(self, name: str) -> str:
+        """The registered name that a user means by a name or a label, however it is spelled; imports no package.
+
+        Raises:
+            UsageError: If it means several.
+        """
+        return name if name in self else resolve(self.kind, name, {known: self._label(known) for known in self})
+
+    def _label(self, name: str) -> str:
+        label = getattr(self._units.get(name), "label", None)
+        return label if isinstance(label, str) else name
+
     def broken(self) -> dict[str, str]:
         """Why a unit of a package cannot be used, by name; imports every package that offers one."""
         self._load()
@@ -185,6 +198,13 @@ class Registry(Mapping[str, type[T]]):
             if not module.name.rpartition(".")[2].startswith("_"):
                 importlib.import_module(module.name)
         self._is_loaded = True
+
+
+def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
+    """The registered name that a user means by a name or a label, in the first registry that knows it."""
+    if any(name in registry for registry in registries):
+        return name
+    return next((meant for registry in registries if (meant := registry.resolve(name)) in registry), name)
 
 
 def code_hash(unit: type[Any]) -> str:

@@ -1,14 +1,18 @@
 """Reads what a user names: lists, globs, ``@category``, ``all``, ``!name``, and arguments as in ``slay:R=3,P=8``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import TypeVar
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import Value, coerce, parse_term
+from synthbench.knobs import Value, coerce, parse_term, resolve
 from synthbench.registry import Registry
 
 T = TypeVar("T")
+
+MAIN_SUITE = "climb"
+"""The suite that is meant where none is named and there are no rows of one's own."""
 
 Selection = dict[str, dict[str, str]]
 """Selected names in order, each with the arguments that were given as text."""
@@ -21,6 +25,7 @@ def select(
     group_of: Callable[[str], str],
     *,
     unlisted: Sequence[str] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Selection:
     """The names that some expressions select, and the arguments given with them.
 
@@ -31,13 +36,18 @@ def select(
         names: What can be selected, in the order in which it is returned.
         group_of: The group of a name, which ``@group`` selects: the category of a task, the family of a mechanism.
         unlisted: Further names, which only the name itself selects: no glob, no group, not ``all``. They come last.
+        labels: What tables print instead of a name, where that differs; it selects too, and so does any spelling that
+            :func:`synthbench.knobs.resolve` knows.
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
         UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments, of
             which only one could be taken. After ``all``, a group or a glob, arguments of a name change those it has.
     """
-    terms = [term for expression in expressions for term in split_terms(expression)]
+    known = {name: labels.get(name, name) for name in [*names, *unlisted]}
+    terms = [
+        registered(term, lambda name: resolve(kind, name, known)) for text in expressions for term in split_terms(text)
+    ]
     if not terms:
         raise UsageError(f"no {kind} is named; allowed: {', '.join(names)}, a glob, @group, all or !name")
     _refuse_two_settings(kind, terms, [*names, *unlisted])
@@ -66,6 +76,15 @@ def split_terms(expression: str) -> list[str]:
         elif piece:
             terms.append(piece)
     return terms
+
+
+def registered(term: str, resolve_name: Callable[[str], str]) -> str:
+    """A term with the registered name in place of what the user wrote; ``all``, groups and globs stay as they are."""
+    sign = "!" * term.startswith("!")
+    name, colon, options = term.removeprefix("!").partition(":")
+    return (
+        term if name == "all" or any(mark in name for mark in "@*?[") else sign + resolve_name(name) + colon + options
+    )
 
 
 def configured(registry: Registry[T], term: str) -> tuple[type[T], dict[str, Value]]:

@@ -104,10 +104,10 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
     ("named", "code", "message"),
     [
         ("publishd", 3, "no rows at 'publishd': no such file or folder; did you mean 'published'?"),
-        ("nowhere", 3, "no rows at 'nowhere': no such file or folder; allowed: a store, a .parquet file"),
+        ("nowhere", 3, "no rows at 'nowhere': no such file or folder; allowed: a store's folder, a .parquet file"),
         ("notes.txt", 3, "notes.txt holds no rows; allowed: a store's folder, a .parquet file, a .tar.gz bundle"),
         ("other.parquet", 3, "other.parquet has no row that can be read: it does not say which schema it has"),
-        ("older", 2, "older has suite 'smoke' in version 2025.9, the rows of results are of 2026.1"),
+        ("older", 2, "older has suite 'smoke' in version 2025.9, and version 2026.1 is shown"),
         ("shortened", 2, "shortened has no full runs of suite 'smoke'; it has full runs of: none"),
         ("paper", 2, "paper has no full runs of suite 'smoke'; it has full runs of: paper"),
     ],

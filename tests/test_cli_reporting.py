@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +126,18 @@ def test_the_suite_may_be_left_out_where_the_store_has_one(synthbench: Command) 
     assert (left_out.returncode, left_out.stdout) == (0, named.stdout)
 
 
-def test_of_several_suites_paper_is_the_default(synthbench: Command, store: Path, make_row: MakeRow) -> None:
-    Store.open(store / "results", create=True).write(make_row(suite="paper", mech="linear", seed=42), [])
+def test_of_several_suites_that_of_the_newest_row_is_the_default(
+    synthbench: Command, store: Path, make_row: MakeRow
+) -> None:
+    later = datetime(2026, 2, 1, tzinfo=UTC)
+    results = Store.open(store / "results", create=True)
+    results.write(make_row(suite="smoke", mech="linear", seed=42, finished_at=later), [])
     done = synthbench("export", "--format", "json")
 
-    assert json.loads(done.stdout)["suite"] == "paper"
+    assert json.loads(done.stdout)["suite"] == "smoke"
 
 
-def test_a_report_shows_mechanisms_of_the_suite_and_of_plugins(
+def test_a_report_shows_mechanisms_of_the_suite_and_all_of_ones_own(
     synthbench: Command, store: Path, make_row: MakeRow
 ) -> None:
     results = Store.open(store / "results", create=True)
@@ -142,4 +147,4 @@ def test_a_report_shows_mechanisms_of_the_suite_and_of_plugins(
 
     assert synthbench("report", "--suite", "smoke", "--format", "csv").returncode == 0
     lines = csv.DictReader(io.StringIO((store / "reports" / "smoke" / "cells.csv").read_text()))
-    assert {line["mechanism"] for line in lines} == {"softmax", "my_idea"}
+    assert {line["mechanism"] for line in lines} == {"softmax", "gla", "my_idea"}

@@ -136,8 +136,8 @@ def test_submit_and_verify_carry_rows_of_the_committed_store(tmp_path: Path) -> 
 
 
 def test_compare_more_than_two_pair_by_pair(full: Path) -> None:
-    result = synthbench(f"compare softmax slay gla --results {full}")
-    facts = json.loads(synthbench(f"compare softmax slay gla --results {full} --json").stdout)
+    result = synthbench(f"compare softmax slay gla --no-packaged --results {full}")
+    facts = json.loads(synthbench(f"compare softmax slay gla --no-packaged --results {full} --json").stdout)
 
     header, *pairs, note = result.stdout.splitlines()
     assert header.split()[:6] == ["first", "second", "difference", "low", "high", "p"]
@@ -152,8 +152,8 @@ def test_compare_more_than_two_pair_by_pair(full: Path) -> None:
 
 
 def test_compare_prints_a_line_a_task_and_a_summary_and_fails_where_the_whole_interval_lies_below(full: Path) -> None:
-    passed = synthbench(f"compare softmax slay --results {full} --fail-below -0.2")
-    failed = synthbench(f"compare softmax slay --results {full} --fail-below -0.02")
+    passed = synthbench(f"compare softmax slay --no-packaged --results {full} --fail-below -0.2")
+    failed = synthbench(f"compare softmax slay --no-packaged --results {full} --fail-below -0.02")
 
     assert (passed.exit_code, failed.exit_code) == (0, 1), passed.output
     assert ("lies below" in passed.stderr, "lies below -0.02" in failed.stderr) == (False, True)

@@ -91,11 +91,11 @@ def test_the_published_rows_are_in_the_wheel(
     for seed in (42, 43):
         row = make_row(suite="paper", mech="my_idea", mech_origin="my_idea.py", seed=seed, **protocol)
         own.write(row, [])
-    done = synthbench("report", "--beside", "published", "--format", "md")
+    done = synthbench("report", "--format", "md")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
-        r"2 from results, [1-9][0-9]+ from published", (tmp_path / "reports" / "paper" / "README.md").read_text()
+        r"2 from results, [1-9][0-9]+ from packaged", (tmp_path / "reports" / "paper" / "README.md").read_text()
     )
 
 
@@ -113,6 +113,20 @@ class MyIdea(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.recurrence(x)[0])
 """
+
+
+@pytest.mark.end_to_end
+def test_an_installed_command_answers_from_an_empty_folder(synthbench: Command) -> None:
+    for words in (
+        "leaderboard --category recall",
+        "compare softmax gla",
+        "report --suite climb --format md --beside published",
+        "export --suite climb --mech softmax,kda --format tex",
+        "quick --mech kda --device cpu",
+    ):
+        done = synthbench(*words.split())
+        assert done.returncode == 0, (words, done.stderr)
+        assert done.stdout
 
 
 @pytest.mark.end_to_end
@@ -141,7 +155,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
 
     # The mechanism on a task of a suite, beside the rows that come with the package.
     expect("run", "--suite", "paper", "--task", "copy", "--mech", "my_idea", "--device", "cpu")
-    told = expect("report", "--suite", "paper", "--beside", "published", "--format", "md,html")
+    told = expect("report", "--suite", "paper", "--format", "md,html")
     assert re.search(r"not ranked, as runs are missing: .*MyIdea", told), told
     cells = (tmp_path / "reports" / "paper" / "full.md").read_text()
     heading = next(line for line in cells.splitlines() if line.startswith("|"))

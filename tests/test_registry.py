@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import Registry, code_hash, origin_of, version_of
+from synthbench.runner.plan import select_mechanisms
+from synthbench.suites import load_suite
 from synthbench.tasks.base import TASKS, Task
 
 PLAIN = '''
@@ -280,3 +283,25 @@ def test_origin_of_a_builtin_a_distribution_and_a_file(tmp_path: Path) -> None:
 def test_every_task_lies_in_the_file_that_bears_its_name() -> None:
     for name, unit in TASKS.items():
         assert unit.__module__ == f"synthbench.tasks.{unit.category()}.{name}"
+
+
+@pytest.mark.parametrize("registry", [TASKS, MECHANISMS])
+def test_every_name_and_label_in_any_spelling_names_one_component(registry: Registry[Any]) -> None:
+    for name in filter(registry.is_built_in, registry):
+        label = getattr(registry[name], "label", name)
+        spellings = [
+            text for written in (name, label) for text in (written, written.upper(), written.replace("-", " "))
+        ]
+        assert {registry.resolve(text) for text in [*spellings, label.replace(" ", "_")]} == {name}
+        assert not {*",:!@*?["} & {*label}  # signs that the command line reads for itself
+
+
+def test_a_pattern_may_be_of_labels() -> None:
+    assert MECHANISMS.resolve("GLA+Standard+Gated_DeltaNet") == "gla+softmax+gated-deltanet"
+    assert MECHANISMS.resolve("Performer (FAVOR+)") == "performer-exp"
+    assert MECHANISMS.resolve("GLA+nobody") == "gla+nobody"
+    assert list(select_mechanisms(load_suite("climb"), ["Mamba-2,gated_deltanet", "FoX", "!SOFTMAX"])) == [
+        "mamba2",
+        "gated-deltanet",
+        "forgetting",
+    ]

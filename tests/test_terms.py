@@ -1,7 +1,7 @@
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_term
+from synthbench.knobs import parse_term, resolve
 from synthbench.terms import select, split_terms
 
 NAMES = ["copy", "sort", "reverse", "kv_recall", "parity"]
@@ -98,3 +98,27 @@ def test_two_settings_of_one_name_are_refused_and_none_is_dropped(expressions: l
 )
 def test_one_setting_beside_a_pattern_or_itself_is_taken(expressions: list[str]) -> None:
     assert select("task", expressions, NAMES, GROUPS.__getitem__)["copy"] == {"length": "9"}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (["KV-Recall"], {"kv_recall": {}}),
+        (["Keys and values,!kv recall,Sort"], {"sort": {}}),
+        (["keys_and-VALUES:length=9"], {"kv_recall": {"length": "9"}}),
+        (["Copy"], {"copy": {}}),  # not the label of another
+    ],
+)
+def test_a_name_may_be_a_label_in_any_spelling(expressions: list[str], expected: dict[str, dict[str, str]]) -> None:
+    labels = {"kv_recall": "Keys and Values", "parity": "Copy"}
+
+    assert select("task", expressions, NAMES, GROUPS.__getitem__, labels=labels) == expected
+
+
+def test_what_may_be_several_names_is_refused() -> None:
+    labels = {"my_fox": "FoX", "forgetting": "FoX", "my-idea": "One", "my_idea": "Two"}
+
+    for written in ("fox", "My Idea"):
+        with pytest.raises(UsageError, match=f"mechanism '{written}' may be any of '.*', '.*'; name one of them"):
+            resolve("mechanism", written, labels)
+    assert resolve("mechanism", "my_idea", labels) == "my_idea"

@@ -19,7 +19,7 @@ from synthbench.cli.options import Quiet, Verbose, audible, spread
 from synthbench.cli.output import print_problem, set_verbosity
 from synthbench.cli.plugins import check, new
 from synthbench.cli.quick import quick
-from synthbench.cli.reporting import export, report, validity
+from synthbench.cli.reporting import export, leaderboard, report, validity
 from synthbench.cli.running import run, status
 from synthbench.cli.store import doctor, store_app
 from synthbench.cli.submissions import compare, submit, verify
@@ -34,7 +34,10 @@ app = typer.Typer(
     add_completion=True,
 )
 app.add_typer(list_app, name="list")
-for command in (show, run, quick, status, report, export, validity, compare, verify, submit, data, doctor, new, check):
+for command in (
+    *(show, run, quick, status, leaderboard, report, export, validity, compare),
+    *(verify, submit, data, doctor, new, check),
+):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")

@@ -12,7 +12,7 @@ from synthbench import plugins
 from synthbench.cli.output import set_verbosity
 from synthbench.errors import ContractError, UsageError
 
-WITHOUT_ARGUMENTS = ("run", "status", "report", "export")
+WITHOUT_ARGUMENTS = ("run", "status", "leaderboard", "report", "export")
 """Commands without arguments: after an option's value only another value can follow."""
 REPEATABLE = ("--mech", "--task", "--plugin")
 

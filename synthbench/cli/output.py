@@ -1,6 +1,7 @@
 """How commands print facts and messages, and how many."""
 
 import json
+import math
 import shutil
 import sys
 import traceback
@@ -93,7 +94,7 @@ def print_facts(
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return "--" if math.isnan(value) else f"{value:.4g}"
     if isinstance(value, dict):
         # Options carry more than their default; other facts are plain.
         plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}

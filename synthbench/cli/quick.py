@@ -10,6 +10,7 @@ from synthbench import plugins
 from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
 from synthbench.cli.output import inert
 from synthbench.cli.running import exit_as, run_with_progress
+from synthbench.terms import MAIN_SUITE
 
 
 def quick(
@@ -21,7 +22,7 @@ def quick(
             "rows that come with synthbench. Default: the best one that comes with synthbench."
         ),
     ] = None,
-    suite: SuiteName = "climb",
+    suite: SuiteName = MAIN_SUITE,
     device: Device = "auto",
     executor: ExecutorName = "auto",
     workers: Workers = None,
@@ -32,9 +33,10 @@ def quick(
     """Run one seed of a ladder's quick tasks and predict how a mechanism will rank in the full suite.
 
     It prints the mean height per category beside those of other mechanisms, the expected rank, and whether to keep the
-    mechanism or discard it in favour of the incumbent. synthbench run keeps these rows and adds the rest.
+    mechanism or discard it in favour of the incumbent. synthbench run keeps these rows and adds the rest. If the rows
+    of all these runs come with synthbench, nothing is trained.
     """
-    from synthbench.terminal.quick import facts_of, judge, lines_of, request_of, require_incumbent
+    from synthbench.terminal.quick import facts_of, judge, lines_of, request_of, require_incumbent, run_or_read
 
     request = request_of(
         mech,
@@ -46,7 +48,7 @@ def quick(
         plugins=plugins.named(plugin),
     )
     require_incumbent(request, against)
-    done = run_with_progress(request)
+    done = run_or_read(request, run_with_progress)
     verdict = judge(request, done, against)
     if as_json:
         typer.echo(json.dumps(facts_of(verdict)))

@@ -1,31 +1,24 @@
 """``synthbench report``, ``export`` and ``validity``: from rows to tables and figures."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names
+from synthbench.cli.options import AsJson, MechanismTerms, Results, TaskTerms, parse_names
 from synthbench.cli.output import inert, is_verbose, note
-from synthbench.cli.rows import (
-    Beside,
-    ReportedSuite,
-    SuiteVersion,
-    read_beside,
-    read_rows_and_curves,
-    selected,
-    suite_of,
-)
-from synthbench.errors import UnknownName
-from synthbench.knobs import parse_seeds
+from synthbench.cli.rows import Beside, Packaged, ReportedSuite, SuiteVersion, read_rows, selected
+from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import parse_seeds, resolve
+from synthbench.registry import BUILT_IN
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from synthbench.reports.folder import Files
     from synthbench.reports.report import Report
-    from synthbench.terms import Selection
+    from synthbench.reports.selection import Selection, Terms
+    from synthbench.trust.beside import Joined
 
 ENTRIES = ("index.html", "README.md", "report.json")
 """Entry pages of a report, the most readable first."""
@@ -42,6 +35,7 @@ def report(
     seeds: ReportedSeeds = None,
     results: Results = Path("results"),
     beside: Beside = None,
+    packaged: Packaged = True,
     out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: reports/SUITE.")] = None,
     formats: Annotated[
         str | None,
@@ -60,28 +54,19 @@ def report(
         ),
     ] = False,
 ) -> None:
-    """Regenerate the tables and figures of a suite from the rows of a store.
+    """Regenerate the tables and figures of a suite from your rows and those that come with synthbench.
 
-    It shows the suite's mechanisms and plugins, or those that --mech selects: --mech all is everything in the store.
-    With --beside published it shows all of your mechanisms beside the rows that come with synthbench. It prints the
-    verdict, the top of the ranking and the path of the page. For a single table on stdout: synthbench export.
+    It shows the suite's mechanisms and all of yours, or those that --mech selects: --mech all is everything that has
+    rows. It prints the verdict, the top of the ranking and the path of the page. For the ranking alone: synthbench
+    leaderboard. For a single table on stdout: synthbench export.
     """
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
     from synthbench.reports.report import Report
-    from synthbench.reports.selection import having, select
     from synthbench.terminal.example import describe
 
-    read = read_beside(results, beside, suite, suite_version)
-    rows = read.rows
-    suite = suite_of(rows[read.is_own], suite)
-    shown = _reported(rows, suite, mech, rows.loc[read.is_own, "mech"].unique() if beside else ())
-    selection = select(
-        having(rows, "mech", shown) if mech and shown else rows,
-        suite,
-        read.suite_version,
-        mechanisms=shown,
-        seeds=parse_seeds(seeds) if seeds is not None else None,
-    ).without_variants()
+    read = read_rows(results, beside, packaged=packaged, curves=True)
+    suite, suite_version = read.shown(suite, suite_version)
+    selection = _selection(read, suite, suite_version, mech, seeds)
     made = Report(selection, read.curves, origins=read.origins, describe=describe)
     files = files_of(made, DEFAULT_FORMATS if formats is None else parse_names(formats))
     folder = out or Path("reports") / suite
@@ -91,6 +76,51 @@ def report(
         typer.echo(folder / name)
     _print_outcome(made)
     typer.echo(folder / next((name for name in ENTRIES if name in files), ""))
+
+
+def leaderboard(
+    suite: ReportedSuite = None,
+    suite_version: SuiteVersion = None,
+    category: Annotated[
+        str | None, typer.Option(help="Rank by the tasks of this category alone, and show each of them.")
+    ] = None,
+    mech: MechanismTerms = None,
+    seeds: ReportedSeeds = None,
+    results: Results = Path("results"),
+    beside: Beside = None,
+    packaged: Packaged = True,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV to stdout: a line for each mean.")] = False,
+) -> None:
+    """Print the ranking of a suite, from your rows and those that come with synthbench.
+
+    It shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run are
+    listed below. For all tables and figures: synthbench report.
+    """
+    from dataclasses import replace
+
+    from synthbench.reports.render.spreadsheet import json_text
+    from synthbench.reports.report import Report
+    from synthbench.terminal.board import csv_of_standings, lines_of_standings, standings
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv exclude each other; allowed: one of them")
+    read = read_rows(results, beside, packaged=packaged)
+    suite, suite_version = read.shown(suite, suite_version)
+    selection = _selection(read, suite, suite_version, mech, seeds)
+    if category is not None:
+        of_rows = selection.rows["task_category"]
+        known = sorted(of_rows.unique())
+        category = resolve("category", category, dict(zip(known, known, strict=True)))
+        if category not in known:
+            raise UnknownName(f"category of suite {suite!r}", category, known)
+        selection = replace(selection, rows=selection.rows[of_rows == category].reset_index(drop=True))
+    facts = standings(Report(selection, None), category)
+    if as_json or as_csv:
+        typer.echo(json_text(facts) if as_json else csv_of_standings(facts), nl=False)
+        return
+    for line in lines_of_standings(facts):
+        typer.echo(inert(line))
 
 
 def validity(
@@ -105,7 +135,8 @@ def validity(
     """
     from synthbench.reports.validity import files_of, predictions_of, study_of, tables_of
 
-    study = study_of(*read_rows_and_curves(results))
+    read = read_rows(results, curves=True)
+    study = study_of(read.rows, read.curves)
     files = files_of(study, tables_of(study))
     if not _in_step(files, out, is_checked=check):
         return
@@ -170,8 +201,15 @@ def export(
     cite: Annotated[
         bool, typer.Option("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
     ] = False,
+    variants: Annotated[
+        bool,
+        typer.Option(
+            "--variants", help="On a ladder, also settings that have some tasks only: a convolution, another state."
+        ),
+    ] = False,
     results: Results = Path("results"),
     beside: Beside = None,
+    packaged: Packaged = True,
 ) -> None:
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
@@ -183,28 +221,59 @@ def export(
 
     if format_ not in EXPORTS:
         raise UnknownName("format of an export", format_, EXPORTS)
-    read = read_beside(results, beside, suite, suite_version)
-    rows = read.rows
+    read = read_rows(results, beside, packaged=packaged)
+    rows, (suite, suite_version) = read.rows, read.shown(suite, suite_version)
     made = make_export(
         rows,
-        suite_of(rows[read.is_own], suite),
-        read.suite_version,
+        suite,
+        suite_version,
         tasks=selected(rows, "task", task) if task else None,
         mechanisms=selected(rows, "mechanism", mech) if mech else None,
         seeds=parse_seeds(seeds) if seeds is not None else None,
         columns=parse_names(columns),
         across=across,
+        has_variants=variants,
     )
+    if made.num_left_out:
+        note(f"{made.num_left_out} rows of variants are left out; --variants shows them")
     typer.echo(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
 
 
-def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None, own: Iterable[str]) -> "Selection | None":
-    """The mechanisms of a report: the selected ones, or the suite's, your own and foreign ones; None is all."""
+def _selection(
+    read: "Joined", suite: str, suite_version: str, mech: list[str] | None, seeds: str | None
+) -> "Selection":
+    """The rows of the selected mechanisms, or of the suite's, your own and foreign ones; without variants."""
+    from synthbench.reports.selection import having, select
     from synthbench.suites import load_suite, suite_names
 
-    if terms:
-        return selected(rows, "mechanism", terms)
-    if suite not in suite_names():
-        return None
-    foreign = rows.loc[(rows["suite"] == suite) & (rows["mech_origin"] != "builtin"), "mech"]
-    return {name: {} for name in (*load_suite(suite).mechanisms, *own, *foreign.unique())}
+    rows = read.rows
+    shown: Terms | None = None
+    if mech:
+        shown = selected(rows, "mechanism", mech)
+        rows = having(rows, "mech", shown)
+    elif suite in suite_names():
+        is_foreign = (rows["suite"] == suite) & (rows["mech_origin"] != BUILT_IN)
+        others = rows.loc[read.is_own | is_foreign, "mech"].unique()
+        shown = {name: {} for name in (*load_suite(suite).mechanisms, *others)}
+    of_seeds = parse_seeds(seeds) if seeds is not None else None
+    selection = select(rows, suite, suite_version, mechanisms=shown, seeds=of_seeds)
+    if read.origins is not None:
+        own = read.rows[read.is_own]
+        is_wanted = own["mech"].isin(shown or own["mech"]) & own["seed"].isin(of_seeds or own["seed"])
+        _name_hidden(own[is_wanted], selection)
+    return selection.without_variants()
+
+
+def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:
+    """Say on stderr which of one's own cells have no row in a selection, although they are of its suite and version."""
+    from synthbench.reports.selection import full_runs
+
+    full = full_runs(own[own["causal_checked"].isin([True])])
+    of_suite = full[(full["suite"] == selection.suite) & (full["suite_version"] == selection.suite_version)]
+    is_seen = of_suite["run_id"].isin(selection.rows["run_id"])
+    cells, seen = (set(zip(some["mech"], some["task"], strict=True)) for some in (of_suite, of_suite[is_seen]))
+    for mech, task in sorted(cells - seen):
+        note(
+            f"not shown: your rows of {mech} on {task}: packaged ones of a newer version, another protocol or a better "
+            "learning rate take their place; --no-packaged shows them"
+        )

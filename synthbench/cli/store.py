@@ -32,7 +32,7 @@ store_app = typer.Typer(help="Maintain a results store.", no_args_is_help=True)
 
 _SELECTING = (
     *("suite", "suite_version", "status", "seed"),
-    *("task", "task_category", "task_args", "mech", "mech_family", "mech_args"),
+    *("task", "task_category", "task_args", "mech", "mech_label", "mech_family", "mech_args"),
 )
 """The columns by which rows are selected."""
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,8 @@ from synthbench.cli.options import (
     SuiteName,
 )
 from synthbench.cli.output import print_facts
-from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, selected, suite_of
+from synthbench.cli.rows import Packaged, ReportedSuite, SuiteVersion, read_rows, selected
+from synthbench.terms import MAIN_SUITE
 
 if TYPE_CHECKING:
     from synthbench.reports.compare import Side
@@ -77,7 +79,7 @@ def verify(
 
 def submit(
     mech: MechanismTerms = None,
-    suite: SuiteName = "climb",
+    suite: SuiteName = MAIN_SUITE,
     block: BlockTerm = None,
     positions: PositionsTerm = None,
     results: Results = Path("results"),
@@ -124,6 +126,7 @@ def compare(
     suite_version: SuiteVersion = None,
     mech: MechanismTerms = None,
     results: Results = Path("results"),
+    packaged: Packaged = True,
     fail_below: Annotated[
         float | None,
         typer.Option(help="Exit 1 if the whole interval of the mean difference, second − first, lies below this."),
@@ -132,25 +135,29 @@ def compare(
 ) -> None:
     """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
-    Mechanisms and commits are looked up in --results. For stores and commits, --mech selects the mechanisms. For more
-    than two mechanisms the table has a row for every pair. On a ladder, heights and their differences are in rungs.
+    Mechanisms and commits are looked up in --results and among the rows that come with synthbench. For stores and
+    commits, --mech selects the mechanisms. For more than two mechanisms the table has a row for every pair. On a
+    ladder, heights and their differences are in rungs.
     """
     import pandas as pd
 
     from synthbench.errors import UsageError
+    from synthbench.reports.compare import common_suite
     from synthbench.reports.compare import compare as compare_sides
     from synthbench.reports.compare import sides as sides_of
     from synthbench.reports.render.spreadsheet import json_text
 
     if fail_below is not None and not math.isfinite(fail_below):
         raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
-    found_sides = sides_of(sides, results, read_rows)
+    known = cache(lambda: read_rows(results, packaged=packaged))
+    found_sides = sides_of(sides, lambda: known().rows, lambda path: read_rows(path).rows)
     if mech and found_sides[0].kind == "mechanism":
         raise UsageError(f"--mech is {','.join(mech)!r} while mechanisms are compared; allowed: for stores or commits")
     if fail_below is not None and len(sides) > 2:
         raise UsageError(f"--fail-below is {fail_below:g} for {len(sides)} mechanisms; allowed: for two")
     rows = pd.concat([side.rows for side in found_sides])
-    suite = suite_of(rows, suite)
+    own = rows if found_sides[0].kind == "store" else known().rows[known().is_own]
+    suite = suite or common_suite(found_sides, set(own["run_id"]))
     if len(found_sides) > 2:
         _print_pairs(found_sides, suite, suite_version, as_json=as_json)
         return

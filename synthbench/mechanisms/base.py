@@ -467,6 +467,15 @@ class Mechanisms(Registry[Mechanism]):
         """Tell whether a mechanism, or each part of a pattern, has this name; imports no package."""
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
+    def resolve(self, name: str) -> str:
+        """The registered name that a user means by a name or a label, or by a pattern of them; imports no package.
+
+        Raises:
+            UsageError: If it means several.
+        """
+        found = super().resolve(name)
+        return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
+
     def is_built_in(self, name: str) -> bool:
         """Tell whether a mechanism, or each part of a pattern, comes with synthbench; imports no package."""
         return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))

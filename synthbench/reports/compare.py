@@ -9,7 +9,7 @@ floor. With more than two mechanisms, every pair is compared in the same way.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -33,7 +33,7 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.cells import arguments_in
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
-from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
+from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, mechanism_in, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
@@ -117,6 +117,8 @@ class Comparison:
     """Rows of either side without a partner."""
     num_left_out: int
     """Tasks whose floor and ceiling are too close for a skill."""
+    num_variants: int = 0
+    """Pairs of two mechanisms in a block or with positions that they have on some of the tasks only; left out."""
 
     def is_below(self, limit: float) -> bool:
         """Whether the whole interval of the mean difference lies below a limit.
@@ -142,10 +144,15 @@ class Comparison:
             f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
             "and ceiling for a skill."
         )
+        if self.num_variants:
+            left_out += (
+                f" {self.num_variants} pairs in a block or with positions that both have on some of the tasks only are "
+                "left out."
+            )
         if self.mean_difference is None:
             return (
-                f"{subject}: {self.num_seeds} seeds are common to all tasks, and an interval of the difference needs "
-                f"two. {left_out}"
+                f"{subject}: seeds common to all tasks: {self.num_seeds}; an interval of the difference needs two. "
+                f"{left_out}"
             )
         value, low, high = self.mean_difference
         num_apart = sum(task.is_apart for task in self.tasks)
@@ -197,13 +204,13 @@ class Side(NamedTuple):
     rows: pd.DataFrame
 
 
-def sides(names: Sequence[str], results: Path, read: Callable[[Path], pd.DataFrame]) -> list[Side]:
+def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
     """Look up names, each as a store, then as a mechanism, then as a commit prefix.
 
     Args:
-        names: Folders of stores, or mechanisms or commits with rows in ``results``, all of one kind. A mechanism with
-            several settings is named with arguments: ``slay:P=8``.
-        results: The store of mechanisms and commits.
+        names: Folders of stores, or mechanisms or commits with known rows, all of one kind. A mechanism with several
+            settings is named with arguments: ``slay:P=8``.
+        known: Reads the rows of mechanisms and commits.
         read: Reads the rows of a store.
 
     Raises:
@@ -217,7 +224,7 @@ def sides(names: Sequence[str], results: Path, read: Callable[[Path], pd.DataFra
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UsageError(f"{twice[0]!r} is named twice; name two that differ")
     are_stores = [(Path(name) / "store.json").is_file() for name in names]
-    rows = pd.DataFrame() if all(are_stores) else read(results)
+    rows = pd.DataFrame() if all(are_stores) else known()
     first, *others = named = [
         Side(name, "store", read(Path(name))) if is_store else _in_store(name, rows)
         for name, is_store in zip(names, are_stores, strict=True)
@@ -231,6 +238,18 @@ def sides(names: Sequence[str], results: Path, read: Callable[[Path], pd.DataFra
     if len(named) > 2 and first.kind != "mechanism":
         raise UsageError(f"{len(named)} {first.kind}s are named; allowed: two, or any number of mechanisms")
     return named
+
+
+def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
+    """The suite in which sides are compared where none is named: of those that all have, as in every report.
+
+    Args:
+        named: The sides.
+        own: The ids of one's own runs.
+    """
+    common = set.intersection(*(set(side.rows["suite"]) for side in named))
+    rows = pd.concat([side.rows[side.rows["suite"].isin(common)] for side in named], ignore_index=True)
+    return default_suite(rows, rows["run_id"].isin(own))
 
 
 def compare(
@@ -262,6 +281,9 @@ def compare(
     paired = ours[columns].merge(theirs[columns], on=by, suffixes=("", "_other"))
     if paired.empty:
         raise UsageError(_nothing_pairs(ours, theirs, first.name, second.name, by))
+    num_paired = len(paired)
+    if first.kind == "mechanism":
+        paired = _without_variants(paired)
     has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP - TOLERANCE
     measured = paired[has_skill]
     if measured.empty:
@@ -320,7 +342,8 @@ def compare(
         else UNKNOWN,
         is_paired=is_paired,
         num_seeds=common.shape[2],
-        num_unpaired=len(ours) + len(theirs) - 2 * len(paired),
+        num_unpaired=len(ours) + len(theirs) - 2 * num_paired,
+        num_variants=num_paired - len(paired),
         num_left_out=paired[~has_skill].groupby(task_columns, observed=True).ngroups,
     )
 
@@ -349,6 +372,14 @@ def pairwise(
     ]
 
 
+def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
+    """The pairs without those of a block and positions that were run on some of the tasks of another one only."""
+    around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
+    tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
+    variants = [one for one, some in tasks.items() if any(some < others for others in tasks.values())]
+    return paired[~around.isin(variants)]
+
+
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with their settings. A mechanism has only one; matched rows count only if there are no others."""
     if side.kind == "mechanism" and rows["match"].isna().any():
@@ -365,6 +396,7 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _in_store(name: str, rows: pd.DataFrame) -> Side:
     mechanism, arguments = parse_term(name)
+    mechanism = mechanism_in(rows, mechanism)
     named = rows[rows["mech"] == mechanism]
     if len(named):
         return Side(name, "mechanism", having(named, "mech", {mechanism: arguments}))

@@ -89,6 +89,8 @@ class Export:
     tasks: tuple[TaskFacts, ...]
     measures: tuple[Measure, ...]
     across: str = "columns"
+    num_left_out: int = 0
+    """Rows of variants on these tasks."""
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, list[Row]]]:
@@ -229,6 +231,7 @@ def export(
     seeds: Collection[int] | None = None,
     columns: Sequence[str] = ("score",),
     across: str = "columns",
+    has_variants: bool = False,
 ) -> Export:
     """Select cells and columns of one suite version.
 
@@ -241,6 +244,7 @@ def export(
         seeds: Root seeds. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
         across: What stands side by side: the columns, or the tasks or mechanisms of a single column.
+        has_variants: Whether settings that were run on some of the tasks of another one are shown too, on ladders.
 
     Raises:
         UnknownName: If the suite, its version, a column or ``across`` does not exist.
@@ -249,7 +253,9 @@ def export(
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)
     wanted = rows if mechanisms is None else having(rows, "mech", mechanisms)
-    selection = select(wanted, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
+    everything = select(wanted, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
+    selection = everything if has_variants else everything.without_variants()
+    is_main = everything.rows["run_id"].isin(selection.rows["run_id"])
     if tasks is not None:
         # A glob or a category may select tasks of which only other suites have rows.
         present = {name: arguments for name, arguments in tasks.items() if name in set(selection.rows["task"])}
@@ -262,7 +268,8 @@ def export(
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
     report = Report(selection, None, tuple(measure.name for measure in measures))
-    return Export(report, report.cells.tasks, measures, across)
+    is_left_out = ~is_main & everything.rows["task"].isin(selection.rows["task"])
+    return Export(report, report.cells.tasks, measures, across, int(is_left_out.sum()))
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:

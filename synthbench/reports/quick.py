@@ -30,7 +30,7 @@ from synthbench.reports.cells import (
     mechanism_key,
     records,
 )
-from synthbench.reports.selection import having, select
+from synthbench.reports.selection import having, mechanism_in, select
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 
 RANK_CONFIDENCE = 0.9
@@ -181,6 +181,7 @@ def rows_against(rows: pd.DataFrame, against: str) -> pd.DataFrame:
         UsageError: If there are none with these options.
     """
     name, options = parse_term(against)
+    name = mechanism_in(rows, name)
     if name not in set(rows["mech"]):
         raise UnknownName("mechanism with rows to compare with", name, set(rows["mech"]))
     return having(rows, "mech", {name: options})

@@ -35,6 +35,7 @@ from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
 from synthbench.reports.variants import Variant, summary_of, variant_tables, variants_of
 from synthbench.reports.verdicts import Verdicts, judge
+from synthbench.results import PACKAGED
 
 if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
@@ -98,11 +99,14 @@ class Report:
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows from each store; empty if all are from one."""
+        """Number of rows from each store; empty if all are from one's own."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
-        return {str(name): int(shown.get(name, 0)) for name in self.origins.unique()}
+        stores = {str(name): int(shown.get(name, 0)) for name in self.origins.unique()}
+        if stores.get(PACKAGED) == 0:
+            del stores[PACKAGED]
+        return stores if len(stores) > 1 or PACKAGED in stores else {}
 
     def runs_of(self, task: TaskFacts, mechanism: MechanismFacts) -> list[Row]:
         """The rows of one cell, by seed."""

@@ -26,7 +26,9 @@ import pandas as pd
 from synthbench.bits import choice_in
 from synthbench.errors import UnknownName, UsageError
 from synthbench.heights import HEIGHT
+from synthbench.knobs import resolve
 from synthbench.reports.against.published import PEERS, compared_settings, lines_of
+from synthbench.terms import MAIN_SUITE
 
 EXTRA = ".extra"
 """Suffix of the suite name under which rows of tasks outside the suite are stored."""
@@ -238,14 +240,26 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
     return suite_version
 
 
-def only_suite(rows: pd.DataFrame) -> str | None:
-    """The only suite of some rows (of the full ones, if there are any); None if there are several suites or none.
+def suites_in(rows: pd.DataFrame) -> list[str]:
+    """The suites of some rows (of the full ones, if there are any), that of the newest row first.
 
     Rows of tasks that a suite does not list count only if there are no others.
     """
-    suites = set(rows.loc[rows["is_full"].astype(bool), "suite"]) or set(rows["suite"])
-    suites = {suite for suite in suites if not suite.endswith(EXTRA)} or suites
-    return str(suites.pop()) if len(suites) == 1 else None
+    full = rows[rows["is_full"].astype(bool)]
+    newest = (full if len(full) else rows).sort_values(["finished_at", "run_id"], ascending=False)
+    suites = list(dict.fromkeys(map(str, newest["suite"])))
+    return [suite for suite in suites if not suite.endswith(EXTRA)] or suites
+
+
+def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
+    """The suite that is shown where none is named: that of the newest own row, else the main one if it has rows."""
+    own, present = suites_in(rows[is_own]), suites_in(rows)
+    return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
+
+
+def mechanism_in(rows: pd.DataFrame, name: str) -> str:
+    """The mechanism of some rows that a user means by a name or a label: :func:`synthbench.knobs.resolve`."""
+    return resolve("mechanism", name, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
 
 
 def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:

@@ -2,6 +2,17 @@
 
 from synthbench.results.folder import Quarantined
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
-from synthbench.results.store import Store, published
+from synthbench.results.store import PACKAGED, Store, published
 
-__all__ = ["CURVES", "RUNS", "SCHEMA_VERSION", "STATUSES", "Quarantined", "Store", "published", "run_id", "skill"]
+__all__ = [
+    "CURVES",
+    "PACKAGED",
+    "RUNS",
+    "SCHEMA_VERSION",
+    "STATUSES",
+    "Quarantined",
+    "Store",
+    "published",
+    "run_id",
+    "skill",
+]

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).parents[1]
 
 
+PACKAGED = "packaged"
+"""The name of the store of the rows that come with synthbench."""
+
+
 def published() -> Path:
     """The store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
     # In a checkout it is a link to the folder, which some systems check out as a file of text.

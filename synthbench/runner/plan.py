@@ -24,7 +24,7 @@ from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
 from synthbench.suites import EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
-from synthbench.terms import Selection, select, split_terms
+from synthbench.terms import Selection, registered, select, split_terms
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
@@ -357,11 +357,21 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
     A package is imported only if it is named, or if an expression is open: ``all``, a family, a pattern. An open one
     passes over what is broken.
     """
-    named = {parse_term(term.removeprefix("!"))[0] for text in expressions for term in split_terms(text)}
-    broken = set() if named <= set(MECHANISMS) else MECHANISMS.broken().keys() - named
+    terms, named = _registered(expressions)
+    broken = set[str]()
+    if not named <= set(MECHANISMS):
+        every_broken = MECHANISMS.broken().keys()
+        terms, named = _registered(expressions)  # an imported package says what tables call its mechanisms
+        broken = every_broken - named
     hybrids = sorted(name for name in named if "+" in name and name in MECHANISMS)
     names = [*suite.mechanisms, *(name for name in MECHANISMS if name not in {*suite.mechanisms, *broken}), *hybrids]
-    return select("mechanism", expressions, names, lambda name: MECHANISMS[name].family)
+    return select("mechanism", terms, names, lambda name: MECHANISMS[name].family)
+
+
+def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
+    """The terms of some expressions with the registered names of mechanisms, and these names."""
+    terms = [registered(term, MECHANISMS.resolve) for text in expressions for term in split_terms(text)]
+    return terms, {parse_term(term.removeprefix("!"))[0] for term in terms}
 
 
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:

@@ -1,9 +1,17 @@
 """The ranking of a report as a few lines."""
 
+import math
 from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
 
+from synthbench.knobs import resolve
+from synthbench.reports.aggregates import UNKNOWN, Interval
+from synthbench.reports.cells import skills_of
 from synthbench.reports.leaderboard import Leaderboard, tasks_words
-from synthbench.reports.table import Cell, Table, in_words
+from synthbench.reports.render.spreadsheet import csv_text
+from synthbench.reports.report import Report
+from synthbench.reports.table import Cell, Table, fixed, in_words
 from synthbench.terminal.layout import aligned
 
 MOST_LINES = 10
@@ -38,3 +46,112 @@ def lines_of_table(table: Table) -> Iterator[str]:
 
 def _cell_text(cell: Cell) -> str:
     return f"{cell.value} ({', '.join(cell.remarks)})" if cell.remarks else cell.value
+
+
+def standings(made: Report, category: str | None = None) -> dict[str, Any]:
+    """The ranking of a report as facts for other programs; docs/usage.md explains every key.
+
+    Args:
+        made: A report on the rows of a suite, or of one of its categories.
+        category: The name of that category: then the parts of a mean are its tasks and not the categories.
+    """
+    cells, board = made.cells, made.board
+    entries = {entry.mechanism.key: entry for entry in board.entries} if board else {}
+    of = _part_of(category)
+    tasks = board.tasks if board else cells.tasks
+    shown = [entry.mechanism for entry in board.entries] if board else []
+    mechanisms = []
+    for mechanism in (*shown, *(one for one in cells.mechanisms if one.key not in entries)):
+        runs = {task: cells.cell(task, mechanism) for task in tasks if cells.cell(task, mechanism).runs}
+        if not runs:  # of tasks only that are not ranked
+            continue
+        entry, parts = entries.get(mechanism.key), dict[str, Interval]()
+        if category is not None:
+            parts = {
+                task.label: Interval(fmean(skills_of(cell, task, sorted(cell.runs))), math.nan, math.nan)
+                for task, cell in runs.items()
+            }
+        elif entry:
+            parts = entry.categories
+        mechanisms.append(
+            {
+                "rank": entry.rank.value if entry else None,
+                "name": mechanism.name,
+                "label": mechanism.label,
+                **_as_facts(entry.skill if entry else UNKNOWN),
+                "num_seeds": min(len(cell.runs) for cell in runs.values()),
+                "num_tasks": len(runs),
+                of: {name: _as_facts(part) for name, part in parts.items()},
+            }
+        )
+    return {
+        "suite": made.selection.suite,
+        "suite_version": made.selection.suite_version,
+        "category": category,
+        "verdict": board.verdict() if board else made.verdict,
+        "tasks": [task.label for task in tasks],
+        "mechanisms": mechanisms,
+    }
+
+
+def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
+    """The ranking for a reader: the verdict, a line for each ranked mechanism, then those that lack a run."""
+    ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
+    others = [one for one in facts["mechanisms"] if one["rank"] is None]
+    num_tasks = f"{len(facts['tasks'])} task{'s' * (len(facts['tasks']) != 1)}"
+    yield facts["verdict"]
+    if ranked:
+        where = f"suite {facts['suite']} {facts['suite_version']}" + f", {facts['category']}" * bool(facts["category"])
+        yield f"Mean skill, {where}, {num_tasks}, with its 95 % interval over seeds:"
+        of = _part_of(facts["category"])
+        parts = list(ranked[0][of])
+        body = [
+            [
+                str(one["rank"]),
+                _called(one),
+                _skill(one),
+                str(one["num_seeds"]),
+                *(fixed(one[of][part]["skill"], 2) for part in parts),
+            ]
+            for one in ranked
+        ]
+        yield from aligned([["rank", "mechanism", "skill", "seeds", *parts], *body])
+    if others:
+        yield "Not ranked:"
+        body = [[_called(one), f"{one['num_tasks']} of {num_tasks}", _seeds(one["num_seeds"])] for one in others]
+        yield from aligned(body)
+
+
+def csv_of_standings(facts: dict[str, Any]) -> str:
+    """The ranking in tidy form: a line for the mean of each mechanism, and one for each of its parts."""
+    of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
+    keys, ends = ("name", "label", "rank", "num_seeds", "num_tasks"), ("skill", "low", "high")
+    lines = [
+        [facts["suite"], facts["suite_version"], *(one[key] for key in keys), each, part, *(mean[end] for end in ends)]
+        for one in facts["mechanisms"]
+        for each, part, mean in (("mean", "", one), *((kind, *entry) for entry in one[of].items()))
+    ]
+    return csv_text(["suite", "suite_version", *keys, "of", "part", *ends], lines)
+
+
+def _part_of(category: str | None) -> str:
+    return "categories" if category is None else "tasks"
+
+
+def _as_facts(interval: Interval) -> dict[str, float]:
+    return dict(zip(("skill", "low", "high"), interval, strict=True))
+
+
+def _seeds(number: int) -> str:
+    return f"{number} seed{'s' * (number != 1)}"
+
+
+def _called(one: dict[str, Any]) -> str:
+    """The label of a mechanism, and its name where a command does not take the label for it."""
+    is_taken = resolve("mechanism", one["label"], {one["name"]: one["name"]}) == one["name"]
+    return one["label"] if is_taken else f"{one['label']} ({one['name']})"
+
+
+def _skill(one: dict[str, Any]) -> str:
+    interval = Interval(one["skill"], one["low"], one["high"])
+    return fixed(interval.value, 2) if math.isnan(interval.low) else in_words(interval)

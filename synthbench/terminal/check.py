@@ -11,7 +11,7 @@ from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import UnknownName
 from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS, num_parameters
-from synthbench.registry import origin_of, version_of
+from synthbench.registry import origin_of, resolve_among, version_of
 from synthbench.tasks import TASKS
 from synthbench.terminal.facts import STATE_LENGTHS, task_facts
 from synthbench.training.ensemble import strategy_of
@@ -60,6 +60,7 @@ def _subjects(target: str) -> list[Subject]:
     if target.endswith(".py"):
         return [Subject(kind, name) for kind, name in plugins.units_of(plugins.module_of(plugins.resolved(target)))]
     name, arguments = parse_term(target)
+    name = resolve_among(list(REGISTRIES.values()), name)
     subjects = [Subject(kind, name, arguments) for kind, registry in REGISTRIES.items() if name in registry]
     if subjects:
         return subjects

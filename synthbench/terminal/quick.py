@@ -1,15 +1,17 @@
 """A first verdict on a mechanism: one seed of some tasks of a ladder, beside all mechanisms that have run them."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
 import pandas as pd
+import torch
 
 from synthbench.errors import UsageError
 from synthbench.knobs import parse_term
+from synthbench.mechanisms import MECHANISMS
 from synthbench.reports.aggregates import Rank
 from synthbench.reports.quick import (
     RANK_CONFIDENCE,
@@ -25,12 +27,14 @@ from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import NOTHING, fixed
 from synthbench.results import Store, published
 from synthbench.results.queries import query_number
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.terminal.layout import aligned
-from synthbench.terms import split_terms
+from synthbench.terms import registered, split_terms
+from synthbench.trust.beside import join
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class FirstVerdict:
     """Whether every run ended well; without that nothing is compared."""
     wall_s: float
     """Seconds that the runs took; those that were there already took none."""
+    is_packaged: bool
+    """Whether the rows come with synthbench, so that nothing was trained."""
     next_command: str
     """Runs the rest of the suite."""
     num_ranked: int = 0
@@ -100,6 +106,23 @@ def require_incumbent(request: Request, against: str | None) -> None:
     """
     if against is not None:
         rows_against(_known(request)[0], against)
+
+
+def run_or_read(request: Request, run: Callable[[Request], RunReport]) -> RunReport:
+    """The runs of a request: packaged rows if these are all there, so that nothing is trained; else ``run`` makes them.
+
+    Args:
+        request: As :func:`request_of` makes it. Packaged rows were made on a CPU; they count for device ``auto`` too.
+        run: Runs what is missing in one's own store.
+    """
+    term = registered(request.mechanisms[0], MECHANISMS.resolve)
+    if request.device in ("auto", "cpu") and MECHANISMS.is_built_in(parse_term(term)[0]):
+        planned = plan_request(replace(request, device="cpu", plugins=()), torch.device("cpu"))
+        ends = Store.open(published(), create=False).statuses()
+        if planned.num_missing and planned.members.keys() <= ends.keys():
+            num_failed = sum(ends[run_id] != "ok" for run_id in planned.members)
+            return RunReport(published(), planned.members, planned.num_planned, num_failed)
+    return run(request)
 
 
 def judge(request: Request, report: RunReport, against: str | None = None) -> FirstVerdict:
@@ -178,7 +201,12 @@ def lines_of(verdict: FirstVerdict) -> Iterator[str]:
         )
     )
     yield from _comparison(verdict)
-    yield f"It took {verdict.wall_s:.0f} s. For all tasks and seeds: {verdict.next_command}"
+    origin = (
+        "Its rows come with synthbench; nothing was trained."
+        if verdict.is_packaged
+        else f"It took {verdict.wall_s:.0f} s."
+    )
+    yield f"{origin} For all tasks and seeds: {verdict.next_command}"
 
 
 def _comparison(verdict: FirstVerdict) -> Iterator[str]:
@@ -213,13 +241,12 @@ def _height_text(height: float | None) -> str:
 def _known(request: Request) -> tuple[pd.DataFrame, frozenset[str]]:
     """Full rows on the tasks of a request, each run once, and the ids of those that come with synthbench."""
     suite = load_suite(request.suite)
-    committed = Store.open(published(), create=False).runs()
     # A store that has yet to be made has no rows.
     is_there = (request.results / "store.json").exists()
-    mine = Store.open(request.results, create=False).runs() if is_there else committed.head(0)
-    rows = full_runs(pd.concat([mine, committed], ignore_index=True).drop_duplicates("run_id"))
+    joined = join(request.results if is_there else published())
+    rows = full_runs(joined.rows)
     is_of_suite = (rows["suite"] == suite.name) & (rows["suite_version"] == suite.version)
-    return rows[is_of_suite & rows["task"].isin(suite.tasks)], frozenset(committed["run_id"])
+    return rows[is_of_suite & rows["task"].isin(suite.tasks)], frozenset(joined.rows.loc[~joined.is_own, "run_id"])
 
 
 def _alone(request: Request, report: RunReport, rows: pd.DataFrame) -> FirstVerdict:
@@ -246,6 +273,7 @@ def _alone(request: Request, report: RunReport, rows: pd.DataFrame) -> FirstVerd
         overall=Heights("mean", len(request.tasks), fmean(means) if is_complete else None),
         ok=report.ok,
         wall_s=report.wall_s,
+        is_packaged=report.results == published(),
         next_command=_next_command(request),
     )
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from synthbench.errors import UnknownName
-from synthbench.registry import Registry
+from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
 from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
@@ -19,14 +19,18 @@ from synthbench.terminal.facts import block_facts, mechanism_facts, position_fac
 def facts_of(name: str) -> dict[str, Any]:
     """What is known of a task, a mechanism, a position encoding, a block or a suite, with its ``kind``.
 
+    Args:
+        name: Its registered name, or what a user means by one: :func:`synthbench.knobs.resolve`.
+
     Raises:
         UnknownName: If nothing has this name.
     """
-    if name in TASKS:
-        return {"kind": "task", **task_facts(name)}
-    if name in suite_names():
+    if name in suite_names() and name not in TASKS:
         return {"kind": "suite", **suite_facts(name)}
+    if TASKS.resolve(name) in TASKS:
+        return {"kind": "task", **task_facts(TASKS.resolve(name))}
     parts = _parts_of_models()
+    name = resolve_among([registry for registry, _ in parts], name)
     for registry, facts in parts:
         if name in registry:
             return {"kind": registry.kind, **facts(name)}
@@ -37,6 +41,7 @@ def facts_of(name: str) -> dict[str, Any]:
 def show(name: str, *, seed: int, console: Console) -> None:
     """Print one unit's page."""
     facts = facts_of(name)
+    name = facts["name"]
     parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
     if facts["kind"] == "task":
         parts += [_prose(TASKS[name]), _task_numbers(facts), _parameter_table(facts), _example(name, seed)]

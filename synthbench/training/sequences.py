@@ -17,6 +17,7 @@ from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
 from synthbench.places import described
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Rung, Split, Task, sized
+from synthbench.terms import registered
 from synthbench.training.ladder import course_of
 from synthbench.training.seeding import data_blocks
 
@@ -90,7 +91,7 @@ def draw(
     for label, value, least in (("seed", seed, 0), ("count", count, 1), ("batch size", batch_size, 1)):
         if value is not None and not least <= value <= LARGEST_SEED:
             raise UsageError(f"{label} is {value}; allowed: {least} and more, up to {LARGEST_SEED}")
-    name, given = parse_term(task)
+    name, given = parse_term(registered(task, TASKS.resolve))
     protocol = None if suite is None else load_suite(suite)
     is_ladder = protocol is not None and protocol.ladder is not None
     listed = {} if protocol is None or is_ladder else protocol.tasks.get(name, {})

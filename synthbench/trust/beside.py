@@ -1,91 +1,145 @@
-"""The rows of another store beside one's own: read together, while neither store changes."""
+"""One's own rows with those beside them: the packaged rows, and another store that is named. No store changes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 import pandas as pd
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.reports.selection import full_runs, version_shown
-from synthbench.results import Quarantined, published
+from synthbench.reports.selection import default_suite, full_runs, version_shown
+from synthbench.results import CURVES, PACKAGED, Quarantined, Store, published
+from synthbench.results.schema import to_frame
+from synthbench.runner.request import Request
 from synthbench.trust.bundle import opened
 
-PUBLISHED = "published"
-"""What names the rows that come with synthbench."""
+NAMES = (PACKAGED, "published")
+"""Names of the packaged rows, where a store can be named."""
+
+_Frames = tuple[pd.DataFrame, pd.DataFrame]
+"""Rows and learning curves."""
+_Part = tuple[str, pd.DataFrame, pd.DataFrame]
+"""Name, rows and learning curves of a store."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Rows of one's own store and of the one beside it, each run once."""
+    """Rows of several stores, each run once."""
 
     rows: pd.DataFrame
     curves: pd.DataFrame
-    """Of the runs whose store has learning curves; the published rows come without."""
-    suite_version: str | None
-    """The one that both stores have full runs of."""
-    origins: "pd.Series[str] | None" = None
-    """Which store a run's row is from, by ``run_id``; None if there is no other store."""
-    left_out: list[Quarantined] = field(default_factory=list)
-    """What could not be trusted in the other store."""
+    """Of the runs whose store has learning curves; the packaged rows come without."""
+    is_own: "pd.Series[bool]"
+    """Of each row, whether it is of one's own store and no copy of a packaged row."""
+    origins: "pd.Series[str] | None"
+    """The name of a row's store, by ``run_id``; None if all rows are of one's own store."""
+    left_out: tuple[Quarantined, ...]
+    """The files and rows that could not be trusted."""
+    beside: tuple[str, pd.DataFrame] | None = None
+    """Name and rows of the store that was named beside one's own."""
 
-    @property
-    def is_own(self) -> "pd.Series[bool]":
-        """Which rows are from one's own store."""
-        if self.origins is None:
-            return pd.Series(data=True, index=self.rows.index)
-        return self.rows["run_id"].map(self.origins) == self.origins.iloc[0]
+    def shown(self, suite: str | None, version: str | None) -> tuple[str, str]:
+        """The suite and its version that a report shows.
+
+        Args:
+            suite: Default: that of the newest own row, or else the main one.
+            version: Default: the newest of one's own rows of the suite, or else the newest.
+
+        Raises:
+            UnknownName: If no full row is of the suite or of its version.
+            UsageError: If the store that was named beside one's own has none.
+        """
+        suite = suite or default_suite(self.rows, self.is_own)
+        own = self.rows[self.is_own]
+        is_mine = version is None and (full_runs(own)["suite"] == suite).any()
+        version = version_shown(own if is_mine else self.rows, suite, version)
+        if self.beside is not None:
+            _require(*self.beside, suite, version)
+        return suite, version
 
 
-def join(own: tuple[pd.DataFrame, pd.DataFrame], name: str, other: str, suite: str, version: str | None) -> Joined:
-    """Put the rows of another store beside one's own; where both have a run, one's own row counts.
+def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
+    """Read one's own rows and those beside them. Of one run one's own row counts, then that of the store named.
 
     Args:
-        own: Rows and learning curves, as ``Store.read`` gives them.
-        name: What a report calls one's own store.
-        other: The other one: a store's folder, a ``.parquet`` file of rows, a ``.tar.gz`` bundle, or ``published``.
-        suite: The suite to be reported.
-        version: Its version; the newest of one's own rows if None.
+        results: One's own store. If it is the default one and the packaged rows are wanted, it need not exist.
+        other: A store's folder, a ``.parquet`` file of rows or a ``.tar.gz`` bundle.
+        has_packaged: Whether the packaged rows are wanted.
+        has_curves: Whether learning curves are wanted.
+
+    Raises:
+        StoreError: If a store is missing or cannot be read.
     """
-    rows, curves = own
-    version = version_shown(rows, suite, version)
-    their_rows, their_curves, left_out = _read(other)
-    _require(their_rows, other, suite, version, name)
-    their_rows = their_rows[~their_rows["run_id"].isin(rows["run_id"])]
-    their_curves = their_curves[their_curves["run_id"].isin(their_rows["run_id"])]
+    if other in NAMES:
+        other, has_packaged = None, True
+    left_out: list[Quarantined] = []
+    parts: list[_Part] = []
+    has_own = not has_packaged or results != Request.results or (results / "store.json").exists()
+    if has_own:
+        parts.append((str(results), *_read(Store.open(results, create=False), left_out, has_curves=has_curves)))
+    if other is not None:
+        parts.append((other, *_read_other(other, left_out, has_curves=has_curves)))
+    packaged = Store.open(published(), create=False)
+    run_ids, checksums = (column.to_pylist() for column in packaged.outline(("run_id", "row_sha256")).itercolumns())
+    # The store of a checkout has all packaged rows; they are not read again.
+    if has_packaged and not set(run_ids) <= {run_id for _, rows, _ in parts for run_id in rows["run_id"]}:
+        parts.append((PACKAGED, *_read(packaged, left_out)))
+    rows = _stacked([rows.assign(store=name) for name, rows, _ in parts]).drop_duplicates("run_id", ignore_index=True)
+    stores = rows.pop("store")
+    # Every run has the curve of its row, or none.
+    curves = [curves.assign(store=name) for name, _, curves in parts if len(curves)]
     return Joined(
-        pd.concat([rows, their_rows], ignore_index=True),
-        pd.concat([frame for frame in (curves, their_curves) if len(frame)] or [curves], ignore_index=True),
-        version,
-        pd.Series([name] * len(rows) + [other] * len(their_rows), [*rows["run_id"], *their_rows["run_id"]], dtype=str),
-        left_out,
+        rows,
+        _of_their_rows(_stacked(curves), rows["run_id"], stores) if curves else parts[0][2],
+        (stores == str(results)) & ~rows["row_sha256"].isin(checksums),
+        pd.Series(stores.to_numpy(), index=rows["run_id"], dtype=str) if parts[1:] or not has_own else None,
+        tuple(left_out),
+        next(((name, rows) for name, rows, _ in parts if name == other), None),
     )
 
 
-def _read(other: str) -> tuple[pd.DataFrame, pd.DataFrame, list[Quarantined]]:
-    """Rows and curves of a store; no curves where it has no file of them."""
+def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False, is_checked: bool = False) -> _Frames:
+    """Rows and curves of a store."""
+    frames = (
+        store.read(is_checked=is_checked)
+        if has_curves
+        else (store.runs(is_checked=is_checked), to_frame(CURVES.empty_table()))
+    )
+    left_out += store.quarantined
+    return frames
+
+
+def _read_other(other: str, left_out: list[Quarantined], *, has_curves: bool) -> _Frames:
     with opened(_path_of(other)) as (store, _manifest):
-        # In the installed package there are rows only: each would be reported to have lost its curve.
-        if store.folder.compact_paths("curves") or store.folder.small("curves"):
-            rows, curves = store.read(is_checked=True)
-        else:
-            rows, curves = store.runs(is_checked=True), store.curves([])
+        # Where a store has rows only, each would be reported to have lost its curve.
+        has_curves = has_curves and bool(store.folder.compact_paths("curves") or store.folder.small("curves"))
+        rows, curves = _read(store, left_out, has_curves=has_curves, is_checked=True)
         if rows.empty and store.quarantined:
             raise StoreError(f"{other} has no row that can be read: {store.quarantined[0].reason}")
-        return rows, curves, store.quarantined
+        return rows, curves
 
 
 def _path_of(other: str) -> Path:
-    if other == PUBLISHED:
-        return published()
     if Path(other).exists():
         return Path(other)
-    near = get_close_matches(other, [PUBLISHED])
-    hint = f"did you mean {near[0]!r}?" if near else "allowed: a store, a .parquet file, a .tar.gz bundle, 'published'"
+    near = get_close_matches(other, NAMES, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "allowed: a store's folder, a .parquet file, a .tar.gz bundle"
     raise StoreError(f"no rows at {other!r}: no such file or folder; {hint}")
 
 
-def _require(rows: pd.DataFrame, other: str, suite: str, version: str, name: str) -> None:
+def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    filled = [frame for frame in frames if len(frame)]  # pandas warns of joining one that is empty
+    return pd.concat(filled or frames[:1], ignore_index=True)
+
+
+def _of_their_rows(curves: pd.DataFrame, run_ids: "pd.Series[str]", stores: "pd.Series[str]") -> pd.DataFrame:
+    """The points of the stores whose rows count."""
+    counting = dict(zip(run_ids, stores, strict=True))
+    is_of_row = curves["run_id"].map(counting) == curves["store"]
+    return curves[is_of_row].drop(columns="store").reset_index(drop=True)
+
+
+def _require(other: str, rows: pd.DataFrame, suite: str, version: str) -> None:
     """Refuse a store that has nothing to show beside full runs of one version of a suite."""
     full = full_runs(rows)
     versions = sorted(set(full.loc[full["suite"] == suite, "suite_version"]))
@@ -93,8 +147,8 @@ def _require(rows: pd.DataFrame, other: str, suite: str, version: str, name: str
         return
     if versions:
         raise UsageError(
-            f"{other} has suite {suite!r} in version {', '.join(versions)}, the rows of {name} are of {version}; "
-            "rows of different versions cannot be compared"
+            f"{other} has suite {suite!r} in version {', '.join(versions)}, and version {version} is shown; rows of "
+            "different versions cannot be compared"
         )
     has = ", ".join(sorted(set(full["suite"]))) or "none"
     raise UsageError(f"{other} has no full runs of suite {suite!r}; it has full runs of: {has}")

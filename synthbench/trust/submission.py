@@ -23,6 +23,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import findings_on
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
+from synthbench.terms import registered, split_terms
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.bundle import (
     Manifest,
@@ -66,6 +67,9 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     """
     if plugin is not None and not is_plugin_name(plugin.name):
         raise UsageError(f"plugin file is called {plugin.name!r}; allowed: lower-case letters, digits, '_' and .py")
+    plugins.load(request.plugins)
+    terms = (term for text in request.mechanisms for term in split_terms(text))
+    request = replace(request, mechanisms=tuple(registered(term, MECHANISMS.resolve) for term in terms))
     store = Store.open(request.results, create=False)
     rows = {row["run_id"]: {**row, "verified_by": None} for row in store.table(is_checked=True).to_pylist()}
     device_type = _device_type(request, list(rows.values()))

@@ -20,7 +20,7 @@ SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
 
 
 def against(rows: pd.DataFrame, first: str = "softmax", second: str = "slay", **more: Any) -> Comparison:
-    one, other = sides([first, second], Path("results"), lambda _path: rows)
+    one, other = sides([first, second], lambda: rows, lambda _path: rows)
     return compare(one, other, "paper", **more)
 
 
@@ -231,7 +231,7 @@ def test_names_that_are_not_two_of_a_kind_are_refused(
 
 def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pairs(make_frame: MakeFrame) -> None:
     rows = make_frame({**SCORES, "gla": [0.1, 0.2, 0.15]})
-    several = sides(["softmax", "slay", "gla"], Path("results"), lambda _path: rows)
+    several = sides(["softmax", "slay", "gla"], lambda: rows, lambda _path: rows)
     comparisons, pairs = pairwise(several, "paper")
 
     assert [(pair.first, pair.second) for pair in pairs] == [("softmax", "slay"), ("softmax", "gla"), ("slay", "gla")]
@@ -270,15 +270,15 @@ def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: Mak
         read.append(path)
         return make_frame(SCORES)
 
-    assert [side.kind for side in sides([*map(str, folders[:2])], Path("results"), record)] == ["store", "store"]
+    assert [side.kind for side in sides([*map(str, folders[:2])], pytest.fail, record)] == ["store", "store"]
     assert read == folders[:2]
     with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
-        sides([*map(str, folders)], Path("results"), record)
+        sides([*map(str, folders)], pytest.fail, record)
 
 
 def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
-    one, other = sides(["softmax", "slay"], Path("results"), lambda _path: rows)
+    one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
     comparison = compare(one, other, "climb")
     (task,) = comparison.tasks
     printed = task.printed()
@@ -295,7 +295,7 @@ def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataF
 def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
     """Half a rung of 6 is 0.083 of skill: 0.45 rungs are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
-    one, other = sides(["softmax", "slay"], Path("results"), lambda _path: rows)
+    one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
     comparison = compare(one, other, "climb")
 
     assert comparison.tasks[0].p < 0.05

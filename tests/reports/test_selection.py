@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.selection import only_suite, select, withdrawals
+from synthbench.reports.selection import default_suite, select, suites_in, withdrawals
 from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -196,17 +196,37 @@ def test_a_suite_with_limited_rows_only_is_refused(make_frame: MakeFrame) -> Non
         select(make_frame({"slay": [0.1]}, is_full=False), "paper")
 
 
-def test_the_only_suite_is_that_of_the_full_rows(make_frame: MakeFrame) -> None:
-    shortened = make_frame({"slay": [0.1]}, is_full=False, suite="smoke")
+def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first(make_frame: MakeFrame) -> None:
+    shortened = make_frame({"slay": [0.1]}, is_full=False, suite="smoke", finished_at=LATER)
     full = make_frame({"slay": [0.1]}, suite="core")
 
-    assert only_suite(shortened) == "smoke"
-    assert only_suite(pd.concat([shortened, full])) == "core"
-    assert only_suite(pd.concat([full, full.assign(suite="paper")])) is None
-    assert only_suite(full.iloc[:0]) is None
-    extra = full.assign(suite="core.extra")
-    assert only_suite(extra) == "core.extra"
-    assert only_suite(pd.concat([extra, full])) == "core"
+    assert suites_in(shortened) == ["smoke"]
+    assert suites_in(pd.concat([shortened, full])) == ["core"]
+    assert suites_in(pd.concat([full, full.assign(suite="paper", finished_at=LATER)])) == ["paper", "core"]
+    assert suites_in(full.iloc[:0]) == []
+    extra = full.assign(suite="core.extra", finished_at=LATER)
+    assert suites_in(extra) == ["core.extra"]
+    assert suites_in(pd.concat([extra, full])) == ["core"]
+
+
+def test_the_suite_of_ones_newest_row_is_shown_or_else_the_main_one(make_frame: MakeFrame) -> None:
+    rows = pd.concat(
+        [
+            make_frame({"slay": [0.1]}, suite=suite, finished_at=finished_at)
+            for suite, finished_at in (("core", EARLIER), ("climb", EARLIER), ("paper", LATER))
+        ],
+        ignore_index=True,
+    )
+
+    def shown(own: set[str], present: set[str]) -> str:
+        some = rows[rows["suite"].isin(present)]
+        return default_suite(some, some["suite"].isin(own))
+
+    assert shown({"core"}, {"core", "climb", "paper"}) == "core"
+    assert shown({"core", "paper"}, {"core", "climb", "paper"}) == "paper"
+    assert shown(set(), {"core", "climb", "paper"}) == "climb"
+    assert shown(set(), {"core", "paper"}) == "paper"
+    assert shown(set(), set()) == "climb"
 
 
 def test_each_seed_shows_the_learning_rate_that_is_best_in_its_validation(make_frame: MakeFrame) -> None:

@@ -77,7 +77,7 @@ def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_c
 ) -> None:
     mine = make_row(seed=99)
     ours = sealed(tmp_path / "own", [mine | {"row_sha256": row_sha256(mine)}])
-    joined = join(ours.read(), "own", str(forged.root), mine["suite"], None)
+    joined = join(ours.root, str(forged.root), has_packaged=False)
 
     assert {*joined.rows["run_id"]} == {mine["run_id"]} | {row["run_id"] for row in rows[1:]}
     assert any("checksum" in left.reason for left in joined.left_out)

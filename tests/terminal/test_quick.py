@@ -21,7 +21,16 @@ from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.terminal import quick
-from synthbench.terminal.quick import FirstVerdict, facts_of, judge, lines_of, request_of, require_incumbent
+from synthbench.terminal.quick import (
+    FirstVerdict,
+    facts_of,
+    judge,
+    lines_of,
+    request_of,
+    require_incumbent,
+    run_or_read,
+)
+from synthbench.trust import beside
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
@@ -94,7 +103,8 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch) -> Scene:
     made = Scene(tmp_path, make_row)
-    monkeypatch.setattr(quick, "published", lambda: made.published.root)
+    for module in (quick, beside):
+        monkeypatch.setattr(module, "published", lambda: made.published.root)
     return made
 
 
@@ -208,6 +218,31 @@ def test_an_incumbent_without_rows_is_named_before_any_run(scene: Scene) -> None
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
     with pytest.raises(UsageError, match=r"has no run of .* with seed 1; synthbench quick --mech softmax makes it"):
         scene.verdict("softmax")
+
+
+def trains_nothing(_request: Request) -> RunReport:
+    pytest.fail("something is trained")
+
+
+def test_a_mechanism_whose_rows_come_with_synthbench_is_judged_at_once(tmp_path: Path) -> None:
+    request = request_of("KDA", "climb", results=tmp_path / "mine")
+    done = run_or_read(request, trains_nothing)
+    verdict = judge(request, done)
+
+    assert set(done.rows["mech"]) == {"kda"}
+    assert {*done.rows["run_id"]} == {*done.run_ids}
+    assert (verdict.ok, verdict.is_packaged) == (True, True)
+    assert verdict.overall.mine is not None
+    assert any("come with synthbench; nothing was trained" in line for line in lines_of(verdict))
+    assert not list((tmp_path / "mine" / "runs").iterdir())
+
+
+@pytest.mark.parametrize(("mech", "how"), [("slay:R=2", {}), ("kda", {"device": "cuda"}), ("my_idea", {})])
+def test_what_has_no_packaged_rows_is_run(mech: str, how: dict[str, str], tmp_path: Path) -> None:
+    request = request_of(mech, "climb", results=tmp_path / "mine", **how)
+    made = Made(tmp_path, {}, 0)
+
+    assert run_or_read(request, lambda asked: made if asked is request else trains_nothing(asked)) is made
 
 
 def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:

@@ -27,6 +27,7 @@ from synthbench.reports.render.page.results import Result, results
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.report import Report, cite
 from synthbench.reports.table import on_added_seeds
+from synthbench.results import PACKAGED
 
 NUM_COLOURS = 7
 """Of ``rungs.css``."""
@@ -57,7 +58,13 @@ def content(report: Report) -> SimpleNamespace:
         devices=sorted({f"{row['device_type']} ({row['device_name']})" for row in records}),
         versions=sorted({_code_version(row) for row in records}),
         run_command=again if is_one_command else None,
-        report_command=report_command(selection.suite, selection.suite_version, seeds, names, list(report.stores)),
+        report_command=report_command(
+            selection.suite,
+            selection.suite_version,
+            seeds,
+            names,
+            [store for store in report.stores if store != PACKAGED],  # its rows are shown without being asked for
+        ),
         boards=ranked,
         mechanisms=mechanisms,
         sections={section.facts.key: section for section in mechanisms},

@@ -1,0 +1,157 @@
+"""``synthbench leaderboard``, and the rows that come with synthbench, as a user meets them."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.results import Store, published
+
+MakeRow = Callable[..., dict[str, Any]]
+Command = Callable[..., Any]
+
+
+def shown(command: Command, *options: str) -> dict[str, Any]:
+    """The ranking as JSON, which has no NaN."""
+    done = command("leaderboard", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)
+    return facts
+
+
+def own(folder: Path, *rows: dict[str, Any]) -> None:
+    """Put rows into one's own store."""
+    store = Store.open(folder / "results", create=True)
+    for row in rows:
+        store.write(row, [])
+
+
+def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in published().rglob("*")}
+    ranking = shown(synthbench, "--category", "Recall")
+
+    assert (ranking["suite"], ranking["category"]) == ("climb", "recall")
+    named = {one["label"]: one for one in ranking["mechanisms"]}
+    assert {"GLA", "Mamba-2", "KDA"} <= named.keys()
+    assert set(named["GLA"]["tasks"]) == set(ranking["tasks"])
+    assert 0 < named["GLA"]["low"] < named["GLA"]["skill"] < named["GLA"]["high"] < 1
+    again = synthbench("leaderboard", "--category", "recall", "--mech", ",".join(named))  # labels are taken for names
+    assert again.returncode == 0
+    assert again.stdout.splitlines()[0] == ranking["verdict"]
+    assert again.stderr == "no rows of your own: these come with synthbench\n"
+
+    compared = synthbench("compare", "softmax", "gla", "--json")
+    assert json.loads(compared.stdout)["suite"] == "climb"
+    assert json.loads(compared.stdout)["num_seeds"] == 3
+    table = synthbench("export", "--suite", "climb", "--mech", "softmax,kda", "--format", "csv")
+    assert {line["mechanism"] for line in csv.DictReader(io.StringIO(table.stdout))} == {"Standard", "KDA"}
+    report = synthbench("report", "--suite", "climb", "--format", "md")
+    assert report.stdout.splitlines()[-1] == "reports/climb/README.md"
+    assert " from packaged." in (tmp_path / "reports" / "climb" / "README.md").read_text()
+    assert {path: path.stat().st_mtime_ns for path in published().rglob("*")} == before
+    assert not (tmp_path / "results").exists()
+
+
+def test_without_packaged_rows_a_store_must_exist(synthbench: Command) -> None:
+    for done in (synthbench("leaderboard", "--no-packaged"), synthbench("leaderboard", "--results", "elsewhere")):
+        assert done.returncode == 3
+        assert "no results store at" in done.stderr
+
+
+def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
+    synthbench: Command, tmp_path: Path, make_row: MakeRow
+) -> None:
+    packaged = Store.open(published(), create=False).table().to_pylist()
+    gla = [row for row in packaged if (row["suite"], row["mech"], row["block"]) == ("climb", "gla", "transformer")]
+    names = {"mech": "my_gla", "mech_label": "Mine", "mech_origin": "my_gla.py"}
+    own(tmp_path, *(row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(gla)))
+    compared = synthbench("compare", "MY-GLA", "gla")
+
+    assert "mean difference of skill (height / rungs) +0.0000" in compared.stdout.splitlines()[-1]
+    skills = {one["name"]: one["skill"] for one in shown(synthbench)["mechanisms"]}
+    assert skills["my_gla"] == skills["gla"]
+    assert {one["name"] for one in shown(synthbench, "--no-packaged")["mechanisms"]} == {"my_gla"}
+    alone = make_row(suite="smoke", finished_at=max(row["finished_at"] for row in packaged))
+    own(tmp_path, alone | {"run_id": "f" * 16})
+    assert shown(synthbench)["suite"] == "smoke"
+    assert json.loads(synthbench("export", "--format", "json").stdout)["suite"] == "smoke"
+
+
+def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
+    own(tmp_path, make_row(suite="smoke"))
+    done = synthbench("leaderboard")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith(".")
+    assert "nan" not in done.stdout.lower()
+    assert "0 of" not in done.stdout
+    (only,) = shown(synthbench)["mechanisms"]
+    assert (only["name"], only["num_seeds"], only["num_tasks"]) == ("softmax", 1, 1)
+
+
+def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
+    synthbench: Command, tmp_path: Path, make_row: MakeRow
+) -> None:
+    some = {"suite": "smoke", "score": 0.75}
+    rows = [
+        make_row(**some, task=task, mech=mech, seed=seed)
+        for task in ("copy", "sort")
+        for mech in ("linear", "softmax", "slay")
+        for seed in (42, 43)
+        if (task, mech) != ("sort", "slay")
+    ]
+    own(tmp_path, *rows)
+    done, facts = synthbench("leaderboard"), shown(synthbench)
+
+    assert "have the same mean skill" in done.stdout.splitlines()[0]
+    assert done.stdout.splitlines()[-1].split() == ["Slay", "1", "of", "2", "tasks", "2", "seeds"]
+    last = facts["mechanisms"][-1]
+    assert (last["name"], last["rank"], last["skill"], last["num_tasks"]) == ("slay", None, None, 1)
+    lines = list(csv.DictReader(io.StringIO(synthbench("leaderboard", "--csv").stdout)))
+    assert sorted((line["name"], line["of"], line["part"], line["skill"]) for line in lines) == [
+        ("linear", "category", "basic", "0.666667"),
+        ("linear", "mean", "", "0.666667"),
+        ("slay", "mean", "", ""),
+        ("softmax", "category", "basic", "0.666667"),
+        ("softmax", "mean", "", "0.666667"),
+    ]
+
+
+def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
+    own(tmp_path, make_row(suite="climb", mech="my_idea", task="mqar", task_version="0"))
+    done = synthbench("leaderboard")
+
+    assert "not shown: your rows of my_idea on mqar: " in done.stderr
+    assert "--no-packaged shows them" in done.stderr
+    assert "not shown" not in synthbench("leaderboard", "--no-packaged").stderr
+
+
+def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> None:
+    asked = ["export", "--mech", "gla", "--task", "mqar", "--format", "csv"]
+    plain, whole = synthbench(*asked), synthbench(*asked, "--variants")
+
+    assert len(plain.stdout.splitlines()) == 2
+    assert len(whole.stdout.splitlines()) > 2
+    assert "rows of variants are left out; --variants shows them" in plain.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--suite", "clim"], "called 'clim'; did you mean 'climb'?"),
+        (["--suite", "smoke"], "called 'smoke'; allowed: climb, "),
+        (["--category", "recal"], "no category of suite 'climb' called 'recal'; did you mean 'recall'?"),
+        (["--mech", "Sofmax"], "no mechanism called 'Sofmax'; did you mean 'softmax'?"),
+        (["--json", "--csv"], "--json and --csv exclude each other; allowed: one of them"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(synthbench: Command, options: list[str], message: str) -> None:
+    done = synthbench("-q", "leaderboard", *options)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
