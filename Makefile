@@ -30,26 +30,27 @@ demo: $(VENV)/.installed  ## Let three mechanisms climb three ladders, and repor
 test: $(VENV)/.installed-test  ## Every quick check
 	$(REQUIRE) $(MAKE) check BIN=$(BIN)
 
-check:  ## The same in an environment that is ready
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow and not gpu and not end_to_end"
-	$(BIN)/python docs/generate.py --check
-	$(BIN)/synthbench report --suite paper --check
-	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
-	$(BIN)/synthbench report --suite climb --check
-	$(BIN)/synthbench report --suite climb.extra --check
-	$(BIN)/synthbench report --suite climb-long --check
-	$(BIN)/synthbench report --suite peers --check
-	$(BIN)/synthbench report --suite digits --check
-	$(BIN)/synthbench report --suite digits-short --check
-	$(BIN)/synthbench report --suite labels --check
-	$(BIN)/synthbench report --suite labels-short --check
-	$(BIN)/synthbench report --suite text --check
-	$(BIN)/synthbench validity --check
-	$(BIN)/synthbench bench report --check
+check:  ## The same in an environment that is ready: all steps, then a list of those that failed
+	@.ci/each \
+		'$(BIN)/ruff format --check .' \
+		'$(BIN)/ruff check .' \
+		'$(BIN)/mypy' \
+		'$(BIN)/lint-imports' \
+		'$(PYTEST) -m "not slow and not gpu and not end_to_end"' \
+		'$(BIN)/python docs/generate.py --check' \
+		'$(BIN)/synthbench report --suite paper --check' \
+		'$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check' \
+		'$(BIN)/synthbench report --suite climb --check' \
+		'$(BIN)/synthbench report --suite climb.extra --check' \
+		'$(BIN)/synthbench report --suite climb-long --check' \
+		'$(BIN)/synthbench report --suite peers --check' \
+		'$(BIN)/synthbench report --suite digits --check' \
+		'$(BIN)/synthbench report --suite digits-short --check' \
+		'$(BIN)/synthbench report --suite labels --check' \
+		'$(BIN)/synthbench report --suite labels-short --check' \
+		'$(BIN)/synthbench report --suite text --check' \
+		'$(BIN)/synthbench validity --check' \
+		'$(BIN)/synthbench bench report --check'
 
 coverage: $(VENV)/.installed-test  ## Which lines of the package the tests of CI reach
 	$(PYTEST) $(SHAPES) -m "not slow and not gpu" --cov --cov-report=term
@@ -63,7 +64,8 @@ test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them
 OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/tasks tests/training tests/test_gallery.py \
-	tests/contract/test_golden.py tests/contract/test_golden_training.py
+	tests/contract/test_golden.py tests/contract/test_golden_training.py \
+	tests/reports/test_build.py tests/reports/test_ladder.py tests/reports/test_rounding.py
 
 test-other-processor: $(VENV)/.installed-test  ## The tests of mathematics with shapes checked, as the oldest x86-64 processor rounds
 ifeq ($(shell uname -m),x86_64)

@@ -83,17 +83,27 @@ def outline(entry: Entry) -> list[tuple[str, list[str]]]:
     return [(term, list(value) if isinstance(value, Mapping) else []) for term, value in entry.items()]
 
 
-def differing(term: str, held: Any, now: Any) -> str:
-    """The names of the lists that are gone or differ by more than the tolerance; empty if none does."""
+def fragile(held: Entry, moved: Entry) -> list[str]:
+    """What is computed otherwise by more than a third of the tolerance where nothing but rounding is other."""
+    terms = [term for term in terms_of(held) if term in moved]
+    return [
+        f"{where} as {term!r}" for term in terms if (where := differing(term, held[term], moved[term], share=1 / 3))
+    ]
+
+
+def differing(term: str, held: Any, now: Any, *, share: float = 1.0) -> str:
+    """The names of the lists that are gone or differ by more than a share of the tolerance; empty if none does."""
     lists, others = (value if isinstance(value, Mapping) else {term: value} for value in (held, now))
-    return " and ".join(name for name in lists if name not in others or not is_near(name, lists[name], others[name]))
+    return " and ".join(
+        name for name in lists if name not in others or not is_near(name, lists[name], others[name], share=share)
+    )
 
 
-def is_near(name: str, held: list[Any], now: list[Any]) -> bool:
+def is_near(name: str, held: list[Any], now: list[Any], *, share: float = 1.0) -> bool:
     numbers, others = np.asarray(held), np.asarray(now)
     if numbers.dtype.kind != "f":
         return held == now
-    tolerance = TOLERANCES.get(name.partition(" ")[0], TOLERANCE)
+    tolerance = share * TOLERANCES.get(name.partition(" ")[0], TOLERANCE)
     return numbers.shape == others.shape and bool(
         (abs(others - numbers) <= tolerance * abs(numbers).max(initial=0)).all()  # NaN is near nothing
     )

@@ -5,6 +5,9 @@ Of a task the batches and bounds are held: at its own length, at 2 and 4 times i
 with every option at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their
 gradients: at the defaults, with every option at other values, and for more tokens in float32. Of all, the options.
 
+What is held must be the same on every processor, so each entry is also computed as other processors might round it.
+What then moves by more than a third of its tolerance is fragile: hold it otherwise, in ``_computed.py``.
+
 The files are rewritten only when asked: ``SYNTHBENCH_REWRITE_GOLDEN=1 pytest tests/contract -k golden``. Even then the
 entry of a component that changed without a new version stays, and its test fails.
 """
@@ -14,10 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from synthbench.tasks import TASKS, Task
-from tests.contract._computed import COMPONENTS, entry_of
-from tests.contract._golden import FOLDER, REWRITE, SWITCH, Entry, changes, outline, read, rewritten, write
+from tests.contract import _computed
+from tests.contract._computed import COMPONENTS, COMPUTED, default_dtype, entry_of, outputs, unit_of
+from tests.contract._golden import FOLDER, REWRITE, SWITCH, Entry, changes, fragile, outline, read, rewritten, write
+from tests.contract._rounding import rounded_otherwise
+
+NUM_DRAWS = 3
+"""Processors that a component is computed by. Each found the float32 numbers of ``rewa-topological``."""
 
 
 def file_of(kind: str) -> Path:
@@ -139,6 +149,75 @@ def test_a_component_computes_what_its_version_did(
     assert held is not None, f"{component} is not held: {REWRITE}"
     assert not (found := changes(component, held, now)), "\n".join(found)
     assert (held["version"], outline(held)) == (now["version"], outline(now)), f"{component} has news: {REWRITE}"
+
+
+@pytest.mark.parametrize(("kind", "name"), [of for of in COMPONENTS if of[0] != TASKS.kind])
+def test_what_is_held_of_a_component_does_not_depend_on_how_a_processor_rounds(
+    golden: dict[Path, dict[str, Entry]], kind: str, name: str
+) -> None:
+    held = golden[file_of(kind)][key_of(kind, name)]
+    for draw in range(NUM_DRAWS):
+        with rounded_otherwise(draw):
+            moved = COMPUTED[kind](unit_of(kind, name))
+
+        assert not (found := fragile(held, moved)), f"{kind} {name!r}, draw {draw}: rounding decides {found}"
+
+
+def smooth(x: Tensor) -> Tensor:
+    return (x @ x.mT).softmax(-1) @ x
+
+
+def tied(x: Tensor) -> Tensor:
+    """A choice between two sums that differ by their rounding only."""
+    return torch.where(x.sum(-1, keepdim=True) > x.flip(-1).sum(-1, keepdim=True), x, -x)
+
+
+def in_cells(x: Tensor) -> Tensor:
+    """A choice with margins that float64 keeps and float32 does not."""
+    return torch.where((1e4 * x).floor() % 2 == 0, x, -x)
+
+
+@pytest.mark.parametrize(
+    ("component", "dtype", "is_fragile"),
+    [
+        (smooth, torch.float32, False),
+        (smooth, torch.float64, False),
+        (tied, torch.float32, True),
+        (tied, torch.float64, True),
+        (in_cells, torch.float32, True),
+        (in_cells, torch.float64, False),
+    ],
+)
+def test_a_choice_that_rounding_decides_is_found(
+    component: Callable[[Tensor], Tensor], dtype: torch.dtype, *, is_fragile: bool
+) -> None:
+    def computed() -> Entry:
+        with default_dtype(dtype):
+            lists = outputs(component, [], length=130)
+        return {"toy": {f"float32 {name}" if dtype == torch.float32 else name: of for name, of in lists.items()}}
+
+    held = computed()
+    for draw in range(NUM_DRAWS):
+        with rounded_otherwise(draw):
+            moved = computed()
+
+        found = fragile(held, moved)
+        assert bool(found) == is_fragile
+        assert all("outputs" in term and "as 'toy'" in term for term in found)
+
+
+def test_what_was_held_of_neighbours_and_trees_in_float32_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were the same on an EPYC and on the oldest x86-64, and others on a Xeon with AVX-512."""
+    monkeypatch.setattr(_computed, "DOUBLE", set())
+    unit = unit_of("mechanism", "rewa-topological")
+    held = {**COMPUTED["mechanism"](unit), "version": 1}
+    for draw in range(NUM_DRAWS):
+        with rounded_otherwise(draw):
+            moved = COMPUTED["mechanism"](unit)
+
+        (found,) = fragile(held, moved)
+        assert "float32 gradient" in found
+        assert found.endswith("as 'rewa-topological for 130 tokens'")
 
 
 def test_the_golden_files_have_no_other_components(golden: dict[Path, dict[str, Entry]]) -> None:

@@ -30,12 +30,14 @@ from tests.contract._golden import (
     Entry,
     Lists,
     changes,
+    fragile,
     outline,
     read,
     rewritten,
     rounded,
     write,
 )
+from tests.contract._rounding import Rounding
 
 PATH = FOLDER / "first_steps.json"
 KEY = "training"
@@ -104,6 +106,10 @@ def cells_of(program: Program) -> list[Cell]:
 
 @cache
 def entry_now() -> Entry:
+    return entry()
+
+
+def entry() -> Entry:
     trained = {
         f"{program.name}: {words}": losses_of([Member(cell, *one) for cell in cells_of(program) for one in members])
         for program in PROGRAMS
@@ -165,6 +171,14 @@ def test_training_computes_what_its_version_did(held: Entry) -> None:
 
     assert not (found := changes(KEY, held, now, number=NUMBER)), "\n".join(found)
     assert (held["version"], outline(held)) == (now["version"], outline(now)), f"{KEY} has news: {REWRITE}"
+
+
+def test_what_is_held_of_training_does_not_depend_on_how_a_processor_rounds(held: Entry) -> None:
+    with Rounding(0):
+        moved = entry()
+
+    assert moved != entry_now()
+    assert not (found := fragile(held, moved)), f"rounding decides {found}"
 
 
 def test_other_training_is_not_written_without_a_new_version(held: Entry) -> None:

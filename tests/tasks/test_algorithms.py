@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,17 @@ def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) 
 @pytest.mark.parametrize(("size", "floor"), [(10, 0.60), (40, 0.78), (500, 0.94)])
 def test_bucket_sort_has_the_known_floor_where_the_length_is_known(size: int, floor: float) -> None:
     assert round(BucketSort(shortest=size).floor(2 * size + 1).value, 2) == floor
+
+
+def test_bucket_sort_is_guessed_by_one_of_the_most_frequent_symbols_in_each_slot() -> None:
+    strings = np.sort(list(product(range(4), repeat=3)), axis=1)
+    counts = np.array([np.bincount(slot, minlength=4) for slot in strings.T])
+    assert (counts[1] == counts[1].max()).sum() == 2, "two are equally frequent in the middle"
+
+    task = BucketSort(shortest=3, num_symbols=4)
+    (guesses,) = task.shortcuts(task.sample(np.random.default_rng(0), 1, 7).inputs).values()
+
+    assert (counts[range(3), guesses[0, 4:]] == counts.max(axis=1)).all()
 
 
 @pytest.mark.parametrize("chain", [1.0, 2.0, 5.0])

@@ -31,6 +31,8 @@ from synthbench.tasks.basic.reverse import Reverse
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 CHEAP = ("bucket_sort", "even_pairs", "reverse_string", "sort", "text")
 LADDERS = ("mqar", "parity_running")
+UNSETTLED = {("bucket_sort", "string length")}
+"""Shortcuts that choose between equally likely answers by how a processor rounds: what they score is not held."""
 RULES = ("floor", "local", "place", "seen", "unasked")
 """What is measured of any rung, besides its task's shortcuts."""
 
@@ -68,13 +70,19 @@ def assert_right(key: str, task: Task, length: int, *, is_stretched: bool) -> No
     assert of_file.keys() == {*measured, *shortcuts}
     for name, bound in {**measured, **shortcuts}.items():
         assert of_file[name].kind == bound.kind, (key, name)
+        if (task.name, name) in UNSETTLED:
+            continue
         assert of_file[name][::2] == pytest.approx(bound[::2], rel=1e-9, abs=1e-12), (key, name)
 
 
 def assert_rung_right(key: str, rung: Rung) -> None:
     entry, measured = _recorded.entries()[key], _recorded.measured_rung(rung)
+    of_file, bases = (
+        {name: base for name, base in of["bases"].items() if (rung.task.name, name) not in UNSETTLED}
+        for of in (entry, measured)
+    )
 
-    assert entry["bases"] == pytest.approx(measured["bases"], rel=1e-9, abs=1e-12), key
+    assert of_file == pytest.approx(bases, rel=1e-9, abs=1e-12), key
     assert entry["ceiling"] == pytest.approx(measured["ceiling"], rel=1e-9), key
 
 

@@ -43,6 +43,26 @@ def test_a_token_sees_the_nearest_of_the_keys_before_it(normal: Callable[..., Te
                 assert index[head, n, : len(expected)].tolist() == expected.tolist()
 
 
+def test_in_float32_the_nearest_are_as_near_and_trees_as_long_wherever_the_axes_lie(
+    normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    """Which keys and edges these are is up to rounding where two are nearly as good; how long they are is not."""
+    points, keys, clouds = normal(2, 130, 15), normal(2, 130, 15, seed=1), normal(260, 5, 15, seed=2)
+    turn, _ = torch.linalg.qr(torch.randn(15, 15, generator=generator, dtype=torch.float64))
+
+    def found(points: Tensor, keys: Tensor, clouds: Tensor) -> list[Tensor]:
+        index, is_there = nearest(points, keys, 4, num_seen=1)
+        near = keys.gather(-2, index.flatten(-2).unsqueeze(-1).expand(-1, -1, 15)).unflatten(-2, (-1, 4))
+        lengths = (near - points.unsqueeze(-2)).norm(dim=-1).where(is_there, 0)
+        between = (clouds.unsqueeze(-2) - clouds.unsqueeze(-3)).norm(dim=-1)
+        return [lengths.double(), spanning_edges(between).sort(-1).values.double()]
+
+    expected = found(points, keys, clouds)
+    order = torch.randperm(5, generator=generator)
+    now = found((points @ turn).float(), (keys @ turn).float(), (clouds[:, order] @ turn).float())
+    torch.testing.assert_close(now, expected, rtol=1e-5, atol=1e-5)
+
+
 def token_by_token(unit: RewaTopological, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """One head, from the formulas: each neighbourhood by itself, its tree by joining the closest clusters (Kruskal)."""
 
