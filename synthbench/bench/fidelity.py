@@ -113,7 +113,6 @@ def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = 
         *(replace(base, name=f"features {features}", features=features) for features in (16, 32, 64, 128, 256)),
         *(replace(base, name=f"anchors {anchors}", polynomial=anchors) for anchors in (16, 32, 64, 128, 256)),
         replace(base, name="orthogonal", arguments=(("omega", "orthogonal"),)),
-        replace(base, name="exponential sum", arguments=(("quadrature", "exponential-sum"),)),
     ]
     return _all(budgets, seeds, table, None, num_repeats=num_repeats, bias=bias)
 
@@ -221,7 +220,7 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
     slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
 
     def exponentials(x: Tensor) -> Tensor:
-        return inverse_distance("gauss-laguerre", budget.nodes, EPSILON, x)
+        return inverse_distance(budget.nodes, EPSILON, x)
 
     def anchors_only(q: Tensor, k: Tensor) -> Tensor:
         unit_q, unit_k = unit_vectors(q), unit_vectors(k)

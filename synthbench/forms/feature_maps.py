@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import hardtanh, hardtanh_, normalize
 
-from synthbench.forms.quadrature import Rule, nodes_and_weights
+from synthbench.forms.quadrature import gauss_laguerre
 from synthbench.forms.shapes import FeatureRows
 from synthbench.layers import project
 
@@ -21,12 +21,12 @@ def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 
 
 def node_constants(
-    rule: Rule, num_nodes: int, epsilon: float, per_node: int
+    num_nodes: int, epsilon: float, per_node: int
 ) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
     """Each feature's quadrature node and weight, ``per_node`` features a node, node after node."""
     nodes, weights = (
         constants.repeat_interleave(per_node).to(torch.get_default_dtype())
-        for constants in nodes_and_weights(rule, num_nodes, epsilon)
+        for constants in gauss_laguerre(num_nodes, epsilon)
     )
     return nodes, weights
 

@@ -21,7 +21,7 @@ SIZES = {"R=3 P=8 D=16": {"R": 3, "P": 8, "D": 16}, "R=3 P=64 D=256": {"R": 3, "
 def nodes_limit(num_nodes: int, cosines: Float[np.ndarray, " keys"]) -> Float[np.ndarray, " keys"]:
     """The spherical Yat kernel with Gauss–Laguerre nodes, every other approximation exact."""
     x = torch.from_numpy(cosines)
-    values: np.ndarray = (x.square() * inverse_distance("gauss-laguerre", num_nodes, EPSILON, x)).numpy()
+    values: np.ndarray = (x.square() * inverse_distance(num_nodes, EPSILON, x)).numpy()
     return values
 
 

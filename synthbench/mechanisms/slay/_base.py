@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,6 @@ from synthbench.forms.feature_maps import (
     positive_features,
     unit_vectors,
 )
-from synthbench.forms.quadrature import Rule
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import FeatureAttention, Side
@@ -34,12 +33,13 @@ class QuadratureAttention(FeatureAttention):
     # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
     R: int = knob(3, "quadrature nodes", low=1, high=64)
     epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
-    quadrature: Rule = knob("gauss-laguerre", "rule for the nodes: the paper's, or the best exponential sum")  # noqa: RUF009
+    # One choice is left, the paper's: the option stays, since it is part of the ids of stored rows.
+    quadrature: Literal["gauss-laguerre"] = knob("gauss-laguerre", "rule for the nodes")
     omega: Omega = knob("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
         """Node and weight of every feature."""
-        return node_constants(self.quadrature, self.R, self.epsilon, per_node)
+        return node_constants(self.R, self.epsilon, per_node)
 
     def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:
         """Draw the directions [heads, head_dim, R * per_node], one set a head and node."""

@@ -29,9 +29,7 @@ class Slay(ProductAttention):
     Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is
     neither sketched nor formed; ``slay-sketch`` sketches it. Two errors of the approximation are the paper's own: the
     anchors tend to :math:`(1 + 2x^2) / (d (d + 2))`, and R Gauss–Laguerre nodes cut the peak at x = 1, where they do
-    not converge uniformly. ``quadrature=exponential-sum`` mends the second in the kernel expected (to 1 % with R = 7,
-    but 28 % at every x with R = 3), hardly in that of a few features: one of node s has the relative variance
-    :math:`e^{4 s (1 + x)} - 1`.
+    not converge uniformly. A feature of node s has the relative variance :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"

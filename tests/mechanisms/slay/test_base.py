@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.knobs import knobs_of
@@ -16,7 +15,6 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
 from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
 from synthbench.mechanisms.slay.slay import Slay
-from synthbench.mechanisms.slay.slay_laplace import SlayLaplace
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
 EPSILON = 1e-3
@@ -36,16 +34,8 @@ def kernel(built: QuadratureAttention, q: Tensor, k: Tensor) -> Tensor:
     return product
 
 
-@pytest.mark.parametrize("unit", [Slay, SlayLaplace])
-def test_impossible_nodes_are_refused_when_the_mechanism_is_built(unit: type[QuadratureAttention]) -> None:
-    with pytest.raises(UsageError, match=r"epsilon is 0; allowed with exponential-sum: float from 1e-06"):
-        unit(quadrature="exponential-sum", epsilon=0.0)
-    with pytest.raises(UsageError, match=r"R is 64; allowed with exponential-sum at epsilon 0.001: int from 1 to"):
-        unit(quadrature="exponential-sum", R=64)
-
-
 @pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("arguments", [{"quadrature": "exponential-sum", "R": 24, "epsilon": 1e-6}, {"R": 64}])
+@pytest.mark.parametrize("arguments", [{"R": 24, "epsilon": 1e-6}, {"R": 64}])
 def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
     unit: type[QuadratureAttention], arguments: dict[str, Any], normal: Callable[..., Tensor]
 ) -> None:
@@ -82,7 +72,7 @@ def test_many_anchors_and_many_features_give_the_kernel_stated(normal: Callable[
         built.initialise(torch.Generator().manual_seed(seed))
         draw_by_draw.append(kernel(built.double(), q, k).mean(0))
     values = torch.stack(draw_by_draw)
-    expected = (1 + 2 * x**2) / (d * (d + 2)) * inverse_distance("gauss-laguerre", 1, 1.0, x)
+    expected = (1 + 2 * x**2) / (d * (d + 2)) * inverse_distance(1, 1.0, x)
 
     errors = values.std(0) / math.sqrt(draws)
     assert ((values.mean(0) - expected).abs() < 4 * errors).all()
@@ -95,7 +85,7 @@ def test_claim_quadrature_not_random_features_is_the_dominant_error_is_false() -
     built = build(Slay)
     nodes, weights = (constants.double().unsqueeze(1) for constants in built.constants(1))
     exact = 1 / (2 + EPSILON - 2 * x)
-    quadrature_error = (inverse_distance("gauss-laguerre", 3, EPSILON, x) / exact - 1).abs()
+    quadrature_error = (inverse_distance(3, EPSILON, x) / exact - 1).abs()
     variance = weights**2 * ((4 * nodes + 8 * nodes * x).exp() - (4 * nodes * x).exp()) / 16
     sampling_error = variance.sum(0).sqrt() / exact
 
@@ -137,7 +127,7 @@ def test_kernel_expects_the_square_times_the_quadrature_where_declared(
     built = unit(model_dim=heads * d, num_heads=heads, R=1, epsilon=1.0, **sizes)  # type: ignore[arg-type]
     q, k = normal(4, d), normal(4, d, seed=1)
     x = unit_vectors(q) @ unit_vectors(k).mT
-    expected = x**2 * inverse_distance("gauss-laguerre", 1, 1.0, x)
+    expected = x**2 * inverse_distance(1, 1.0, x)
 
     values = []
     for seed in range(draws):
