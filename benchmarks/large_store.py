@@ -58,7 +58,7 @@ def _copies() -> Iterator[tuple[dict[str, Any], pa.Table]]:
     originals = Store.open(published(), create=False)
     table = rows_of(originals.folder)
     points = curves_of(originals.folder, table).table
-    rows = [row | {"migrated_from": None} for row in table.to_pylist()]
+    rows = table.to_pylist()
     configs = [json.loads(row["config_json"]) for row in rows]
     curves = _by_run(points)
     for seed, (row, config) in enumerate(cycle(zip(rows, configs, strict=True)), _FIRST_SEED):

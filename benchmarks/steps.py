@@ -155,8 +155,6 @@ def _rest(place: _Place) -> Iterator[Step]:
     yield place.bench("scaling-float32", "scaling", mech=KERNELS, **to_128k)
     yield place.bench("suite-members", "suite", members="1,2,4,8,16,32,64", **training)
     yield place.bench("suite-rates", "suite", members="12,48", rates=3, **training)
-    if place.device.type == "cuda":  # a bench of what GPUs share
-        yield Step("packing", ("-m", "benchmarks.packing", "--device", str(place.device)))
     yield place.bench("fidelity", "fidelity", budget="small,medium,large")
     yield place.bench("fidelity-sweep", "fidelity", sweep=True)
     yield place.bench("scaling-until-full", "scaling", mech=KERNELS, **long, **half)

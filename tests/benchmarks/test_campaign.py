@@ -110,7 +110,7 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     result = run_campaign("--dry-run", "--json", "--device", "cuda", "--out", str(tmp_path))
 
     planned = {one["step"]: one["command"] for one in json.loads(result.stdout)}
-    assert {"scaling-bfloat16", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
+    assert {"scaling-bfloat16", "suite", "paper", "paper-cell-by-cell"} <= planned.keys()
     assert "--gigabytes GIGABYTES" in planned["context"]
     assert all("--device cuda" in one for name, one in planned.items() if name != "doctor" and "pytest" not in one)
 
@@ -298,6 +298,6 @@ def test_a_quick_call_runs_every_step_of_a_gpu_on_a_cpu(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     done = {fact["step"]: fact["state"] for fact in json.loads(result.stdout)}
     on_gpu = {one.name for one in steps_for(torch.device("cuda"), tmp_path)}
-    assert done == dict.fromkeys(on_gpu - {"packing"}, "done")
+    assert done == dict.fromkeys(on_gpu, "done")
     (folder,) = tmp_path.iterdir()
     assert {file.stem for file in folder.glob("*.parquet")} == {"scaling", "suite", "fidelity", "context"}
