@@ -1,6 +1,7 @@
 """A test whose tool is missing is passed over, unless the tool is required; shapes are checked in some runs."""
 
 import re
+import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,6 +51,18 @@ def test_what_is_required_is_known_and_there_before_any_test_begins(
 
     with pytest.raises(pytest.UsageError, match=re.escape(reason)):
         conftest.pytest_configure()
+
+
+def test_every_step_is_taken_and_those_that_failed_are_listed_last() -> None:
+    def each(*steps: str) -> tuple[int, list[str]]:
+        ran = subprocess.run([ROOT / ".ci" / "each", *steps], capture_output=True, text=True, check=False)
+        return ran.returncode, ran.stdout.splitlines()
+
+    code, lines = each("exit 3", "echo 'a word'; false", "echo last")
+    assert code == 1
+    assert "a word" in lines
+    assert lines[-4:] == ["", "2 of 3 steps failed:", "  exit 3", "  echo 'a word'; false"]
+    assert each("true", "echo last") == (0, ["true", "echo last", "last", "All 2 steps passed."])
 
 
 @pytest.mark.end_to_end
