@@ -15,7 +15,7 @@ from synthbench.canonical import canonical_json
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.heights import rungs_in
-from synthbench.knobs import coerce, term_of
+from synthbench.knobs import absent_values, coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
@@ -226,7 +226,8 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
         length=length,
         task_arguments=options,
         mechanism_name=mechanism,
-        mechanism_arguments=coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
+        mechanism_arguments=absent_values(MECHANISMS[mechanism])
+        | coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
         device_type=config["device_type"],
         is_full=row["is_full"],
     )
