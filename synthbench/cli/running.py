@@ -19,6 +19,7 @@ from synthbench import plugins
 from synthbench.cli.options import (
     AsJson,
     BlockTerm,
+    Condition,
     Conv,
     Device,
     ExecutorName,
@@ -58,6 +59,7 @@ class RunOptions:
     block: BlockTerm = None
     conv: Conv = None
     positions: PositionsTerm = None
+    condition: Condition = None
     match: Match = None
     device: Device = "auto"
     results: Results = Path("results")
@@ -76,6 +78,7 @@ class RunOptions:
             rates=parse_rates(self.rates) if self.rates is not None else (),
             block=self.block if self.conv is None else self._convolved(self.conv),
             positions=self.positions,
+            condition=self.condition,
             match=self.match,
             device=self.device,
             results=self.results,

@@ -37,6 +37,8 @@ MemberTokens = Float[Tensor, "members batch length model_dim"]
 MemberToken = Float[Tensor, "members batch 1 model_dim"]
 MemberVectors = Float[Tensor, "members batch model_dim"]
 
+OWN = "own"
+"""The position encoding that is that of each layer's mechanism."""
 NEVER = -1e30
 """The logit of a token that a member does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
 
@@ -127,6 +129,8 @@ class SequenceModel(Model):
 
     def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
         """Let the position encoding turn the queries and keys of one layer, if it does that."""
+        if self.position.name == OWN and mixer.own_positions == "none":
+            return mixer
         rotation = self.position.rotation(generator)
         if rotation is not None:
             if not isinstance(mixer, Attention):
@@ -289,12 +293,12 @@ class LoopedMixer(Mixer):
         super().__init__()
         self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
         self._names = {}
-        for kind, made in (("parameters", nn.Parameter), ("buffers", nn.Buffer)):
-            for name, _ in getattr(mechanisms[0], f"named_{kind}")():
+        for kind in ("parameters", "buffers"):
+            for name, tensor in getattr(mechanisms[0], f"named_{kind}")():
                 flat = name.replace(".", "/")
                 self._names[name] = flat
                 stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
-                setattr(self, flat, made(stacked))
+                setattr(self, flat, type(tensor)(stacked) if kind == "parameters" else nn.Buffer(stacked))
 
     def forward(self, x: MemberTokens) -> MemberTokens:
         """Run the members one by one."""
@@ -366,7 +370,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
             if not isinstance(module, MemberLayer):
                 padding = [1] * (activation_axes - 1 - tensor.ndim)
                 values = values.view(len(modules), *padding, *tensor.shape)
-            setattr(module, name, nn.Parameter(values) if isinstance(tensor, nn.Parameter) else values)
+            setattr(module, name, type(tensor)(values) if isinstance(tensor, nn.Parameter) else values)
     return stacked
 
 
