@@ -254,6 +254,7 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         suite,
         block=term_of(BLOCKS[config["block"]], config["block_args"]),
         positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),
+        condition=row["condition"],
     )
     if row["is_full"]:
         return suite
