@@ -251,7 +251,7 @@ ADDED_SINCE = frozenset(
         *("deltaproduct", "differential", "forgetting", "gated-deltanet", "hgrn2", "hyena"),
         *("kda", "mamba1", "mlstm", "path", "rewa-topological", "rwkv7", "slstm"),
         *("alias_recall", "ancestors", "broken_grammar", "grammar_next_token", "interleaved_stacks", "joint_recall"),
-        *("digits", "labels", "palindrome", "permutation_hops", "prefix_arithmetic", "text"),
+        *("digits", "labels", "own", "palindrome", "permutation_hops", "prefix_arithmetic", "text"),
     }
 )
 """Components that came after schema 2."""
