@@ -51,6 +51,9 @@ Conv = Annotated[
         "conv=4,conv_on=qkv: on queries, keys and values.",
     ),
 ]
+Gate = Annotated[
+    bool, typer.Option("--gate", help="Multiply the output of each mechanism by a sigmoid of what it reads.")
+]
 Condition = Annotated[
     str | None,
     typer.Option(

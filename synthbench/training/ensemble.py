@@ -51,7 +51,7 @@ class ModelSize(NamedTuple):
 
     num_parameters: int
     num_parameters_mixer: int
-    """Of all mechanisms, and of the convolutions on what they read."""
+    """Of all mechanisms, of the convolutions on what they read, and of the gates on what they give."""
     state_elements: int
     """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 
@@ -148,7 +148,12 @@ class SequenceModel(Model):
 
     def size(self, length: int) -> ModelSize:
         """The parameters of all layers, and what one keeps; on average where layers differ."""
-        mixing = [part for block in self.layers for part in (block.mixer, block.convolution) if part is not None]
+        mixing = [
+            part
+            for block in self.layers
+            for part in (block.mixer, block.convolution, block.output_gate)
+            if part is not None
+        ]
         states = [
             cast("Mechanism", block.mixer).state_elements(length)
             + conv_elements(block.conv, block.conv_on, block.model_dim)
