@@ -198,7 +198,11 @@ class Groups:
 
     def _batch_of_program(self, row: Row) -> tuple[Any, ...]:
         config = self._configs[row["run_id"]]
-        return json.dumps([config.get(name) for name in ("suite", "mech", "mech_args", "role")]), row["ensemble_size"]
+        return (
+            json.dumps([config.get(name) for name in ("mech", "mech_args", "role")]),
+            row["suite"],
+            row["ensemble_size"],
+        )
 
 
 @contextmanager
@@ -244,12 +248,12 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         installed = version_of(registry[config[kind]])
         if installed != config[f"{kind}_version"]:
             raise _other_version(f"{registry.kind} {config[kind]!r}", config[f"{kind}_version"], installed)
-    name = config["suite"].removesuffix(EXTRA)
+    name = row["suite"].removesuffix(EXTRA)
     if name not in suite_names():  # never the path of a file
         raise CannotVerify(f"suite {name!r} is not installed; allowed: {', '.join(suite_names())}")
     suite = load_suite(name)
-    if config["suite_version"] != suite.version:
-        raise _other_version(f"suite {name!r}", config["suite_version"], suite.version)
+    if row["suite_version"] != suite.version:
+        raise _other_version(f"suite {name!r}", row["suite_version"], suite.version)
     suite = surrounded(
         suite,
         block=term_of(BLOCKS[config["block"]], config["block_args"]),
