@@ -209,6 +209,15 @@ class Attention(Mechanism):
         """Width of a query, a key or a value in one head."""
         return self.model_dim // self.num_heads
 
+    @property
+    def turned_widths(self) -> tuple[int, ...]:
+        """Widths of what a position encoding turns, by a rotation each: of queries and keys alone."""
+        return (self.head_dim,)
+
+    def turn_by(self, rotations: Sequence[Rotation | None]) -> None:
+        """Let rotations of ``turned_widths`` turn by position; None turns nothing."""
+        (self.rotation,) = rotations
+
     @abstractmethod
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads) -> ValueHeads:
         """Attend causally: output t mixes the values 0..t."""

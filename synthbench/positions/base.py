@@ -3,6 +3,7 @@
 Either it adds something to the embeddings, once, or it turns queries and keys in every layer.
 """
 
+from copy import copy
 from dataclasses import InitVar, dataclass
 from typing import ClassVar, TypeVar, dataclass_transform
 
@@ -65,6 +66,12 @@ class PositionEncoding(FieldModule, MemberLayer):
     def embed(self, x: Tokens, first: int = 0) -> Tokens:  # noqa: ARG002 - for those that add something
         """Add what is known of the positions, beginning with ``first``, to the token embeddings."""
         return x
+
+    def of_width(self, head_dim: int) -> "PositionEncoding":
+        """The same encoding for heads of another width, to make their rotation with."""
+        encoding = copy(self)
+        encoding.model_dim = self.num_heads * head_dim
+        return encoding
 
     def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate
         """Make the rotation of one layer, whose parameters are drawn from ``generator``; None if it does not rotate.

@@ -131,14 +131,13 @@ class SequenceModel(Model):
         """Let the position encoding turn the queries and keys of one layer, if it does that."""
         if self.position.name == OWN and mixer.own_positions == "none":
             return mixer
-        rotation = self.position.rotation(generator)
-        if rotation is not None:
-            if not isinstance(mixer, Attention):
-                raise UsageError(
-                    f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
-                    "of; allowed: positions that do not rotate, such as learned or none"
-                )
-            mixer.rotation = rotation
+        if isinstance(mixer, Attention):
+            mixer.turn_by([self.position.of_width(width).rotation(generator) for width in mixer.turned_widths])
+        elif self.position.rotation(generator) is not None:
+            raise UsageError(
+                f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
+                "of; allowed: positions that do not rotate, such as learned or none"
+            )
         return mixer
 
     @property
