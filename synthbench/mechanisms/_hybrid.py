@@ -61,7 +61,7 @@ class Hybrid(Mechanism):
             unit = cls.parts[index % len(cls.parts)]
             called = {option: part_option(unit.name, option) for option in knobs_of(unit)}
             options = {option: values[own] for option, own in called.items() if own in values}
-            layers.append((unit, sizes | options))
+            layers.append(unit.layers_of(sizes | options, num_layers)[index])
         return layers
 
     def forward(self, x: Tokens) -> Tokens:

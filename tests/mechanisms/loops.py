@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms import Attention, Mechanism
+from synthbench.positions.rope import Rope
 
 
 def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
@@ -16,6 +17,22 @@ def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
     torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(net.forward_last(x), plain[:, -1:], rtol=1e-9, atol=1e-9)
+
+
+def turn(net: Attention, length: int) -> None:
+    """Let RoPE turn what it turns, by angles to the last bit."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    position = Rope(model_dim=net.model_dim, num_heads=net.num_heads, length=length)
+    net.turn_by([position.of_width(width).rotation(None) for width in net.turned_widths])
+    torch.set_default_dtype(before)
+
+
+def rotary_angles(length: int, width: int) -> Tensor:
+    """What RoPE multiplies the planes of a head by, read as complex numbers: [length, width / 2]."""
+    planes = torch.arange(width // 2, dtype=torch.float64)
+    angles = torch.arange(length).double()[:, None] * 10000.0 ** (-2 * planes / width)
+    return torch.polar(torch.ones_like(angles), angles)
 
 
 def heads_of(x: Tensor) -> Tensor:
