@@ -27,8 +27,11 @@ class RecurrentAttention(Attention):
         return self.merge_heads(self.attend(*self.heads(x), *self.controls(x)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
-        return self.merge_heads(self.attend(*self.heads(x), *self.controls(x))[..., -1:, :])
+        """What ``forward`` gives at the last position, from the last query alone where ``attend`` takes that."""
+        q, k, v = self.heads(x)
+        if self.takes_last_queries:
+            q = q[..., -1:, :]
+        return self.merge_heads(self.attend(q, k, v, *self.controls(x))[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
         """Go on from a state, if ``attend`` takes one."""
