@@ -106,11 +106,14 @@ class Differential(Attention):
         out = first - factor.unsqueeze(-3) * second
         if self.layout == "split":
             return (1 - self.initial) * rms_norm(out, out.shape[-1:], eps=1e-5)
-        normal: Tensor = (1 - self.initial) * self.gain(out)
-        return normal.unflatten(-1, (2, -1)).movedim(-2, -3).flatten(-4, -3)
+        joined = (1 - self.initial) * self.gain(out)
+        answers: Tensor = joined.unflatten(-1, (2, -1)).movedim(-2, -3).flatten(-4, -3)
+        return answers
 
     def _pairs(self, x: KeyHeads) -> Tensor:
         """What the first and the second softmax of every head are made of, [2, ..., heads, length, channels]."""
         if self.layout == "split":
-            return x.unflatten(-1, (2, -1)).movedim(-2, 0)
-        return x.unflatten(-3, (-1, 2)).movedim(-3, 0)
+            halves: Tensor = x.unflatten(-1, (2, -1)).movedim(-2, 0)
+            return halves
+        pairs: Tensor = x.unflatten(-3, (-1, 2)).movedim(-3, 0)
+        return pairs
