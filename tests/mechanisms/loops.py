@@ -1,10 +1,25 @@
 """What plain loops over tokens need, with which tests compare mechanisms."""
 
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms import Attention, Mechanism
+from synthbench.layers import RmsNorm
+from synthbench.mechanisms import Attention, Mechanism, condition_options
 from synthbench.positions.rope import Rope
+
+M = TypeVar("M", bound=Mechanism)
+
+
+def built(mechanism: type[M], generator: torch.Generator, condition: str = "stock", **options: Any) -> M:
+    """Two heads of six channels in float64, in a condition; gains are moved away from 1."""
+    options = {**condition_options(mechanism, condition), **options}
+    net = mechanism(model_dim=12, num_heads=2, generator=generator, **options).double()
+    for module in net.modules():
+        if isinstance(module, RmsNorm):
+            module.weight.data.uniform_(0.5, 1.5, generator=generator)
+    return net
 
 
 def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
@@ -45,6 +60,15 @@ def merged(net: Attention, outs: list[Tensor]) -> Tensor:
     """The outputs [batch, heads, channels] of every token, projected back to [batch, length, width]."""
     projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
     return projected
+
+
+def summed_taps(x: Tensor, taps: Tensor) -> Tensor:
+    """Every token times the first taps, the one before it times the second, and so on, [batch, length, channels]."""
+    rows = [
+        torch.stack([tap * x[:, t - back] for back, tap in enumerate(taps) if back <= t]).sum(0)
+        for t in range(x.shape[1])
+    ]
+    return torch.stack(rows, dim=1)
 
 
 def divide_by_rms(heads: Tensor, epsilon: float = 1e-5) -> Tensor:
