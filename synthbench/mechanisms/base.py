@@ -252,9 +252,20 @@ class Attention(Mechanism):
             fused = silu(convolved(self.convolution, fused, state))
         if self.own_convolution is not None:  # of its authors, whose activation is the mechanism's own
             fused = convolved(self.own_convolution, fused, state, kept="own convolution")
-        q, k, v = self.split_heads(fused)
+        q, k, v = self.prepared(*self.split_heads(fused), x, state)
         if self.rotation is not None:
             q, k = self.rotated(torch.cat([q, k], dim=-4), state).chunk(2, dim=-4)  # the rotation is made once for both
+        return q, k, v
+
+    def prepared(
+        self,
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
+        x: Tokens,  # noqa: ARG002 - for those that read something off the tokens
+        state: State | None,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What positions may turn: queries, keys and values as they are, or shifted and normed."""
         return q, k, v
 
     def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:
