@@ -19,6 +19,14 @@ class UndecayedParameter(nn.Parameter):
     """A parameter that weight decay leaves alone, as the code of its mechanism's authors does."""
 
 
+def exempt_from_decay(module: nn.Module, *names: str) -> None:
+    """Let weight decay leave some parameters of a module alone, given by name: ``gate.weight``, or ``gate`` for all."""
+    for path, parameter in list(module.named_parameters()):
+        if any(f"{path}.".startswith(f"{name}.") for name in names):
+            owner, _, leaf = path.rpartition(".")
+            setattr(module.get_submodule(owner), leaf, UndecayedParameter(parameter.detach()))
+
+
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:
     """A parameter drawn uniformly from [-bound, bound].
 
@@ -129,6 +137,13 @@ class Linear(MemberLayer):
     def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
         """Apply to the last axis."""
         return _affine(x, self.weight, self.bias)
+
+    def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
+        """Apply as many equal parts of the columns as there are inputs, each part to its own input."""
+        weights = self.weight.chunk(len(inputs), dim=-1)
+        biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
+        parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]
+        return torch.cat(parts, dim=-1)
 
 
 class LayerNorm(MemberLayer):

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from synthbench.layers import RmsNorm
+from synthbench.layers import RmsNorm, ShortConvolution, UndecayedParameter
 from synthbench.mechanisms import Attention, Mechanism, condition_options
 from synthbench.positions.rope import Rope
 
@@ -50,6 +50,35 @@ def rotary_angles(length: int, width: int) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles)
 
 
+def summed_taps(convolution: ShortConvolution, x: Tensor) -> Tensor:
+    """A causal convolution, token by token and tap by tap: [batch, length, channels]."""
+    rows = []
+    for t in range(x.shape[1]):
+        rows.append(sum(tap * x[:, t - j] for j, tap in enumerate(convolution.weight) if j <= t))
+        if convolution.bias is not None:
+            rows[-1] = rows[-1] + convolution.bias
+    return torch.stack(rows, dim=1)
+
+
+@torch.no_grad()
+def moved(net: Mechanism, scale: float = 0.3) -> Mechanism:
+    """In float64, with every parameter moved: one that begins at 0 or 1 would hide what it does."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in net.double().parameters():
+        parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return net
+
+
+def bare(unit: type[Mechanism]) -> dict[str, Any]:
+    """The options of the condition bare."""
+    return dict(unit.bare)
+
+
+def undecayed(net: Mechanism) -> set[str]:
+    """The parameters that weight decay leaves alone."""
+    return {name for name, parameter in net.named_parameters() if isinstance(parameter, UndecayedParameter)}
+
+
 def heads_of(x: Tensor) -> Tensor:
     """Two heads, [batch, 2, length, channels / 2]."""
     cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
@@ -60,15 +89,6 @@ def merged(net: Attention, outs: list[Tensor]) -> Tensor:
     """The outputs [batch, heads, channels] of every token, projected back to [batch, length, width]."""
     projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
     return projected
-
-
-def summed_taps(x: Tensor, taps: Tensor) -> Tensor:
-    """Every token times the first taps, the one before it times the second, and so on, [batch, length, channels]."""
-    rows = [
-        torch.stack([tap * x[:, t - back] for back, tap in enumerate(taps) if back <= t]).sum(0)
-        for t in range(x.shape[1])
-    ]
-    return torch.stack(rows, dim=1)
 
 
 def divide_by_rms(heads: Tensor, epsilon: float = 1e-5) -> Tensor:

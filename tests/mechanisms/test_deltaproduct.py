@@ -39,8 +39,8 @@ def test_stock_convolves_every_key_and_value_and_gates_what_it_normed(
     others = None
     if net.others is not None:
         assert net.others_convolution is not None
-        others = silu(summed_taps(net.others(x), net.others_convolution.weight))
-    outs = householder_steps(net, x, silu(summed_taps(net.qkv(x), net.own_convolution.weight)), others)
+        others = silu(summed_taps(net.others_convolution, net.others(x)))
+    outs = householder_steps(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), others)
     gates = heads_of(silu(x @ net.out_gate.weight)).unbind(2)
     normed = [divide_by_rms(out / 6**0.5) * net.norm.weight for out in outs]
     agree(net, x, merged(net, [out * gate for out, gate in zip(normed, gates, strict=True)]))

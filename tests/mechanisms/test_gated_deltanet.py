@@ -44,7 +44,7 @@ def test_stock_convolves_what_it_projects_and_gates_what_it_normed(
     assert isinstance(net.out_gate, Linear)
     x = normal(3, length, 12).requires_grad_()
 
-    outs = gated_delta_rule(net, x, silu(summed_taps(net.qkv(x), net.own_convolution.weight)), top)
+    outs = gated_delta_rule(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
     gates = heads_of(silu(x @ net.out_gate.weight)).unbind(2)
     normed = [divide_by_rms(out / 6**0.5) * net.norm.weight for out in outs]
     agree(net, x, merged(net, [out * gate for out, gate in zip(normed, gates, strict=True)]))

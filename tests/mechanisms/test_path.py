@@ -45,5 +45,5 @@ def test_stock_convolves_the_directions_of_its_matrices(
     assert net.direction_convolution.weight.shape == (3, 12)
     x = normal(3, length, 12).requires_grad_()
 
-    directions = summed_taps(x @ net.direction_in.weight @ net.direction_out.weight, net.direction_convolution.weight)
+    directions = summed_taps(net.direction_convolution, x @ net.direction_in.weight @ net.direction_out.weight)
     agree(net, x, query_by_query(net, x, silu(directions)))
