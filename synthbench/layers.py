@@ -225,6 +225,32 @@ class ShortConvolution(MemberLayer):
         return y
 
 
+class TokenShift(MemberLayer):
+    r"""Mixes of every token with the one before it: :math:`x_t + m \odot (x_{t-1} - x_t)`, zeros before the start.
+
+    ``weight`` holds the shares m as rows, [mixes, dim]; each row gives a tensor like ``x``. Stacked it has a leading
+    member axis, and ``x`` begins with it.
+
+    >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
+    [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
+
+    Source: Peng et al. (2025), section 4.
+    """
+
+    def __init__(self, shares: Float[Tensor, "mixes dim"]) -> None:
+        """Begin with these shares of the token before."""
+        super().__init__()
+        self.weight = nn.Parameter(shares.clone())
+
+    def forward(
+        self, x: Float[Tensor, "*leading length dim"], first: Float[Tensor, "*leading 1 dim"] | None = None
+    ) -> list[Float[Tensor, "*leading length dim"]]:
+        """Mix; ``first`` stands before the first token, if there was one."""
+        start = torch.zeros_like(x[..., :1, :]) if first is None else first
+        change = torch.cat([start, x[..., :-1, :]], dim=-2) - x
+        return [torch.addcmul(x, change, _beside(share, x)) for share in self.weight.unbind(-2)]
+
+
 class YatProduct(MemberLayer):
     r"""The Yat product with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 

@@ -242,12 +242,15 @@ class Attention(Mechanism):
         q, k, v = self.heads(x, state)
         return self.merge_heads(self.attend(q, state.append("keys", k), state.append("values", v)))
 
-    def heads(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(
+        self, x: Tokens, state: State | None = None, fused: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two.
 
-        With a state ``x`` is the one token after it.
+        With a state ``x`` is the one token after it. A mechanism that projects something else than ``x`` gives the
+        ``fused`` projection itself.
         """
-        fused = self.qkv(x)
+        fused = self.qkv(x) if fused is None else fused
         if self.convolution is not None:  # of the block, with an activation
             fused = silu(convolved(self.convolution, fused, state))
         if self.own_convolution is not None:  # of its authors, whose activation is the mechanism's own
