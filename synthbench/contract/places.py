@@ -67,8 +67,8 @@ def _move(mechanism: Mechanism, later: int) -> None:
             encoding = POSITIONS[mechanism.own_positions](
                 model_dim=mechanism.model_dim, num_heads=mechanism.num_heads, length=LENGTH + max(LATER)
             )
-            rotations = [encoding.of_width(width).rotation(None) for width in mechanism.turned_widths]
-        mechanism.turn_by([None if rotation is None else Moved(rotation, later) for rotation in rotations])
+            rotations = encoding.rotations(mechanism.turned_widths, None)
+        mechanism.turn_by([Moved(rotation, later) for rotation in rotations])
 
 
 def _later_factors(mechanism: FeatureAttention, later: int) -> Callable[..., Any]:

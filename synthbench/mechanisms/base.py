@@ -214,8 +214,8 @@ class Attention(Mechanism):
         """Widths of what a position encoding turns, by a rotation each: of queries and keys alone."""
         return (self.head_dim,)
 
-    def turn_by(self, rotations: Sequence[Rotation | None]) -> None:
-        """Let rotations of ``turned_widths`` turn by position; None turns nothing."""
+    def turn_by(self, rotations: Sequence[Rotation]) -> None:
+        """Let rotations of ``turned_widths`` turn by position."""
         (self.rotation,) = rotations
 
     @abstractmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm, silu
 
 from synthbench.forms.recurrences import decayed
-from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Tokens, ValueHeads
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear, RmsNorm
@@ -44,7 +44,6 @@ class Gla(RecurrentAttention):
     bare: ClassVar = MappingProxyType({"output_gate": False})
     own_positions: ClassVar = "none"
     rotation_note: ClassVar = "a decay a channel does not commute with a rotation that mixes two channels"
-    takes_last_queries: ClassVar = True
 
     gate_rank: int = knob(16, "columns of W_1, through which the gates are read off a token", low=1)
     tau: float = knob(16.0, "temperature of the gates: larger ones forget more slowly", low=1)
@@ -59,6 +58,11 @@ class Gla(RecurrentAttention):
         if self.output_gate:
             self.out_gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
             self.gain = RmsNorm(self.head_dim)
+
+    def forward_last(self, x: Tokens) -> Token:
+        """What ``forward`` gives at the last position, from its query alone."""
+        q, k, v = self.heads(x)
+        return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
     def controls(self, x: Tokens) -> tuple[Tensor, Tensor | None]:
         """Logarithms of the gates, at most 0, and the output gate."""

@@ -132,7 +132,8 @@ class SequenceModel(Model):
         if self.position.name == OWN and mixer.own_positions == "none":
             return mixer
         if isinstance(mixer, Attention):
-            mixer.turn_by([self.position.of_width(width).rotation(generator) for width in mixer.turned_widths])
+            if rotations := self.position.rotations(mixer.turned_widths, generator):
+                mixer.turn_by(rotations)
         elif self.position.rotation(generator) is not None:
             raise UsageError(
                 f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "

@@ -105,7 +105,7 @@ def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> 
     assert isinstance(mechanism, Attention)
     places = torch.arange(64.0).unsqueeze(-1)
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
-    mechanism.turn_by([encoding.of_width(width).rotation(generator) for width in mechanism.turned_widths])
+    mechanism.turn_by(encoding.rotations(mechanism.turned_widths, generator))
     mechanism.convolution = ShortConvolution(4, 24, generator)
     moved(mechanism.double())
     x = normal(2, 21, 8)

@@ -39,7 +39,7 @@ def turn(net: Attention, length: int) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     position = Rope(model_dim=net.model_dim, num_heads=net.num_heads, length=length)
-    net.turn_by([position.of_width(width).rotation(None) for width in net.turned_widths])
+    net.turn_by(position.rotations(net.turned_widths, None))
     torch.set_default_dtype(before)
 
 

@@ -169,13 +169,12 @@ class WitnessAttention(Attention):
             return super().turned_widths
         return tuple(width // 2 * 2 for width in self.geometric.widths.values())
 
-    def turn_by(self, rotations: Sequence[Rotation | None]) -> None:
-        """Let rotations turn the witnesses of each geometry, or queries and keys; None turns nothing."""
+    def turn_by(self, rotations: Sequence[Rotation]) -> None:
+        """Let rotations turn the witnesses of each geometry, or queries and keys."""
         if self.turns == "heads":
             super().turn_by(rotations)
             return
-        by_geometry = zip(self.geometric.widths, rotations, strict=True)
-        self.geometric.rotations.update({name: turn for name, turn in by_geometry if turn is not None})
+        self.geometric.rotations.update(dict(zip(self.geometric.widths, rotations, strict=True)))
 
 
 class ProductMetric(nn.Module):

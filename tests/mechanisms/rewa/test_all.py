@@ -105,7 +105,7 @@ def test_runs_beside_each_other_turn_their_witnesses_as_alone(
     members = [build(name, seed) for seed in range(2)]
     for member in members:
         position = unit(model_dim=16, num_heads=2, length=12, generator=generator, **arguments)
-        member.turn_by([position.of_width(width).rotation(generator) for width in member.turned_widths])
+        member.turn_by(position.rotations(member.turned_widths, generator))
         member.double()
     x = normal(2, 2, 12, 16)
 

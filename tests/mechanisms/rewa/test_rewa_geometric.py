@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.positions.rope import Rope
+from tests.mechanisms.loops import turn
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaGeometric:
@@ -58,23 +58,23 @@ def test_positions_turn_witnesses_by_the_offset_of_each_pair_and_leave_an_odd_la
     width: int, normal: Callable[..., Tensor]
 ) -> None:
     rewa, plain = (build(tau=0.7, m=width, n=width, p=width) for _ in range(2))
-    rewa.turn_by([Rope(model_dim=2 * w, num_heads=2, length=6).rotation(None).double() for w in rewa.turned_widths])
+    turn(rewa, 6)
     q, k = 0.5 * normal(1, 2, 6, 4), 0.5 * normal(1, 2, 6, 4, seed=1)
     scores = rewa.scores(q, k)
 
     for i in range(6):
         for j in range(6):
-            turn = torch.eye(width, dtype=torch.float64)
+            turned = torch.eye(width, dtype=torch.float64)
             for plane in range(2):
                 c, s = math.cos((i - j) * 0.01**plane), math.sin((i - j) * 0.01**plane)
-                turn[2 * plane : 2 * plane + 2, 2 * plane : 2 * plane + 2] = torch.tensor([[c, s], [-s, c]])
+                turned[2 * plane : 2 * plane + 2, 2 * plane : 2 * plane + 2] = torch.tensor([[c, s], [-s, c]])
             for head in range(2):
-                expected = turned_by(plain, turn, q[0, head, i], k[0, head, j], head)
+                expected = score_of_turned(plain, turned, q[0, head, i], k[0, head, j], head)
                 assert scores[0, head, i, j].item() == pytest.approx(expected, rel=1e-6)
     torch.testing.assert_close(rewa.scores(q[..., 4:, :], k), scores[..., 4:, :])
 
 
-def turned_by(rewa: RewaGeometric, turn: Tensor, q: Tensor, k: Tensor, head: int) -> float:
+def score_of_turned(rewa: RewaGeometric, turn: Tensor, q: Tensor, k: Tensor, head: int) -> float:
     """The score of a pair whose query has its witnesses multiplied by a matrix: with maps of its own that do so."""
     turned = build(shared=False, m=len(turn), n=len(turn), p=len(turn))
     turned.load_state_dict(rewa.state_dict(), strict=False)
