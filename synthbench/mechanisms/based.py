@@ -71,11 +71,13 @@ class Based(FeatureAttention):
         squares = (scaled.unsqueeze(-1) * scaled.unsqueeze(-2)).flatten(-2) / 2**0.5
         return torch.cat([torch.ones_like(scaled[..., :1]), scaled, squares], dim=-1)
 
-    def heads(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(
+        self, x: Tokens, state: State | None = None, fused: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values what the gated convolution gives."""
         if self.conv:
             x = convolved(self.ahead, x, state, kept="tokens") * self.gate(x) + x
-        return super().heads(x, state)
+        return super().heads(x, state, fused)
 
     def rotated(self, x: KeyHeads, state: State | None) -> Tensor:
         """Turn queries or keys of heads with a window; of all heads where none has one."""

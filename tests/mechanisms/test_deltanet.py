@@ -46,7 +46,7 @@ def test_stock_convolves_what_it_projects_and_has_a_gain_behind_the_norm(
     assert net.norm is not None
     x = normal(3, length, 12).requires_grad_()
 
-    outs = delta_rule(net, x, silu(summed_taps(net.qkv(x), net.own_convolution.weight)), top)
+    outs = delta_rule(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
     outs = [divide_by_rms(out / 6**0.5, 1e-6) * net.norm.weight for out in outs]
     if output_gate:
         assert isinstance(net.out_gate, Linear)

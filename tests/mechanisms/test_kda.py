@@ -41,7 +41,7 @@ def test_stock_convolves_what_it_projects_and_gates_what_it_normed(
     assert net.out_gate is not None
     x = normal(3, length, 12).requires_grad_()
 
-    outs = delta_rule_by_channel(net, x, silu(summed_taps(net.qkv(x), net.own_convolution.weight)), top)
+    outs = delta_rule_by_channel(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
     few, many, bias = net.out_gate.parameters()
     gates = heads_of((x @ few @ many + bias).sigmoid()).unbind(2)
     normed = [divide_by_rms(out / 6**0.5) * net.norm.weight for out in outs]
