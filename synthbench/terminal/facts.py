@@ -14,6 +14,8 @@ from synthbench.tasks import TASKS, Task, sized
 if TYPE_CHECKING:
     from synthbench.mechanisms import Mechanism
 
+SMALLEST_CHANGE = 1e-6
+"""Relative change of outputs, in float64, that is no rounding."""
 STATE_LENGTHS = (64, 1024)
 """Lengths for which the state of a mechanism is told, for a width of 64 in 4 heads."""
 
@@ -83,6 +85,14 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
         "parameters": num_parameters(built),
         "state": built.state_elements(STATE_LENGTHS[0]),
     }
+
+
+def sees_places(name: str) -> bool:
+    """Whether the outputs of a mechanism with its own positions change where the same tokens stand 7 places later."""
+    from synthbench.contract.places import change_when_moved
+    from synthbench.mechanisms import MECHANISMS
+
+    return max(change_when_moved(MECHANISMS[name], {})) > SMALLEST_CHANGE
 
 
 def position_facts(name: str) -> dict[str, Any]:
