@@ -168,6 +168,8 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
     scored = [run_id for run_id in scored if run_id in plan.members]
     num_failed = plan.num_done - len(scored)
     notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
+    if request.positions is not None:
+        notices += _on_rotation(cells)
     if (warning := commit_warning()) is not None:
         notices.append(warning)
     if num_failed:
@@ -280,6 +282,14 @@ def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]
     missing = [run_id for run_id in scored if folder and not predictions.path_of(folder, run_id).exists()]
     if missing:
         yield f"{len(missing)} of the rows already done have no predictions in {folder}; --rerun all makes them"
+
+
+def _on_rotation(cells: Sequence[Cell]) -> Iterator[str]:
+    """Name the mechanisms to which the rotation that is asked for means nothing, with the reason."""
+    turned = {cell.mechanism: cell.positions[0].name for cell in cells if cell.positions[0].rotates}
+    for mechanism, positions in turned.items():
+        if note := getattr(mechanism, "rotation_note", ""):
+            yield f"positions {positions!r} mean nothing to {mechanism.name}: {note}"
 
 
 def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
