@@ -199,7 +199,7 @@ def count_status(cells: Iterable[tuple[str, Sequence[str]]], statuses: Mapping[s
         ends = [statuses.get(run_id, "missing") for run_id in run_ids]
         for group in (category, "all"):
             counts.setdefault(group, Counter()).update(ends)
-    counts["all"] = counts.pop("all")  # last
+    counts["all"] = counts.pop("all", Counter())  # last, and also where nothing is planned
     return [
         {
             "category": group,
