@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from synthbench.blocks import conv_elements
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
@@ -177,7 +176,7 @@ def _states() -> Iterator[str]:
         mechanism = MECHANISMS[published["mechanism"]](
             **shape, max_length=1024, **({"N": int(published["N"])} if published["N"] else {})
         )
-        kept = mechanism.state_elements(1024) + conv_elements(int(published["conv"]), "qkv", shape["model_dim"])
+        kept = mechanism.state_elements(1024)
         claimed = int(published["elements"])
         lines.append(
             [

@@ -43,7 +43,14 @@ from synthbench.tasks import (
     sized,
 )
 from synthbench.tasks.base import LENGTHS
-from synthbench.terminal.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
+from synthbench.terminal.facts import (
+    STATE_LENGTHS,
+    block_facts,
+    mechanism_facts,
+    position_facts,
+    sees_places,
+    task_facts,
+)
 from synthbench.terminal.show import draw
 
 FOLDER = Path(__file__).parent
@@ -218,16 +225,26 @@ def _mechanisms() -> Iterator[str]:
     yield HEADER
     yield (
         "A mechanism mixes positions. State: the numbers that a layer of width 64 with 4 heads keeps after 64 or 1024 "
-        "tokens. `name:option=value` sets options: `--mech slay:R=5,P=16`."
+        "tokens. Positions: those of its authors; with them, *places* says whether outputs change where the same "
+        "tokens stand some places later. Bare: the options of [the condition](protocol.md#conditions) bare, "
+        "where it differs from the default, stock. `name:option=value` sets options: `--mech slay:R=5,P=16`."
     )
     by_family: dict[str, list[dict[str, Any]]] = {}
     for facts in map(mechanism_facts, MECHANISMS):
         by_family.setdefault(facts["family"], []).append(facts)
     lengths = [f"state at {length}" for length in STATE_LENGTHS]
     yield _table(
-        ("mechanism", "family", "cost", *lengths),
+        ("mechanism", "family", "cost", *lengths, "positions", "places", "bare"),
         [
-            (f"[{facts['name']}](#{facts['name']})", family, facts["complexity"], *facts["state"].values())
+            (
+                f"[{facts['name']}](#{facts['name']})",
+                family,
+                facts["complexity"],
+                *facts["state"].values(),
+                facts["conditions"]["stock"]["positions"],
+                "seen" if sees_places(facts["name"]) else "not seen",
+                " ".join(f"{name}={value}" for name, value in facts["conditions"]["bare"]["options"].items()) or "--",
+            )
             for family, members in by_family.items()
             for facts in members
         ],

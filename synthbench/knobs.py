@@ -35,8 +35,8 @@ class Knob:
     high: Number | None
     choices: tuple[str, ...]
     meaning: str
-    is_addition: bool = False
-    """Whether it was added after rows were made: at its default it is part of no id and no seed."""
+    absent: Value | None = None
+    """The value that ids and seeds leave out, which rows from before the option have; None: no value is left out."""
     is_location: bool = False
     """Whether it says where data are and not which: it is part of no id and no seed."""
 
@@ -57,19 +57,21 @@ def knob(
     low: Number | None = None,
     high: Number | None = None,
     is_addition: bool = False,
+    absent: Value | None = None,
     is_location: bool = False,
 ) -> Any:
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
 
-    An option that is added after rows were made is declared with ``is_addition``: at its default, which must compute
-    what was computed without it, it is part of no id and no seed, so those rows remain. An option that names a file or
-    folder is declared with ``is_location``: another option holds the hash of what lies there.
+    An option that is added after rows were made names the value that computes what was computed without it, as
+    ``absent``. At that value it is part of no id and no seed, so those rows remain. ``is_addition`` says that this is
+    the default. An option that names a file or folder is declared with ``is_location``: another option holds the hash
+    of what lies there.
     """
     metadata = {
         "meaning": meaning,
         "low": low,
         "high": high,
-        "is_addition": is_addition,
+        "absent": default if is_addition else absent,
         "is_location": is_location,
     }
     return dataclasses.field(default=default, metadata=metadata)
@@ -97,27 +99,36 @@ def _knobs_of(unit: type) -> Mapping[str, Knob]:
             high=field.metadata["high"],
             choices=choices,
             meaning=field.metadata["meaning"],
-            is_addition=field.metadata["is_addition"],
+            absent=field.metadata["absent"],
             is_location=field.metadata["is_location"],
         )
     return MappingProxyType(knobs)
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """The value of every knob of an instance, by name, but for additions at their defaults and for locations."""
+    """The value of every knob of an instance, by name, but for those that ids leave out and for locations."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in knobs_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     """Every knob of a class, by name: the argument where one is given, else the default.
 
-    Additions at their defaults are left out, and locations.
+    Values that ids leave out are left out, and locations.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in knobs_of(unit).items()}
     return {
         name: value
         for name, (value, declared) in values.items()
-        if not (declared.is_location or (declared.is_addition and value == declared.default))
+        if not (declared.is_location or (declared.absent is not None and value == declared.absent))
+    }
+
+
+def absent_values(unit: type) -> dict[str, Value]:
+    """The options that a row does not name although their default is another one, with the values that it has."""
+    return {
+        name: declared.absent
+        for name, declared in knobs_of(unit).items()
+        if declared.absent is not None and declared.absent != declared.default
     }
 
 

@@ -15,6 +15,18 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 
 
+class UndecayedParameter(nn.Parameter):
+    """A parameter that weight decay leaves alone, as the code of its mechanism's authors does."""
+
+
+def exempt_from_decay(module: nn.Module, *names: str) -> None:
+    """Let weight decay leave some parameters of a module alone, given by name: ``gate.weight``, or ``gate`` for all."""
+    for path, parameter in list(module.named_parameters()):
+        if any(f"{path}.".startswith(f"{name}.") for name in names):
+            owner, _, leaf = path.rpartition(".")
+            setattr(module.get_submodule(owner), leaf, UndecayedParameter(parameter.detach()))
+
+
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:
     """A parameter drawn uniformly from [-bound, bound].
 
@@ -126,6 +138,13 @@ class Linear(MemberLayer):
         """Apply to the last axis."""
         return _affine(x, self.weight, self.bias)
 
+    def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
+        """Apply as many equal parts of the columns as there are inputs, each part to its own input."""
+        weights = self.weight.chunk(len(inputs), dim=-1)
+        biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
+        parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]
+        return torch.cat(parts, dim=-1)
+
 
 class LayerNorm(MemberLayer):
     """Zero mean and unit variance over the last axis, then a gain and a shift that begin at 1 and 0.
@@ -154,30 +173,82 @@ class LayerNorm(MemberLayer):
         return torch.addcmul(_beside(self.bias, x), normal, _beside(self.weight, x))
 
 
-class ShortConvolution(MemberLayer):
-    r"""Causal, one filter a channel, no bias: :math:`y_t = \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
+class RmsNorm(MemberLayer):
+    """Divides by the root mean square over the last axis, then multiplies by a gain that begins at 1.
 
-    ``weight`` is [width, dim], the newest token first, uniform in ±1/√width as PyTorch's convolutions are; stacked it
-    is [members, width, dim] and ``x`` begins with the member axis.
+    ``weight`` is [dim]; stacked it is [members, dim] and ``x`` begins with the member axis.
+
+    >>> RmsNorm(16)(torch.zeros(8, 32, 16)).shape
+    torch.Size([8, 32, 16])
+
+    Source: Zhang & Sennrich (2019), eq. 4.
+    """
+
+    def __init__(self, dim: int, epsilon: float = 1e-5) -> None:
+        """Create the gain; ``epsilon`` is added to the mean square."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.epsilon = epsilon
+
+    def forward(self, x: Float[Tensor, "*leading dim"]) -> Float[Tensor, "*leading dim"]:
+        """Normalise every vector by itself."""
+        return nn.functional.rms_norm(x, x.shape[-1:], eps=self.epsilon) * _beside(self.weight, x)
+
+
+class ShortConvolution(MemberLayer):
+    r"""Causal, one filter a channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
+
+    ``weight`` is [width, dim], the newest token first, uniform in ±1/√width as PyTorch's convolutions are, and so is
+    the ``bias`` [dim], if there is one. Stacked they get a leading member axis, and ``x`` begins with it.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
     """
 
-    def __init__(self, width: int, dim: int, generator: torch.Generator | None = None) -> None:
-        """Draw the filters from ``generator`` (the process-wide one if None)."""
+    def __init__(self, width: int, dim: int, generator: torch.Generator | None = None, *, bias: bool = False) -> None:
+        """Draw the filters, then the bias, from ``generator`` (the process-wide one if None)."""
         super().__init__()
-        self.weight = uniform((width, dim), 1 / math.sqrt(width), generator)
+        bound = 1 / math.sqrt(width)
+        self.weight = uniform((width, dim), bound, generator)
+        self.bias = uniform((dim,), bound, generator) if bias else None
 
     def forward(self, x: Float[Tensor, "*leading length dim"]) -> Float[Tensor, "*leading length dim"]:
         """Sum every token and the few before it."""
         newest, *earlier = self.weight.unbind(-2)
         y = x * _beside(newest, x)
+        if self.bias is not None:
+            y = y + _beside(self.bias, x)
         # Shifted sums take any leading axes, cost what a grouped convolution costs, and add in one order on a GPU too.
         for distance, taps in enumerate(earlier, start=1):
             if distance < x.shape[-2]:
                 y = y + nn.functional.pad(x[..., :-distance, :] * _beside(taps, x), (0, 0, distance, 0))
         return y
+
+
+class TokenShift(MemberLayer):
+    r"""Mixes of every token with the one before it: :math:`x_t + m \odot (x_{t-1} - x_t)`, zeros before the start.
+
+    ``weight`` holds the shares m as rows, [mixes, dim]; each row gives a tensor like ``x``. Stacked it has a leading
+    member axis, and ``x`` begins with it.
+
+    >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
+    [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
+
+    Source: Peng et al. (2025), section 4.
+    """
+
+    def __init__(self, shares: Float[Tensor, "mixes dim"]) -> None:
+        """Begin with these shares of the token before."""
+        super().__init__()
+        self.weight = nn.Parameter(shares.clone())
+
+    def forward(
+        self, x: Float[Tensor, "*leading length dim"], first: Float[Tensor, "*leading 1 dim"] | None = None
+    ) -> list[Float[Tensor, "*leading length dim"]]:
+        """Mix; ``first`` stands before the first token, if there was one."""
+        start = torch.zeros_like(x[..., :1, :]) if first is None else first
+        change = torch.cat([start, x[..., :-1, :]], dim=-2) - x
+        return [torch.addcmul(x, change, _beside(share, x)) for share in self.weight.unbind(-2)]
 
 
 class YatProduct(MemberLayer):

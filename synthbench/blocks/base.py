@@ -14,7 +14,7 @@ from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import check, knob, knobs_of
-from synthbench.layers import FieldModule, Mixer, ShortConvolution
+from synthbench.layers import FieldModule, Linear, Mixer, ShortConvolution
 from synthbench.mechanisms import Attention
 from synthbench.mechanisms.base import convolved
 from synthbench.registry import Registry
@@ -37,6 +37,9 @@ class Block(FieldModule):
     (Allen-Zhu, 2025). With ``conv_on=qkv`` queries, keys and values become ``silu(conv(q))`` and so on before anything
     else is done with them, as in the layer of DeltaNet (Yang et al., 2024) and those after it.
 
+    With ``gate`` the mechanism's output is multiplied by a sigmoid of a projection of what it reads. Qiu et al. (2025)
+    find most in a gate before the output projection; this one stands behind it, so that it fits any mechanism.
+
     ``layers`` is the number of blocks in a model. No block reads it: :class:`synthbench.training.cell.Cell` does.
     """
 
@@ -52,10 +55,11 @@ class Block(FieldModule):
     conv_on: Literal["input", "qkv"] = knob(
         "input", "what it acts on: the mechanism's input, or its queries, keys and values", is_addition=True
     )
+    gate: bool = knob(default=False, meaning="whether a sigmoid gate multiplies what was mixed", is_addition=True)
     layers: int = knob(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters and draw what stands around the mechanism, the convolution last.
+        """Check the hyper-parameters and draw what stands around the mechanism, the convolution and the gate last.
 
         Raises:
             UsageError: If a hyper-parameter lies outside its range, the convolution acts on queries, keys and values
@@ -76,6 +80,9 @@ class Block(FieldModule):
                 f"{self.name}:conv_on is 'qkv', and mechanism {getattr(self.mixer, 'name', '')!r} has no queries, keys "
                 "and values; allowed: input"
             )
+        self.output_gate: Linear | None = None
+        if self.gate:
+            self.output_gate = Linear(self.model_dim, self.model_dim, bias=True, generator=generator)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Create what stands around the mechanism; a block that adds nothing leaves this alone."""
@@ -89,11 +96,11 @@ class Block(FieldModule):
 
     def forward(self, x: Tokens) -> Tokens:
         """Mix positions, then transform each."""
-        return self.around(x, lambda x: self.mixer(self._read(x, None)))
+        return self.around(x, lambda x: self._mixed(self.mixer, self._read(x, None)))
 
     def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position: the mechanism sees every position, the rest only the last."""
-        return self.around(x, lambda x: self.mixer.forward_last(self._read(x, None)))
+        return self.around(x, lambda x: self._mixed(self.mixer.forward_last, self._read(x, None)))
 
     def stream_step(
         self, x: Float[Tensor, "*leading batch model_dim"], state: State
@@ -102,10 +109,18 @@ class Block(FieldModule):
         after = state.copied()
 
         def mix(x: Tensor) -> Tensor:
-            mixed, after.parts["mixer"] = self.mixer.stream_step(self._read(x, after).squeeze(-2), after.part("mixer"))
-            return mixed.unsqueeze(-2)
+            def step(x: Tensor) -> Tensor:
+                mixed, after.parts["mixer"] = self.mixer.stream_step(x.squeeze(-2), after.part("mixer"))
+                return mixed.unsqueeze(-2)
+
+            return self._mixed(step, self._read(x, after))
 
         return self.around(x.unsqueeze(-2), mix).squeeze(-2), after
+
+    def _mixed(self, mix: Mix, x: Tensor) -> Tensor:
+        """What the mechanism makes of its input, through the gate if the block has one."""
+        mixed = mix(x)
+        return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 
     def _read(self, x: Tensor, state: State | None) -> Tensor:
         """What the mechanism reads: its input, and its convolution if the block has one."""

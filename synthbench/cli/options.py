@@ -51,9 +51,24 @@ Conv = Annotated[
         "conv=4,conv_on=qkv: on queries, keys and values.",
     ),
 ]
+Gate = Annotated[
+    bool, typer.Option("--gate", help="Multiply the output of each mechanism by a sigmoid of what it reads.")
+]
+Condition = Annotated[
+    str | None,
+    typer.Option(
+        "--condition",
+        help="stock: each layer as its authors build it, with their positions; bare: the recurrence or the scores "
+        "alone. Default: the suite's.",
+    ),
+]
 PositionsTerm = Annotated[
     str | None,
-    typer.Option("--positions", help="The position encoding: none, rope, espr, ... Default: the suite's."),
+    typer.Option(
+        "--positions",
+        help="The position encoding: own, none, rope, espr, ... Default: the suite's; with --condition own, that of "
+        "each mechanism's authors.",
+    ),
 ]
 Match = Annotated[
     str | None,

@@ -19,9 +19,11 @@ from synthbench import plugins
 from synthbench.cli.options import (
     AsJson,
     BlockTerm,
+    Condition,
     Conv,
     Device,
     ExecutorName,
+    Gate,
     Match,
     MechanismTerms,
     Plugins,
@@ -57,7 +59,9 @@ class RunOptions:
     rates: Rates = None
     block: BlockTerm = None
     conv: Conv = None
+    gate: Gate = False
     positions: PositionsTerm = None
+    condition: Condition = None
     match: Match = None
     device: Device = "auto"
     results: Results = Path("results")
@@ -74,8 +78,9 @@ class RunOptions:
             mechanisms=tuple(self.mech or ()),
             seeds=parse_seeds(self.seeds) if self.seeds is not None else (),
             rates=parse_rates(self.rates) if self.rates is not None else (),
-            block=self.block if self.conv is None else self._convolved(self.conv),
+            block=self._around(),
             positions=self.positions,
+            condition=self.condition,
             match=self.match,
             device=self.device,
             results=self.results,
@@ -84,18 +89,23 @@ class RunOptions:
             **how,
         )
 
-    def _convolved(self, conv: int) -> str:
-        """The block with a convolution.
+    def _around(self) -> str | None:
+        """The block with the convolution and the gate that are asked for; None: the suite's.
 
         Raises:
-            UsageError: If the block has one already.
+            UsageError: If the block has one of them already.
         """
         from synthbench.suites import EXTRA, load_suite
 
-        block = self.block or load_suite(self.suite.removesuffix(EXTRA)).model.block
-        if "conv" in parse_term(block)[1]:
-            raise UsageError(f"conv is given twice, by --conv {conv} and in --block {block}; allowed: once")
-        return f"{block}{',' if ':' in block else ':'}conv={conv}"
+        added = {"conv": self.conv, "gate": "true" if self.gate else None}
+        block = self.block
+        for name, value in added.items():
+            if value is not None:
+                block = block or load_suite(self.suite.removesuffix(EXTRA)).model.block
+                if name in parse_term(block)[1]:
+                    raise UsageError(f"{name} is given twice, by --{name} and in --block {block}; allowed: once")
+                block += f"{',' if ':' in block else ':'}{name}={value}"
+        return block
 
 
 @takes(RunOptions)

@@ -61,7 +61,7 @@ class Hybrid(Mechanism):
             unit = cls.parts[index % len(cls.parts)]
             called = {option: part_option(unit.name, option) for option in knobs_of(unit)}
             options = {option: values[own] for option, own in called.items() if own in values}
-            layers.append((unit, sizes | options))
+            layers.append(unit.layers_of(sizes | options, num_layers)[index])
         return layers
 
     def forward(self, x: Tokens) -> Tokens:
@@ -126,6 +126,7 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
             "version": "+".join(version_of(part) for part in parts),
             "complexity": " + ".join(dict.fromkeys(part.complexity for part in parts)),
             "parts": parts,
+            "bare": {part_option(part.name, option): value for part in distinct for option, value in part.bare.items()},
         },
         eq=False,
         repr=False,

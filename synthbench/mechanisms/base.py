@@ -20,7 +20,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass
-from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, overload
 
 import torch
 from jaxtyping import Float
@@ -46,7 +47,7 @@ from synthbench.forms.shapes import (
     ValueHeads,
 )
 from synthbench.forms.state import State
-from synthbench.knobs import check, knob
+from synthbench.knobs import Value, absent_values, check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation, ShortConvolution
 from synthbench.mechanisms import _module
 from synthbench.registry import Registry
@@ -76,6 +77,11 @@ class Mechanism(FieldModule, Mixer):
     """Key of the paper in :mod:`synthbench.sources`."""
     complexity: ClassVar[str] = "not stated"
     """Cost of one head in the length T, the width d of a head and the hyper-parameters: ``T^2 d``."""
+    bare: ClassVar[Mapping[str, Value]] = MappingProxyType({})
+    """The options of the condition ``bare``, which leave the recurrence or the scores alone. The defaults are the
+    layer as its authors build it, ``stock``."""
+    own_positions: ClassVar[Literal["none", "rope"]] = "none"
+    """The position encoding that its authors use."""
 
     model_dim: int = 64
     num_heads: int = 4
@@ -177,8 +183,11 @@ class Attention(Mechanism):
     projected once more.
     """
 
+    own_positions: ClassVar[Literal["none", "rope"]] = "rope"
     takes_last_queries: ClassVar[bool] = False
     """Whether ``attend`` also takes fewer queries than keys, which are then the last ones."""
+    rotation_note: ClassVar[str] = ""
+    """The reason why rotated queries and keys mean nothing to it; empty if they see the offsets between tokens."""
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Create the projections, then what the mechanism itself draws.
@@ -192,12 +201,22 @@ class Attention(Mechanism):
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
         self.rotation: Rotation | None = None
         self.convolution: ShortConvolution | None = None
+        self.own_convolution: ShortConvolution | None = None
         super().__post_init__(generator)
 
     @property
     def head_dim(self) -> int:
         """Width of a query, a key or a value in one head."""
         return self.model_dim // self.num_heads
+
+    @property
+    def turned_widths(self) -> tuple[int, ...]:
+        """Widths of what a position encoding turns, by a rotation each: of queries and keys alone."""
+        return (self.head_dim,)
+
+    def turn_by(self, rotations: Sequence[Rotation]) -> None:
+        """Let rotations of ``turned_widths`` turn by position."""
+        (self.rotation,) = rotations
 
     @abstractmethod
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads) -> ValueHeads:
@@ -223,17 +242,33 @@ class Attention(Mechanism):
         q, k, v = self.heads(x, state)
         return self.merge_heads(self.attend(q, state.append("keys", k), state.append("values", v)))
 
-    def heads(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(
+        self, x: Tokens, state: State | None = None, fused: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two.
 
-        With a state ``x`` is the one token after it.
+        With a state ``x`` is the one token after it. A mechanism that projects something else than ``x`` gives the
+        ``fused`` projection itself.
         """
-        fused = self.qkv(x)
-        if self.convolution is not None:
+        fused = self.qkv(x) if fused is None else fused
+        if self.convolution is not None:  # of the block, with an activation
             fused = silu(convolved(self.convolution, fused, state))
-        q, k, v = self.split_heads(fused)
+        if self.own_convolution is not None:  # of its authors, whose activation is the mechanism's own
+            fused = convolved(self.own_convolution, fused, state, kept="own convolution")
+        q, k, v = self.prepared(*self.split_heads(fused), x, state)
         if self.rotation is not None:
             q, k = self.rotated(torch.cat([q, k], dim=-4), state).chunk(2, dim=-4)  # the rotation is made once for both
+        return q, k, v
+
+    def prepared(
+        self,
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
+        x: Tokens,  # noqa: ARG002 - for those that read something off the tokens
+        state: State | None,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What positions may turn: queries, keys and values as they are, or shifted and normed."""
         return q, k, v
 
     def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:
@@ -431,15 +466,24 @@ class ModuleMechanism(Mechanism):
 
 
 def convolved(
-    convolution: ShortConvolution, x: Float[Tensor, "*leading length dim"], state: State | None
+    convolution: ShortConvolution,
+    x: Float[Tensor, "*leading length dim"],
+    state: State | None,
+    *,
+    kept: str = "convolution",
 ) -> Float[Tensor, "*leading length dim"]:
-    """Convolve; with a state ``x`` is the one token after it, and what the next one needs is kept there."""
+    """Convolve; with a state ``x`` is the one token after it, and what the next one needs is ``kept`` there."""
     if state is None:
         everything: Tensor = convolution(x)
         return everything
-    seen = state.append("convolution", x, most=convolution.weight.shape[-2] - 1)
+    seen = state.append(kept, x, most=convolution.weight.shape[-2] - 1)
     newest: Tensor = convolution(seen)[..., -1:, :]
     return newest
+
+
+def kept_by_convolution(width: int, channels: int, length: int) -> int:
+    """Numbers that a causal convolution keeps after ``length`` tokens: what the next token reads of those before."""
+    return min(length, max(width - 1, 0)) * channels
 
 
 def takes_state(attend: Callable[..., Tensor]) -> bool:
@@ -496,6 +540,18 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     return {
         part_option(part, option): value for part in name.split("+") for option, value in listed.get(part, {}).items()
     }
+
+
+def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
+    """The options of a mechanism that differ from its defaults in a condition.
+
+    Args:
+        unit: The class of the mechanism.
+        condition: One of :data:`synthbench.suites.config.CONDITIONS`.
+    """
+    if condition == "stock":
+        return {}
+    return {**unit.bare} if condition == "bare" else absent_values(unit)
 
 
 def mean_state(states: Sequence[int]) -> int:

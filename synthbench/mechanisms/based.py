@@ -1,11 +1,18 @@
-"""Linear attention by the second-order Taylor expansion of the exponential."""
+"""Linear attention by the second-order Taylor expansion of the exponential, beside softmax attention to a window."""
 
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from synthbench.forms.shapes import FeatureRows, KeyRows
-from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+from synthbench.errors import UsageError
+from synthbench.forms.shapes import AnswerHeads, FeatureRows, KeyHeads, KeyRows, QueryHeads, Tokens, ValueHeads
+from synthbench.forms.state import State
+from synthbench.knobs import knob
+from synthbench.layers import Linear, ShortConvolution
+from synthbench.mechanisms.base import FeatureAttention, Side, convolved, kept_by_convolution, mechanism
+from synthbench.mechanisms.local import attend_to_window
 
 
 @mechanism
@@ -13,22 +20,87 @@ class Based(FeatureAttention):
     r"""The kernel :math:`1 + z + z^2 / 2`, with :math:`z = q \cdot k / \sqrt{d}`: the exponential to second order.
 
     Its features are :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the
-    denominator grows with the length.
+    denominator grows with the length. Bare is this in every head, turned by positions if they turn.
 
-    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers a head, d the width of a head.
+    In stock half of the heads, the last ones, take the softmax of z over the last ``window`` tokens instead, and
+    positions turn these alone. Ahead of all heads a gated convolution replaces a token x by
+    :math:`conv(x) \odot (x W + b) + x`.
 
-    Source: Arora et al. (2024), section 4.1, the linear part; their model alternates it with a sliding window (here
-    ``local``) and projects queries and keys to 16 numbers a head, which is the width of a head in the suites here.
+    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers a head, d the width of a head; of a head with a window its last
+    ``window - 1`` keys and values; and the last ``conv - 1`` tokens.
+
+    Source: Arora et al. (2024), sections 4.1 and 4.2; HazyResearch's based and, for the convolution, zoology,
+    mixers/base_conv.py. Their layers are of three kinds: convolution, Taylor map, window. Here each layer is all three,
+    since it may be the only one; ``based+local`` with ``based_window=0`` has two kinds by turns. Their convolution is
+    followed by a norm, and wider in language models; queries and keys have 16 numbers a head, about as in the suites
+    here.
     """
 
     name: ClassVar = "based"
     label: ClassVar = "Based"
     family: ClassVar = "linear"
     source: ClassVar = "arora2024based"
-    complexity: ClassVar = "T d^3"
+    complexity: ClassVar = "T d^3 + T window d"
+    bare: ClassVar = MappingProxyType({"window": 0, "conv": 0})
+
+    window: int = knob(
+        64, "tokens that half of the heads see by softmax, their own among them, 0 for no such heads", low=0, absent=0
+    )
+    conv: int = knob(3, "tokens that the gated convolution ahead sees, 0 for none", low=0, high=64, absent=0)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the gated convolution.
+
+        Raises:
+            UsageError: If there is one head only, and a window.
+        """
+        if self.window and self.num_heads == 1:
+            raise UsageError("num_heads is 1; allowed with based: at least 2, of which half have a window, or window=0")
+        if self.conv:
+            self.ahead = ShortConvolution(self.conv, self.model_dim, generator, bias=True)
+            self.gate = Linear(self.model_dim, self.model_dim, bias=True, generator=generator)
+
+    @property
+    def num_linear(self) -> int:
+        """Heads with the Taylor map, which come first."""
+        return self.num_heads - self.num_heads // 2 if self.window else self.num_heads
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Constant, linear and quadratic features side by side."""
         scaled = x / x.shape[-1] ** 0.25
         squares = (scaled.unsqueeze(-1) * scaled.unsqueeze(-2)).flatten(-2) / 2**0.5
         return torch.cat([torch.ones_like(scaled[..., :1]), scaled, squares], dim=-1)
+
+    def heads(
+        self, x: Tokens, state: State | None = None, fused: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Project to queries, keys and values what the gated convolution gives."""
+        if self.conv:
+            x = convolved(self.ahead, x, state, kept="tokens") * self.gate(x) + x
+        return super().heads(x, state, fused)
+
+    def rotated(self, x: KeyHeads, state: State | None) -> Tensor:
+        """Turn queries or keys of heads with a window; of all heads where none has one."""
+        turned = super().rotated(x, state)
+        if not self.window:
+            return turned
+        return torch.cat([x[..., : self.num_linear, :, :], turned[..., self.num_linear :, :, :]], dim=-3)
+
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
+        """Attend by the Taylor map in the first heads, to a window in the others."""
+        if not self.window:
+            return super().attend(q, k, v, state=state)
+        n = self.num_linear
+        first = super().attend(q[..., :n, :, :], k[..., :n, :, :], v[..., :n, :, :], state=state)
+        last = attend_to_window(q[..., n:, :, :], k[..., n:, :, :], v[..., n:, :, :], self.window, state)
+        return torch.cat([first, last], dim=-3)
+
+    def state_elements(self, length: int) -> int:
+        """What heads of both kinds keep, and the convolution."""
+        linear = super().state_elements(length) // self.num_heads * self.num_linear
+        local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
+        return linear + local + kept_by_convolution(self.conv, self.model_dim, length)
+
+    def _has_trained_features(self) -> bool:
+        around = ("qkv.", "out.", "ahead.", "gate.")
+        return any(not name.startswith(around) for name, _ in self.named_parameters())

@@ -1,11 +1,11 @@
 """DeltaNet: linear attention that replaces what a key held."""
 
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import rms_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import delta
@@ -13,28 +13,32 @@ from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import RecurrentAttention
+from synthbench.mechanisms._recurrent import RecurrentAttention, SiluAttention
 from synthbench.mechanisms.base import mechanism
 
 
 @mechanism
-class Deltanet(RecurrentAttention):
+class Deltanet(SiluAttention):
     r"""A memory from keys to values that corrects what it returns for a key instead of adding to it.
 
-    With q and k scaled to length 1 and :math:`\beta_t = \sigma(x_t W_\beta)`,
+    With q, k and v passed through a causal convolution of ``conv`` taps a channel and SiLU, q and k then scaled to
+    length 1, and :math:`\beta_t = \sigma(x_t W_\beta)`,
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
+
+    The norm divides a head's output by its root mean square and has a gain. That is *stock*; *bare* has no convolution,
+    no SiLU and no gain. ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`, which the authors leave off.
 
     A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`:
     between 0 and 1, or with ``eigenvalues=signed``, which doubles beta, between -1 and 1. Only then can a layer count
     modulo two.
 
-    State: ``key_dim * value_dim`` numbers a head.
+    State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
-    the delta rule, for the form that is computed, the scaling of q and k and the norm, which divides a head's output by
-    its root mean square and has no parameters here; Grazzi et al. (2025) for signed eigenvalues. Left out: the short
-    convolutions and SiLU on q, k and v.
+    the delta rule, for the form that is computed and the scaling of q and k; flash-linear-attention,
+    ``layers/delta_net.py``, for the parts around it; Grazzi et al. (2025) for signed eigenvalues. In *bare* q is not
+    divided by the root of its width, which changes only what the norm's epsilon is compared with.
     """
 
     name: ClassVar = "deltanet"
@@ -42,23 +46,34 @@ class Deltanet(RecurrentAttention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "yang2024deltanet"
     complexity: ClassVar = "T d^2"
+    bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False})
+    epsilon: ClassVar = 1e-6
 
     eigenvalues: Literal["zero-one", "signed"] = knob(
         "zero-one", "range of a step's eigenvalues: beta from 0 to 1, or from 0 to 2"
     )
+    conv: int = knob(4, "tokens that its short convolutions see, SiLU behind, 0 for neither", low=0, high=64, absent=0)
+    output_gate: bool = knob(
+        default=False, meaning="whether a gate read off the token multiplies a head's normed output", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to beta."""
+        """Draw the projection to beta, and what comes around."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
+        super().initialise(generator)
 
-    def controls(self, x: Tokens) -> tuple[Tensor]:
-        """Beta."""
-        return (self.beta(x),)
+    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
+        """Beta, and the gates of the output."""
+        return self.beta(x), self.output_gates(x)
 
     def beta(self, x: Tokens) -> Float[Tensor, "*batch heads length 1"]:
         """How far a token moves the value of its key towards its own: 1 replaces it."""
         beta: Tensor = self.rate(x).sigmoid().mT.unsqueeze(-1)
         return beta if self.eigenvalues == "zero-one" else 2 * beta
+
+    def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Pass the fused projection through SiLU where it is convolved, then cut it."""
+        return super().split_heads(fused) if self.conv else RecurrentAttention.split_heads(self, fused)
 
     def attend(
         self,
@@ -66,6 +81,7 @@ class Deltanet(RecurrentAttention):
         k: KeyHeads,
         v: ValueHeads,
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
+        output_gates: ValueHeads | None = None,
         *,
         state: State | None = None,
     ) -> ValueHeads:
@@ -73,4 +89,4 @@ class Deltanet(RecurrentAttention):
         if beta is None:
             beta = torch.ones_like(k[..., :1])
         out = delta(unit_vectors(q), unit_vectors(k), v, beta, state=state)
-        return rms_norm(out, out.shape[-1:], eps=1e-6)
+        return self.normed(out, output_gates)

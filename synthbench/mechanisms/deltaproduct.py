@@ -1,45 +1,46 @@
 """DeltaProduct: several steps of the delta rule a token."""
 
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn.functional import pad, rms_norm, silu
+from torch import Tensor
+from torch.nn.functional import pad, silu
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
-from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
+from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps
-from synthbench.mechanisms.base import mechanism
+from synthbench.layers import Linear, ShortConvolution
+from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
+from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
 
 
 @mechanism
 class Deltaproduct(SiluAttention):
     r"""The delta rule in ``steps`` steps a token, each with a key, a value and a rate of its own.
 
-    With q, the k and the v passed through SiLU, q and the k then scaled to length 1,
-    :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a
-    head,
+    With q, the k and the v passed through a causal convolution of ``conv`` taps a channel and SiLU, q and the k then
+    scaled to length 1, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and
+    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a head,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
         S_{t,j} = (I - \beta_{t,j} k_{t,j} k_{t,j}^T) S_{t,j-1} + \beta_{t,j} k_{t,j} v_{t,j}^T, \qquad
-        out_t = norm(S_{t,n}^T q_t)
+        out_t = norm(S_{t,n}^T q_t) \odot silu(x_t W_g)
 
-    A token multiplies the state by a product of n generalised Householder matrices, such as a rotation.
-    ``gate=none`` leaves out alpha.
+    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. That is
+    *stock*; *bare* has no convolution, no gain and no output gate, and decays A and b. A token multiplies the state by
+    a product of n generalised Householder matrices, such as a rotation. ``gate=none`` leaves out alpha.
 
-    State: ``key_dim * value_dim`` numbers a head.
+    State: ``key_dim * value_dim`` numbers a head; q, the k and the v of the last three tokens before the convolution.
 
-    Source: Siems et al. (2025), DeltaProduct, gated or not; two steps, beta up to 2, the gate, and how A and b begin
-    (as in ``gated-deltanet``) are those of the authors' code. The norm divides a head's output by its root mean square
-    and has no parameters. Values are as wide as keys, not twice. Left out: the short convolutions before SiLU, and the
-    output gate. As in ``gated-deltanet``, q is scaled once more there, the norm has a gain, and A and b have no weight
-    decay.
+    Source: Siems et al. (2025), DeltaProduct, gated or not; two steps, beta up to 2, the gate, the parts around the
+    recurrence, and how A and b begin (as in ``gated-deltanet``) are those of flash-linear-attention,
+    ``layers/gated_deltaproduct.py``. Values are as wide as keys; there they are twice as wide, and keys take three
+    quarters of the width. In *bare* q is not divided by the root of its width, as in ``gated-deltanet``.
     """
 
     name: ClassVar = "deltaproduct"
@@ -47,12 +48,16 @@ class Deltaproduct(SiluAttention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "siems2025deltaproduct"
     complexity: ClassVar = "T steps d^2"
+    bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})
 
     steps: int = knob(2, "steps of the delta rule a token", low=1, high=8)
     gate: Literal["head", "none"] = knob("head", "what shrinks the state before the steps: a gate a head, or nothing")
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to the rates, to the keys and values of the other steps, and the gate."""
+        """Draw the projections to the rates and to the other steps' keys and values, the gate, what comes around."""
         self.rate = Linear(self.model_dim, self.num_heads * self.steps, bias=False, generator=generator)
         self.others = (
             Linear(self.model_dim, 2 * (self.steps - 1) * self.model_dim, bias=self.bias, generator=generator)
@@ -61,18 +66,36 @@ class Deltaproduct(SiluAttention):
         )
         if self.gate == "head":
             self.forget = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
-            self.log_rate = log_rates(self.num_heads, 0.0, generator)
-            self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, 1, generator=generator))
+            self.log_rate = trained(log_rates(self.num_heads, 0.0, generator), undecayed=self.undecayed)
+            biases = log_uniform_steps(self.num_heads, 1, 1, generator=generator)
+            self.gate_bias = trained(biases, undecayed=self.undecayed)
+        super().initialise(generator)
+        self.others_convolution = (
+            ShortConvolution(self.conv, 2 * (self.steps - 1) * self.model_dim, generator)
+            if self.conv and self.steps > 1
+            else None
+        )
 
-    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Rates [..., heads, length, steps], the logarithm of the gate, and what the other steps put in where."""
+    def advance(self, x: Token, state: State) -> Token:
+        """Go on from a state."""
+        return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
+
+    def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
+        """Rates [..., heads, length, steps], logarithms of the gate, output gates, what the other steps put in where.
+
+        With a state ``x`` is the one token after it.
+        """
         beta = 2 * self.by_head(self.rate(x)).sigmoid()
         gate = log_decay(self.log_rate, self.gate_bias, self.by_head(self.forget(x))) if self.gate == "head" else None
+        output_gates = self.output_gates(x)
         if self.others is None:
-            return beta, gate, None, None
-        keys, values = self.by_head(silu(self.others(x))).chunk(2, dim=-1)
+            return beta, gate, output_gates, None, None
+        others = self.others(x)
+        if self.others_convolution is not None:
+            others = convolved(self.others_convolution, others, state, kept="convolution of the other steps")
+        keys, values = self.by_head(silu(others)).chunk(2, dim=-1)
         keys = keys.unflatten(-1, (self.steps - 1, self.head_dim))
-        return beta, gate, keys, values.unflatten(-1, (self.steps - 1, self.head_dim))
+        return beta, gate, output_gates, keys, values.unflatten(-1, (self.steps - 1, self.head_dim))
 
     def attend(
         self,
@@ -81,6 +104,7 @@ class Deltaproduct(SiluAttention):
         v: ValueHeads,
         beta: Float[Tensor, "*batch heads length steps"] | None = None,
         log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
+        output_gates: ValueHeads | None = None,
         other_keys: Float[Tensor, "*batch heads length others key_dim"] | None = None,
         other_values: Float[Tensor, "*batch heads length others value_dim"] | None = None,
         *,
@@ -98,4 +122,9 @@ class Deltaproduct(SiluAttention):
         decay = pad(log_gate, (0, keys.shape[-2] - 1)).unsqueeze(-1)
         steps = (x.flatten(-3, -2) for x in (rates * keys, keys, rates * values, decay))
         out = corrected(unit_vectors(q), *steps, state=state)
-        return rms_norm(out, out.shape[-1:], eps=1e-5)
+        return self.normed(out, output_gates)
+
+    def state_elements(self, length: int) -> int:
+        """Key x value in every head, and what the convolutions keep of the latest tokens."""
+        others = kept_by_convolution(self.conv, 2 * (self.steps - 1) * self.model_dim, length)
+        return super().state_elements(length) + others

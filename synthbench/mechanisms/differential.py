@@ -1,34 +1,45 @@
 """Differential attention: one softmax minus another."""
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.layers import RmsNorm
+from synthbench.mechanisms.base import Attention, Layer, mechanism
+
+LIMIT = 0.8
+"""What lambda_0 tends to in deep layers."""
 
 
 @mechanism
 class Differential(Attention):
-    r"""The difference of two softmax attentions, each by half of the channels of queries and keys.
+    r"""The difference of two softmax attentions with keys of their own and the same values.
 
-    With :math:`q^1, q^2` and :math:`k^1, k^2` the halves, and vectors :math:`\lambda` that all heads share,
+    With :math:`q^1, q^2` and :math:`k^1, k^2` of width d, values of width 2d, and vectors :math:`\lambda` of width d
+    that all heads share,
 
     .. math::
-        out_t = (1 - \lambda_0) \, norm\Big( \sum_s \Big[ softmax_s\Big( \frac{q^1_t \cdot k^1_s}{\sqrt{d / 2}} \Big) -
-        \lambda \, softmax_s\Big( \frac{q^2_t \cdot k^2_s}{\sqrt{d / 2}} \Big) \Big] v_s \Big), \qquad
+        out_t = (1 - \lambda_0) \, norm\Big( \sum_s \Big[ softmax_s\Big( \frac{q^1_t \cdot k^1_s}{\sqrt d} \Big) -
+        \lambda \, softmax_s\Big( \frac{q^2_t \cdot k^2_s}{\sqrt d} \Big) \Big] v_s \Big), \qquad
         \lambda = e^{\lambda_{q1} \cdot \lambda_{k1}} - e^{\lambda_{q2} \cdot \lambda_{k2}} + \lambda_0
+
+    ``layout=authors``, both stock and bare: two heads of the model make one, so that positions turn q and k of each
+    softmax by all frequencies. The norm divides by the root mean square and has a gain, and :math:`\lambda_0` is
+    0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
+    ``layout=split``: each head is cut in two after positions turned it, so that one softmax has the fast frequencies
+    and the other the slow ones. The norm has no gain, and :math:`\lambda_0` is the same in all layers.
 
     State: every key and value so far.
 
-    Source: Ye et al. (2025), eq. 1 to 3; the vectors begin normal with deviation 0.1 as there. There lambda_0 is
-    0.8 - 0.6 exp(-0.3 (l - 1)) in layer l; here it is that of the first layer in all. The norm divides a head's output
-    by its root mean square; there it has a gain.
+    Source: Ye et al. (2025), eq. 1 to 3; their code, Diff-Transformer/multihead_diffattn.py, for the layout, and for
+    vectors that begin normal with deviation 0.1.
     """
 
     name: ClassVar = "differential"
@@ -37,18 +48,43 @@ class Differential(Attention):
     source: ClassVar = "ye2025differential"
     complexity: ClassVar = "T^2 d"
 
-    initial: float = knob(0.2, "lambda_0, what the second softmax is multiplied by at first", low=0, high=0.8)
+    initial: float = knob(
+        0.2, "lambda_0, what the second softmax of the first layer is multiplied by at first", low=0, high=LIMIT
+    )
+    layout: Literal["authors", "split"] = knob(
+        "authors",
+        "what the two softmaxes of a head are made of: two heads of the model, or halves of one",
+        absent="split",
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the vectors of lambda.
 
         Raises:
-            UsageError: If the width of a head is odd.
+            UsageError: If the number of heads is odd, or the width of a head that is cut in two.
         """
-        if self.head_dim % 2:
-            raise UsageError(f"a head has {self.head_dim} channels; allowed: an even number, for two halves")
+        width = self.head_dim
+        if self.layout == "split":
+            if width % 2:
+                raise UsageError(f"a head has {width} channels; allowed: an even number, for two halves")
+            width //= 2
+        elif self.num_heads % 2:
+            raise UsageError(
+                f"num_heads is {self.num_heads}; allowed: an even number, of which two make one of differential's, or "
+                "any with layout=split"
+            )
         # In the order q1, k1, q2, k2.
-        self.vectors = nn.Parameter(0.1 * torch.randn(4, 1, self.head_dim // 2, generator=generator))
+        self.vectors = nn.Parameter(0.1 * torch.randn(4, 1, width, generator=generator))
+        if self.layout == "authors":
+            self.gain = RmsNorm(2 * width)
+
+    @classmethod
+    def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
+        """Every layer with its own lambda_0."""
+        if values.get("layout", cls.layout) == "split":
+            return super().layers_of(values, num_layers)
+        below = LIMIT - values.get("initial", cls.initial)
+        return [(cls, {**values, "initial": LIMIT - below * math.exp(-0.3 * depth)}) for depth in range(num_layers)]
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
         """Attend twice in one fused operation, and subtract."""
@@ -56,13 +92,28 @@ class Differential(Attention):
         is_causal = state is None
         if state is not None:
             k, v = state.append("keys", k), state.append("values", v)
-        half = self.head_dim // 2
-        query, key = (pad(x.unflatten(-1, (2, -1)).movedim(-2, 0), (0, v.shape[-1] - half)) for x in (q, k))
+        query, key = self._pairs(q), self._pairs(k)
+        if self.layout == "authors":
+            v = torch.cat(self._pairs(v).unbind(0), dim=-1)
+        scale = query.shape[-1] ** -0.5
+        query, key = (pad(x, (0, v.shape[-1] - x.shape[-1])) for x in (query, key))
         values = v.expand(2, *v.shape)
         query, key, flat = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, values))
-        mixed = scaled_dot_product_attention(query, key, flat, is_causal=is_causal, scale=half**-0.5)
-        first, second = mixed.view(2, *q.shape[:-1], v.shape[-1])
+        mixed = scaled_dot_product_attention(query, key, flat, is_causal=is_causal, scale=scale)
+        first, second = mixed.view(2, *v.shape[:-2], q.shape[-2], v.shape[-1])
         q1, k1, q2, k2 = self.vectors.unbind(-3)
-        scale = (q1 * k1).sum(-1, keepdim=True).exp() - (q2 * k2).sum(-1, keepdim=True).exp() + self.initial
-        out = first - scale.unsqueeze(-3) * second
-        return (1 - self.initial) * rms_norm(out, out.shape[-1:], eps=1e-5)
+        factor = (q1 * k1).sum(-1, keepdim=True).exp() - (q2 * k2).sum(-1, keepdim=True).exp() + self.initial
+        out = first - factor.unsqueeze(-3) * second
+        if self.layout == "split":
+            return (1 - self.initial) * rms_norm(out, out.shape[-1:], eps=1e-5)
+        joined = (1 - self.initial) * self.gain(out)
+        answers: Tensor = joined.unflatten(-1, (2, -1)).movedim(-2, -3).flatten(-4, -3)
+        return answers
+
+    def _pairs(self, x: KeyHeads) -> Tensor:
+        """What the first and the second softmax of every head are made of, [2, ..., heads, length, channels]."""
+        if self.layout == "split":
+            halves: Tensor = x.unflatten(-1, (2, -1)).movedim(-2, 0)
+            return halves
+        pairs: Tensor = x.unflatten(-3, (-1, 2)).movedim(-3, 0)
+        return pairs

@@ -5,15 +5,16 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
-from torch.nn.functional import logsigmoid, pad, scaled_dot_product_attention
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, pad, rms_norm, scaled_dot_product_attention
 
 from synthbench.forms.linear import widened
 from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
+from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.base import kept_by_convolution, mechanism
 
 
 @mechanism
@@ -25,10 +26,16 @@ class Forgetting(RecurrentAttention):
     .. math::
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t \cdot k_s}{\sqrt d} + \sum_{r=s+1}^t \log f_r \Big) v_s
 
-    State: every key and value so far, and a number a head and token.
+    That is *stock* and *bare*, the form that the authors call LLaMA, without positions. ``pro`` is their other one: a
+    head shifts its keys, :math:`k_t \leftarrow a_t k_{t-1} + (1 - a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, and its
+    values likewise; q, k and the output are divided by their root mean square, with gains; the output is then
+    multiplied by :math:`\sigma(x_t W_g)`.
 
-    Source: Lin et al. (2025), forgetting attention, without output gate, output norm, norm of q and k and token shift,
-    which are in their "Pro" layer. w and b begin as in other linear layers, since they give none.
+    State: every key and value so far, and a number a head and token; with ``pro`` the latest key and value too, as they
+    were before the shift.
+
+    Source: Lin et al. (2025), forgetting attention, and for ``pro`` the layer of the authors' code
+    (forgetting-transformer, ``modeling_forgetting_transformer.py``). w and b begin as in other linear layers.
     """
 
     name: ClassVar = "forgetting"
@@ -36,14 +43,38 @@ class Forgetting(RecurrentAttention):
     family: ClassVar = "softmax"
     source: ClassVar = "lin2025forgetting"
     complexity: ClassVar = "T^2 d"
+    own_positions: ClassVar = "none"
+
+    pro: bool = knob(
+        default=False,
+        meaning="whether keys and values are shifted, q, k and the output normed, and the output gated",
+        is_addition=True,
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to the gate."""
+        """Draw the projections to the gate and, with ``pro``, to the shifts and the output gate; gains begin at 1."""
         self.gate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
+        if self.pro:
+            self.shift = Linear(self.model_dim, 2 * self.num_heads, bias=False, generator=generator)
+            self.out_gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
+            self.q_gain, self.k_gain, self.out_gain = (
+                nn.Parameter(torch.ones(self.num_heads, 1, self.head_dim)) for _ in range(3)
+            )
 
-    def controls(self, x: Tokens) -> tuple[Tensor]:
-        """Logarithms of the gate."""
-        return (self.by_head(logsigmoid(self.gate(x))),)
+    def prepared(
+        self, q: KeyHeads, k: KeyHeads, v: ValueHeads, x: Tokens, state: State | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Shift keys and values, and norm queries and keys, if that is asked for."""
+        if not self.pro:
+            return q, k, v
+        back_k, back_v = self.by_head(self.shift(x).sigmoid()).chunk(2, dim=-1)
+        k, v = shifted(k, back_k, state, "last key"), shifted(v, back_v, state, "last value")
+        q, k = (rms_norm(each, each.shape[-1:], eps=1e-5) for each in (q, k))
+        return q * self.q_gain, k * self.k_gain, v
+
+    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
+        """Logarithms of the gate, and the gates of the output."""
+        return self.by_head(logsigmoid(self.gate(x))), self.by_head(self.out_gate(x).sigmoid()) if self.pro else None
 
     def attend(
         self,
@@ -51,6 +82,7 @@ class Forgetting(RecurrentAttention):
         k: KeyHeads,
         v: ValueHeads,
         log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
+        output_gates: ValueHeads | None = None,
         *,
         state: State | None = None,
     ) -> ValueHeads:
@@ -69,8 +101,25 @@ class Forgetting(RecurrentAttention):
         # Values as wide as keys, since only then a kernel that holds no length x length is chosen.
         queries, keys, values = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
         mixed = scaled_dot_product_attention(queries, keys, values, is_causal=is_causal, scale=1.0)
-        return mixed[..., :-2].reshape(*q.shape[:-1], v.shape[-1]).to(dtype)
+        out = mixed[..., :-2].reshape(*q.shape[:-1], v.shape[-1]).to(dtype)
+        if output_gates is None:
+            return out
+        return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates
 
     def state_elements(self, length: int) -> int:
-        """Every key and value, and the running sum at each in every head."""
-        return length * (2 * self.model_dim + self.num_heads)
+        """Every key and value, the running sum at each in every head, and what a shift keeps."""
+        kept = kept_by_convolution(2, 2 * self.model_dim, length) if self.pro else 0
+        return length * (2 * self.model_dim + self.num_heads) + kept
+
+
+def shifted(x: KeyHeads, back: Float[Tensor, "*batch heads length 1"], state: State | None, kept: str) -> KeyHeads:
+    """Mix every row with the one before it, of which ``back`` is the share; zeros come before the first.
+
+    With a state ``x`` is the one row after it, and its last row is ``kept`` there.
+    """
+    if state is None:
+        before = pad(x[..., :-1, :], (0, 0, 1, 0))
+    else:
+        before = state.tensors.get(kept, torch.zeros_like(x))
+        state.tensors[kept] = x
+    return back * before + (1 - back) * x

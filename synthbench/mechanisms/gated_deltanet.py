@@ -1,11 +1,11 @@
 """Gated DeltaNet: the delta rule with a forget gate."""
 
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn.functional import rms_norm
+from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
@@ -13,7 +13,7 @@ from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps
+from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
 from synthbench.mechanisms.base import mechanism
 
 
@@ -21,20 +21,24 @@ from synthbench.mechanisms.base import mechanism
 class GatedDeltanet(SiluAttention):
     r"""The delta rule, whose memory also forgets as a whole, by a gate that is read off the token.
 
-    With q, k and v passed through SiLU, q and k then scaled to length 1, :math:`\beta_t = \sigma(x_t W_\beta)` and
-    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a head,
+    With q, k and v passed through a causal convolution of ``conv`` taps a channel and SiLU, q and k then scaled to
+    length 1, :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a
+    head,
 
-    .. math:: S_t = \alpha_t (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T, \qquad out_t = norm(S_t^T q_t)
+    .. math::
+        S_t = \alpha_t (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T, \qquad
+        out_t = norm(S_t^T q_t) \odot silu(x_t W_g)
 
-    ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
+    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. That is
+    *stock*; *bare* has no convolution, no gain and no output gate, and decays A and b. ``eigenvalues=signed`` doubles
+    beta, as in ``deltanet``.
 
-    State: ``key_dim * value_dim`` numbers a head.
+    State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
 
-    Source: Yang et al. (2025), section 3.1, the gated delta rule; beginning as in the authors' code: A uniform in
-    [0, 16], the softplus of b log-uniform in [0.001, 0.1]. The norm divides a head's output by its root mean square and
-    has no parameters. Values are as wide as keys, not twice. Left out: the short convolutions before SiLU, and the
-    output gate. In the code q is also divided by the root of its width, which the norm undoes but for its epsilon; the
-    norm has a gain; A and b have no weight decay, which is up to the suite here.
+    Source: Yang et al. (2025), section 3.1, the gated delta rule; the parts around it, and how A and b begin, as in
+    flash-linear-attention, ``layers/gated_deltanet.py``: A uniform in [0, 16], the softplus of b log-uniform in
+    [0.001, 0.1]. Values are as wide as keys; there they are twice as wide, and keys take three quarters of the width.
+    In *bare* q is not divided by the root of its width, which changes only what the norm's epsilon is compared with.
     """
 
     name: ClassVar = "gated-deltanet"
@@ -42,23 +46,29 @@ class GatedDeltanet(SiluAttention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "yang2025gated"
     complexity: ClassVar = "T d^2"
+    bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})
 
     eigenvalues: Literal["zero-one", "signed"] = knob(
         "zero-one", "range of a step's eigenvalues but for the gates: beta from 0 to 1, or from 0 to 2"
     )
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to beta and to the gate, the gate's rates and biases."""
+        """Draw the projections to beta and to the gate, the gate's rates and biases, and what comes around."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
-        self.log_rate = log_rates(self.num_heads, 0.0, generator)
-        self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, 1, generator=generator))
+        self.log_rate = trained(log_rates(self.num_heads, 0.0, generator), undecayed=self.undecayed)
+        biases = log_uniform_steps(self.num_heads, 1, 1, generator=generator)
+        self.gate_bias = trained(biases, undecayed=self.undecayed)
+        super().initialise(generator)
 
-    def controls(self, x: Tokens) -> tuple[Tensor, Tensor]:
-        """Beta and the logarithms of the gates."""
+    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
+        """Beta, the logarithms of the gates, and the gates of the output."""
         beta = self.by_head(self.rate(x)).sigmoid()
         gates = log_decay(self.log_rate, self.gate_bias, self.by_head(self.read_gates(x)))
-        return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates
+        return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
         """Read one number a head off every token."""
@@ -72,6 +82,7 @@ class GatedDeltanet(SiluAttention):
         v: ValueHeads,
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
         log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
+        output_gates: ValueHeads | None = None,
         *,
         state: State | None = None,
     ) -> ValueHeads:
@@ -80,4 +91,4 @@ class GatedDeltanet(SiluAttention):
         log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
         k = unit_vectors(k)
         out = corrected(unit_vectors(q), beta * k, k, beta * v, log_gates, state=state)
-        return rms_norm(out, out.shape[-1:], eps=1e-5)
+        return self.normed(out, output_gates)

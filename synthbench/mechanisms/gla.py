@@ -1,18 +1,19 @@
 """Gated linear attention."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import logsigmoid, rms_norm
+from torch.nn.functional import logsigmoid, rms_norm, silu
 
 from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.layers import Linear
+from synthbench.layers import Linear, RmsNorm
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
 
@@ -25,11 +26,14 @@ class Gla(RecurrentAttention):
         S_t = diag(\alpha_t) S_{t-1} + k_t v_t^T, \qquad out_t = norm(S_t^T q_t / \sqrt{d}), \qquad
         \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
 
+    Stock has an output gate, which makes ``norm(...)`` to :math:`g \odot norm(...) \odot swish(x_t W_g)` with a gain g
+    that all heads share. Bare has neither gain nor gate.
+
     State: ``key_dim * value_dim`` numbers a head.
 
-    Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4; tau is
-    16 and W_1 has 16 columns there as here. The norm divides a head's output by its root mean square and has no
-    parameters. Keys are as wide as values, not half. Left out: the swish gate on the output.
+    Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
+    fla, layers/gla.py; tau is 16 and W_1 has 16 columns there as here. The norm divides a head's output by its root
+    mean square. Left out: keys are as wide as values, not half as wide, since heads here have one width.
     """
 
     name: ClassVar = "gla"
@@ -37,23 +41,33 @@ class Gla(RecurrentAttention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "yang2024gla"
     complexity: ClassVar = "T d^2"
+    bare: ClassVar = MappingProxyType({"output_gate": False})
+    own_positions: ClassVar = "none"
+    rotation_note: ClassVar = "a decay a channel does not commute with a rotation that mixes two channels"
 
     gate_rank: int = knob(16, "columns of W_1, through which the gates are read off a token", low=1)
     tau: float = knob(16.0, "temperature of the gates: larger ones forget more slowly", low=1)
+    output_gate: bool = knob(
+        default=True, meaning="whether a swish gate multiplies the outputs, whose norm then has a gain", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the two factors of the gates' projection."""
+        """Draw the two factors of the gates' projection, then the output gate."""
         self.gate_in = Linear(self.model_dim, self.gate_rank, bias=False, generator=generator)
         self.gate_out = Linear(self.gate_rank, self.model_dim, bias=True, generator=generator)
+        if self.output_gate:
+            self.out_gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
+            self.gain = RmsNorm(self.head_dim)
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
+        """What ``forward`` gives at the last position, from its query alone."""
         q, k, v = self.heads(x)
         return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
-    def controls(self, x: Tokens) -> tuple[Tensor]:
-        """Logarithms of the gates, at most 0."""
-        return (self.by_head(logsigmoid(self.gate_out(self.gate_in(x))) / self.tau),)
+    def controls(self, x: Tokens) -> tuple[Tensor, Tensor | None]:
+        """Logarithms of the gates, at most 0, and the output gate."""
+        log_gates = self.by_head(logsigmoid(self.gate_out(self.gate_in(x))) / self.tau)
+        return log_gates, self.by_head(silu(self.out_gate(x))) if self.output_gate else None
 
     def attend(
         self,
@@ -61,11 +75,18 @@ class Gla(RecurrentAttention):
         k: KeyHeads,
         v: ValueHeads,
         log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
+        out_gate: ValueHeads | None = None,
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with these gates, one a channel or one for all; without any, nothing is forgotten."""
+        """Attend with these gates, one a channel or one for all; without any, nothing is forgotten.
+
+        The outputs have a gain only where they have a gate too.
+        """
         if log_gates is None:
             log_gates = torch.zeros_like(k[..., :1])
         out = decayed(q / math.sqrt(q.shape[-1]), k, v, log_gates, state=state)
-        return rms_norm(out, out.shape[-1:], eps=1e-6)
+        if out_gate is None:
+            return rms_norm(out, out.shape[-1:], eps=1e-6)
+        gated: Tensor = self.gain(out) * out_gate[..., -q.shape[-2] :, :]
+        return gated

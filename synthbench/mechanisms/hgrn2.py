@@ -1,15 +1,18 @@
 """HGRN2: a gated linear RNN whose state is an outer product."""
 
 import math
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm, silu
 
 from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
+from synthbench.layers import RmsNorm
 from synthbench.mechanisms.base import Attention, mechanism
 
 
@@ -23,11 +26,14 @@ class Hgrn2(Attention):
         g_t = \gamma + (1 - \gamma) \sigma(f_t), \qquad S_t = diag(g_t) S_{t-1} + (1 - g_t) i_t^T, \qquad
         out_t = norm(S_t^T silu(o_t))
 
+    ``norm=layer``, stock, divides all channels together by their root mean square, then multiplies by a gain.
+    ``norm=head``, bare, divides every head's own channels and has no gain.
+
     State: ``key_dim * value_dim`` numbers a head.
 
-    Source: Qin et al. (2024), HGRN2, section 3, with SiLU on the output gate as in the authors' code. There the lower
-    bound is learned and rises with the layer from 0 at the first; here it is one number, 0. The norm divides a head's
-    output, there all channels, by the root mean square and has no parameters.
+    Source: Qin et al. (2024), HGRN2, section 3; SiLU on the output gate, the norm and no positions as in fla,
+    layers/hgrn2.py, whose convolutions are off by default. Left out: the lower bound that their models learn for all
+    layers together. It is 0 in the first layer and rises with the layer; here it is one number, 0 in all layers.
     """
 
     name: ClassVar = "hgrn2"
@@ -35,8 +41,21 @@ class Hgrn2(Attention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "qin2024hgrn2"
     complexity: ClassVar = "T d^2"
+    bare: ClassVar = MappingProxyType({"norm": "head"})
+    own_positions: ClassVar = "none"
+    rotation_note: ClassVar = (
+        "its gates forget by the clock: they are read off the rotated keys, so one token has another gate at each place"
+    )
 
     lower: float = knob(0.0, "least value of the gates", low=0, high=0.999)
+    norm: Literal["layer", "head"] = knob(
+        "layer", "what is divided by its root mean square: all channels, with a gain, or each head's", absent="head"
+    )
+
+    def initialise(self, generator: torch.Generator | None) -> None:  # noqa: ARG002 - nothing is drawn
+        """Create the gain of the norm."""
+        if self.norm == "layer":
+            self.gain = RmsNorm(self.model_dim)
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
         """Attend with gates made of k."""
@@ -44,7 +63,14 @@ class Hgrn2(Attention):
         if self.lower:
             log_gates = torch.logaddexp(log_gates + math.log1p(-self.lower), k.new_tensor(math.log(self.lower)))
         out = decayed(silu(q), (1 - self.lower) * (-k).sigmoid(), v, log_gates, state=state)
-        return rms_norm(out, out.shape[-1:], eps=1e-5)
+        return rms_norm(out, out.shape[-1:], eps=1e-5) if self.norm == "head" else out / math.sqrt(q.shape[-1])
+
+    def merge_heads(self, heads: ValueHeads) -> Tensor:
+        """Concatenate the heads' outputs, normalise them together if that is wanted, and project them."""
+        if self.norm == "head":
+            return super().merge_heads(heads)
+        projected: Tensor = self.out(self.gain(heads.transpose(-2, -3).flatten(-2)))
+        return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
         """Key x value in every head, whatever the length."""

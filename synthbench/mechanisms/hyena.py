@@ -1,6 +1,7 @@
 """Hyena: long convolutions between gates, with filters that a small network writes."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -11,8 +12,8 @@ from synthbench.forms.linear import widened
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.layers import Linear
-from synthbench.mechanisms.base import Mechanism, mechanism
+from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
+from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
 """Rates at which the filters of the first and of the last channel decay over the longest sequence."""
@@ -25,7 +26,8 @@ LOWEST = 1e-4
 class Hyena(Mechanism):
     r"""The Hyena operator of order 2: gate, convolve with a filter as long as the sequence, gate.
 
-    With u, a and v projections of a token, L = ``max_length`` and r = t / (L - 1),
+    With u, a and v projections of a token, each channel of which passes a causal convolution of ``conv`` taps,
+    L = ``max_length`` and r = t / (L - 1),
 
     .. math::
         z_t = a_t \odot v_t, \qquad
@@ -35,11 +37,17 @@ class Hyena(Mechanism):
     and the output is the projection of y. FFN has three hidden layers of ``filter_dim`` sines with learned frequencies,
     which begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its filter; ``num_heads`` means nothing to it.
 
-    State: the gated values z of all tokens; only an approximation of the filters would need less.
+    Stock has the short convolution with its bias, biases in the projections, and no weight decay of FFN (safari,
+    models/sequence/hyena.py). Bare has no short convolution, and the suite's biases and weight decay.
+
+    State: the gated values z of all tokens and ``conv - 1`` inputs of the short convolution; only an approximation of
+    the filters would need less.
 
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. As in the authors' code are FFN, its inputs,
     the normal D, and delta, with which the decay reaches 0.01 after 1.5 times the longest sequence in the first channel
-    and 0.3 times in the last. Left out: the short convolution on the projections.
+    and 0.3 times in the last. Their filters are laid out for the longest sequence too, and a shorter one uses how they
+    begin. Their setting for recall has 5 inputs of FFN and frequencies that begin at 10, here 3 and 1 as by default
+    there. Left out: inputs of FFN that are trained at a rate of 1e-5.
     """
 
     name: ClassVar = "hyena"
@@ -47,20 +55,35 @@ class Hyena(Mechanism):
     family: ClassVar = "convolution"
     source: ClassVar = "poli2023hyena"
     complexity: ClassVar = "T log T d"
+    bare: ClassVar = MappingProxyType({"conv": 0, "own_biases": False, "undecayed": False})
 
     filter_dim: int = knob(64, "units of a hidden layer of the network that writes the filters", low=1)
+    conv: int = knob(
+        3, "tokens that the short convolution on the projections sees, 0 for none", low=0, high=64, absent=0
+    )
+    own_biases: bool = knob(
+        default=True,
+        meaning="whether the projections have biases, as with its authors, whatever the suite says",
+        absent=False,
+    )
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves the network that writes the filters alone", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw projections and the network; lay out the decays."""
-        width, units = self.model_dim, self.filter_dim
-        self.project_in = Linear(width, 3 * width, bias=self.bias, generator=generator)
-        self.out = Linear(width, width, bias=self.bias, generator=generator)
+        """Draw projections, the network and the short convolution."""
+        width, units, bias = self.model_dim, self.filter_dim, self.bias or self.own_biases
+        self.project_in = Linear(width, 3 * width, bias=bias, generator=generator)
+        self.out = Linear(width, width, bias=bias, generator=generator)
         self.first = Linear(3, units, bias=True, generator=generator)
         self.second, self.third = (Linear(units, units, bias=True, generator=generator) for _ in range(2))
         self.last = Linear(units, width, bias=False, generator=generator)
         # The axes of a batch and of tokens stand first, so that members can be stacked.
         self.frequency = nn.Parameter(torch.ones(1, 1, units))
         self.skip = nn.Parameter(torch.randn(1, 1, width, generator=generator))
+        self.own_convolution = ShortConvolution(self.conv, 3 * width, generator, bias=True) if self.conv else None
+        if self.undecayed:
+            exempt_from_decay(self, "first", "second", "third", "last", "frequency")
 
     def filters(self, length: int) -> Float[Tensor, "*leading 1 length model_dim"]:
         """The first ``length`` values of every channel's filter."""
@@ -77,26 +100,32 @@ class Hyena(Mechanism):
 
     def forward(self, x: Tokens) -> Tokens:
         """Project, gate, convolve, gate, project back."""
-        after, before, values = self.project_in(x).chunk(3, dim=-1)
+        after, before, values = self._projected(x)
         gated = before * values
-        mixed = convolved(gated, self.filters(x.shape[-2])) + self.skip * gated
+        mixed = long_convolved(gated, self.filters(x.shape[-2])) + self.skip * gated
         projected: Tensor = self.out(after * mixed)
         return projected
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the gated values so far."""
-        after, before, values = self.project_in(x).chunk(3, dim=-1)
+        """Go on from the gated values so far and the last inputs of the short convolution."""
+        after, before, values = self._projected(x, state)
         gated = state.append("gated", before * values)
         mixed = (gated * self.filters(gated.shape[-2]).flip(-2)).sum(-2, keepdim=True) + self.skip * gated[..., -1:, :]
         projected: Tensor = self.out(after * mixed)
         return projected
 
+    def _projected(self, x: Tensor, state: State | None = None) -> tuple[Tensor, ...]:
+        projected: Tensor = self.project_in(x)
+        if self.own_convolution is not None:
+            projected = convolved(self.own_convolution, projected, state)
+        return projected.chunk(3, dim=-1)
+
     def state_elements(self, length: int) -> int:
-        """The gated values so far."""
-        return length * self.model_dim
+        """The gated values so far, and the short convolution's past inputs."""
+        return length * self.model_dim + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 
-def convolved(
+def long_convolved(
     x: Float[Tensor, "*batch length channels"], filters: Float[Tensor, "*leading length channels"]
 ) -> Float[Tensor, "*batch length channels"]:
     """Causal convolution of each channel by its filter, padded so that no end meets its beginning."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from synthbench.forms.shapes import Tokens
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import log_rates, log_uniform_steps
+from synthbench.mechanisms._recurrent import SiluAttention, log_rates, log_uniform_steps, trained
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 
@@ -21,15 +21,17 @@ class Kda(GatedDeltanet):
     head and b one a channel,
 
     .. math::
-        S_t = (I - \beta_t k_t k_t^T) \, diag(\alpha_t) S_{t-1} + \beta_t k_t v_t^T, \qquad out_t = norm(S_t^T q_t)
+        S_t = (I - \beta_t k_t k_t^T) \, diag(\alpha_t) S_{t-1} + \beta_t k_t v_t^T, \qquad
+        out_t = norm(S_t^T q_t) \odot \sigma(x_t W_3 W_4 + c)
 
-    State: ``key_dim * value_dim`` numbers a head.
+    *stock* and *bare* differ as in ``gated-deltanet``: by the convolutions, the norm's gain, the output gate, and the
+    weight decay of A and b.
 
-    Source: Kimi Team (2025), section 3, the recurrence of KDA. As in the model of the authors' code
-    (flash-linear-attention, ``models/kda``), W_1 has as many columns as a head has channels, A is uniform in [1, 16],
-    and the softplus of b log-uniform in [0.001, 0.1]; in its layer alone b is 0. The norm divides a head's output by
-    its root mean square and has no parameters. Left out: the short convolutions before SiLU, and the output gate. As in
-    ``gated-deltanet``, q is scaled once more there, the norm has a gain, and A and b have no weight decay.
+    State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
+
+    Source: Kimi Team (2025), section 3; the parts around the recurrence as in flash-linear-attention,
+    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model there (``models/kda``) A
+    is uniform in [1, 16] and the softplus of b log-uniform in [0.001, 0.1]; in its layer alone b is 0.
     """
 
     name: ClassVar = "kda"
@@ -38,14 +40,28 @@ class Kda(GatedDeltanet):
     source: ClassVar = "kimi2025linear"
     complexity: ClassVar = "T d^2"
     version: ClassVar = 2
+    rotation_note: ClassVar = "a decay per channel does not commute with a rotation that mixes two channels"
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to beta and to the gates, and the gates' rates."""
+        """Draw the projections to beta and to the gates, the gates' rates and biases, and what comes around."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate_in = Linear(self.model_dim, self.head_dim, bias=False, generator=generator)
         self.gate_out = Linear(self.head_dim, self.model_dim, bias=False, generator=generator)
-        self.log_rate = log_rates(self.num_heads, 1.0, generator)
-        self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, self.head_dim, generator=generator))
+        self.log_rate = trained(log_rates(self.num_heads, 1.0, generator), undecayed=self.undecayed)
+        biases = log_uniform_steps(self.num_heads, 1, self.head_dim, generator=generator)
+        self.gate_bias = trained(biases, undecayed=self.undecayed)
+        SiluAttention.initialise(self, generator)
+
+    def draw_output_gate(self, generator: torch.Generator | None) -> nn.Module:
+        """Draw the projections to the output gates, through as few columns as the forget gates."""
+        return nn.Sequential(
+            Linear(self.model_dim, self.head_dim, bias=False, generator=generator),
+            Linear(self.head_dim, self.model_dim, bias=True, generator=generator),
+        )
+
+    def activated(self, gates: Tensor) -> Tensor:
+        """Make output gates of what is read off the tokens."""
+        return gates.sigmoid()
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
         """Read one number a channel off every token, through a few columns."""

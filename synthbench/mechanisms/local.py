@@ -1,11 +1,13 @@
 """Softmax attention to a window of the last tokens."""
 
 import math
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch.nn.functional import pad
 
+from synthbench.forms import scores
 from synthbench.forms.shapes import (
     AnswerHeads,
     KeyHeads,
@@ -49,36 +51,47 @@ class Local(ScoreAttention):
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""
-        queries, keys = q.shape[-2], k.shape[-2]
-        too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - self.window)
-        return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)
+        return window_scores(q, k, self.window)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
         """Attend in blocks of queries that see their own block and the one before, or all at once if that is short."""
-        if state is not None:
-            k, v = (state.append(name, x, most=self.window - 1) for name, x in (("keys", k), ("values", v)))
-        queries = q.shape[-2]
-        seen = queries + self.window - 1
-        k, v = k[..., -seen:, :], v[..., -seen:, :]
-        if queries < k.shape[-2] or queries <= 2 * max(self.window, MIN_BLOCK):
-            return super().attend(q, k, v)
-        return self.banded(q, k, v)
-
-    def banded(self, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-        """Attend in blocks at least a window long, in time and memory linear in the length."""
-        length, size = q.shape[-2], max(self.window, MIN_BLOCK)
-        num_blocks = math.ceil(length / size)
-        at_end = num_blocks * size - length
-        q = pad(q, (0, 0, 0, at_end)).unflatten(-2, (num_blocks, size))
-        k, v = (pad(x, (0, 0, size, at_end)).unflatten(-2, (num_blocks + 1, size)) for x in (k, v))
-        k, v = (torch.cat([x[..., :-1, :, :], x[..., 1:, :, :]], dim=-2) for x in (k, v))
-        row, column = (torch.arange(n, device=q.device) for n in (size, 2 * size))
-        distance = row.unsqueeze(-1) + size - column
-        hidden = ((distance < 0) | (distance >= self.window)).repeat(num_blocks, 1, 1)
-        hidden[0, :, :size] = True  # the first block has none before it
-        scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden, -torch.inf)
-        return (scores.softmax(-1) @ v).flatten(-3, -2)[..., :length, :]
+        return attend_to_window(q, k, v, self.window, state)
 
     def state_elements(self, length: int) -> int:
         """Keys and values that the next query sees."""
         return 2 * min(length, self.window - 1) * self.model_dim
+
+
+def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
+    """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - window)
+    return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)
+
+
+def attend_to_window(q: QueryHeads, k: KeyHeads, v: ValueHeads, window: int, state: State | None = None) -> AnswerHeads:
+    """Attend to the last ``window`` tokens by softmax; the last query stands at the last key."""
+    if state is not None:
+        k, v = (state.append(name, x, most=window - 1) for name, x in (("keys", k), ("values", v)))
+    queries = q.shape[-2]
+    seen = queries + window - 1
+    k, v = k[..., -seen:, :], v[..., -seen:, :]
+    if queries < k.shape[-2] or queries <= 2 * max(window, MIN_BLOCK):
+        return scores.attend(partial(window_scores, window=window), "softmax", q, k, v)
+    return banded(q, k, v, window)
+
+
+def banded(q: KeyRows, k: KeyRows, v: ValueRows, window: int) -> ValueRows:
+    """Attend in blocks at least a window long, in time and memory linear in the length."""
+    length, size = q.shape[-2], max(window, MIN_BLOCK)
+    num_blocks = math.ceil(length / size)
+    at_end = num_blocks * size - length
+    q = pad(q, (0, 0, 0, at_end)).unflatten(-2, (num_blocks, size))
+    k, v = (pad(x, (0, 0, size, at_end)).unflatten(-2, (num_blocks + 1, size)) for x in (k, v))
+    k, v = (torch.cat([x[..., :-1, :, :], x[..., 1:, :, :]], dim=-2) for x in (k, v))
+    row, column = (torch.arange(n, device=q.device) for n in (size, 2 * size))
+    distance = row.unsqueeze(-1) + size - column
+    hidden = ((distance < 0) | (distance >= window)).repeat(num_blocks, 1, 1)
+    hidden[0, :, :size] = True  # the first block has none before it
+    weights = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden, -torch.inf).softmax(-1)
+    return (weights @ v).flatten(-3, -2)[..., :length, :]

@@ -1,6 +1,7 @@
 """Mamba: a selective state space with a decay for every channel and state."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -11,18 +12,18 @@ from synthbench.forms.selective_scan import selective_scan
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.layers import Linear
+from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import log_uniform_steps
-from synthbench.mechanisms.base import Mechanism, mechanism
+from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
 
 
 @mechanism
 class Mamba1(Mechanism):
     r"""A state space model whose step, input and output vectors are read off the token, N states a channel.
 
-    One projection of the token gives ``expand * model_dim`` channels of a gate z and of x, which passes SiLU. A second,
-    of x, gives B and C of width N, which all channels share, and through ``rank`` numbers a step a channel; then for
-    channel c and state n
+    One projection of the token gives ``expand * model_dim`` channels of a gate z and of x, which passes a causal
+    convolution of ``conv`` taps a channel and SiLU. A second, of x, gives B and C of width N, which all channels share,
+    and through ``rank`` numbers a step a channel; then for channel c and state n
 
     .. math::
         h_t = e^{-A_{cn} \Delta_{tc}} h_{t-1} + \Delta_{tc} B_{tn} x_{tc}, \qquad
@@ -30,12 +31,14 @@ class Mamba1(Mechanism):
 
     and the output is the projection of :math:`y \odot silu(z)`. ``num_heads`` means nothing to it.
 
-    State: ``expand * model_dim * N`` numbers.
+    Stock has the convolution with its bias, no bias in the projections in and out, and no weight decay of A, D and b
+    (mamba, modules/mamba_simple.py). Bare is the same without a convolution, with the suite's biases and weight decay.
 
-    Source: Gu & Dao (2024), algorithm 2 and section 3, and their initial values: A_{cn} = n for n from 1 to N, the
-    softplus of b log-uniform in [0.001, 0.1], W uniform within one over the root of the rank, D = 1; ``rank`` 0 is a
-    sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code. Left out: the short
-    convolution before SiLU.
+    State: ``expand * model_dim * N`` numbers, and ``conv - 1`` inputs of the convolution.
+
+    Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3, and their initial values: A_{cn} = n for n from 1 to
+    N, the softplus of b log-uniform in [0.001, 0.1], W uniform within one over the root of the rank, D = 1; ``rank`` 0
+    is a sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code.
     """
 
     name: ClassVar = "mamba1"
@@ -43,10 +46,20 @@ class Mamba1(Mechanism):
     family: ClassVar = "state-space"
     source: ClassVar = "gu2024mamba"
     complexity: ClassVar = "T N expand d"
+    bare: ClassVar = MappingProxyType({"conv": 0, "own_biases": False, "undecayed": False})
 
     N: int = knob(16, "states a channel", low=1)
     expand: int = knob(2, "channels of x over the model's width", low=1)
     rank: int = knob(0, "numbers through which the steps are read off x; 0 for a sixteenth of the width", low=0)
+    conv: int = knob(4, "tokens that the short convolution on x sees, 0 for none", low=0, high=64, absent=0)
+    own_biases: bool = knob(
+        default=True,
+        meaning="whether no projection has a bias, as with its authors, whatever the suite says",
+        absent=False,
+    )
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves A, D and the steps' biases alone", absent=False
+    )
 
     @property
     def inner_dim(self) -> int:
@@ -54,27 +67,33 @@ class Mamba1(Mechanism):
         return self.expand * self.model_dim
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw projections and steps; lay out the rates."""
+        """Draw projections, steps and the convolution; lay out the rates."""
         inner, rank = self.inner_dim, self.rank or math.ceil(self.model_dim / 16)
-        self.project_in = Linear(self.model_dim, 2 * inner, bias=self.bias, generator=generator)
+        bias = self.bias and not self.own_biases
+        self.project_in = Linear(self.model_dim, 2 * inner, bias=bias, generator=generator)
         self.read = Linear(inner, rank + 2 * self.N, bias=False, generator=generator)
         self.step = Linear(rank, inner, bias=False, generator=generator)
-        self.out = Linear(inner, self.model_dim, bias=self.bias, generator=generator)
+        self.out = Linear(inner, self.model_dim, bias=bias, generator=generator)
         self.step_bias = nn.Parameter(log_uniform_steps(1, 1, inner, generator=generator))
         # Before channels and states stand the axes of a batch and of tokens, so that members can be stacked.
         self.log_rate = nn.Parameter(torch.arange(1.0, self.N + 1).log().expand(1, 1, inner, self.N).clone())
         self.skip = nn.Parameter(torch.ones(1, 1, inner))
+        self.own_convolution = ShortConvolution(self.conv, inner, generator, bias=True) if self.conv else None
+        if self.undecayed:
+            exempt_from_decay(self, "step_bias", "log_rate", "skip")
 
     def forward(self, x: Tokens) -> Tokens:
-        """Project, run the state space, gate, project back."""
+        """Project, convolve, run the state space, gate, project back."""
         return self._outputs(x)
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the states of all channels."""
+        """Go on from the states of all channels and the last inputs of the convolution."""
         return self._outputs(x, state)
 
     def _outputs(self, x: Tensor, state: State | None = None) -> Tensor:
         gate, channels = self.project_in(x).chunk(2, dim=-1)
+        if self.own_convolution is not None:
+            channels = convolved(self.own_convolution, channels, state)
         channels = silu(channels)
         fused = self.read(channels)
         delta, b, c = fused.split([fused.shape[-1] - 2 * self.N, self.N, self.N], dim=-1)
@@ -83,6 +102,6 @@ class Mamba1(Mechanism):
         projected: Tensor = self.out(y * silu(gate))
         return projected
 
-    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Every channel's states, whatever the length."""
-        return self.inner_dim * self.N
+    def state_elements(self, length: int) -> int:
+        """Every channel's states, and the convolution's past inputs."""
+        return self.inner_dim * self.N + kept_by_convolution(self.conv, self.inner_dim, length)

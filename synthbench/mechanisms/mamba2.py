@@ -1,6 +1,7 @@
 """Mamba-2: a selective state space whose heads decay by a scalar."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -13,7 +14,7 @@ from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.layers import Linear, uniform
+from synthbench.layers import Linear, exempt_from_decay, uniform
 from synthbench.mechanisms.base import Mechanism, mechanism
 
 
@@ -31,6 +32,9 @@ class Mamba2(Mechanism):
     and the output is the projection of :math:`norm(y \odot silu(z))`, the norm dividing by the root mean square of all
     channels. A, b and D are one number a head.
 
+    Stock has a bias in the convolution and none in the projections, and no weight decay of A, D and b (mamba,
+    modules/mamba2_simple.py). Bare has a ``conv_width`` of 1, the suite's biases and weight decay; gate and norm stay.
+
     State: ``expand * model_dim * N`` numbers, and ``conv_width - 1`` inputs of the convolution.
 
     Source: Dao & Gu (2024), sections 6 and 7 (block-decomposed SSD, parallel projections, one group of B and C, the
@@ -43,10 +47,19 @@ class Mamba2(Mechanism):
     family: ClassVar = "state-space"
     source: ClassVar = "dao2024mamba2"
     complexity: ClassVar = "T N expand d"
+    bare: ClassVar = MappingProxyType({"conv_width": 1, "own_biases": False, "undecayed": False})
 
     N: int = knob(16, "width of B and C: rows of a head's state", low=1)
     expand: int = knob(2, "channels of x over the model's width", low=1)
     conv_width: int = knob(4, "tokens that the convolution sees; 1 leaves each by itself", low=1)
+    own_biases: bool = knob(
+        default=True,
+        meaning="whether only the convolution has a bias, as with its authors, whatever the suite says",
+        absent=False,
+    )
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves A, D and the steps' biases alone", absent=False
+    )
 
     @property
     def inner_dim(self) -> int:
@@ -62,16 +75,19 @@ class Mamba2(Mechanism):
         heads, channels = self.num_heads, self.inner_dim + 2 * self.N
         if heads < 1 or self.inner_dim % heads:
             raise UsageError(f"num_heads is {heads}; allowed: a divisor of expand x width, {self.inner_dim}")
-        self.project_in = Linear(self.model_dim, self.inner_dim + channels + heads, bias=self.bias, generator=generator)
-        self.out = Linear(self.inner_dim, self.model_dim, bias=self.bias, generator=generator)
+        bias = self.bias and not self.own_biases
+        self.project_in = Linear(self.model_dim, self.inner_dim + channels + heads, bias=bias, generator=generator)
+        self.out = Linear(self.inner_dim, self.model_dim, bias=bias, generator=generator)
         bound = 1 / math.sqrt(self.conv_width)
         self.taps = uniform((self.conv_width, channels), bound, generator)
-        self.taps_bias = uniform((channels,), bound, generator) if self.bias else None
+        self.taps_bias = uniform((channels,), bound, generator) if self.bias or self.own_biases else None
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(1, 16, generator=generator).log())
         step = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
         self.step_bias = nn.Parameter(step + (-torch.expm1(-step)).log())  # softplus of it is the step
         self.skip = nn.Parameter(torch.ones(heads))
         self.scale = nn.Parameter(torch.ones(self.inner_dim))
+        if self.undecayed:
+            exempt_from_decay(self, "step_bias", "log_rate", "skip")
 
     def forward(self, x: Tokens) -> Tokens:
         """Project, convolve, run the state space, gate, project back."""

@@ -1,41 +1,49 @@
 """mLSTM: a matrix memory with an exponential input gate."""
 
 import math
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, logsigmoid, pad
+from torch.nn.functional import layer_norm, logsigmoid, pad, silu
 
 from synthbench.forms.recurrences import decayed
-from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
+from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.layers import Linear
+from synthbench.knobs import knob
+from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
 
 
 @mechanism
 class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
-    With :math:`i_t = \exp(x_t w_i + b_i)`, :math:`f_t = \sigma(x_t w_f + b_f)`, one a head, and
-    :math:`o_t = \sigma(x_t W_o + b_o)`,
+    With :math:`u_t` the token behind a causal convolution of ``conv`` taps a channel and SiLU, q and k are projections
+    of :math:`u_t`, and v of the token :math:`x_t`. With :math:`y_t = [q_t, k_t, v_t]` of all heads,
+    :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one a head,
 
     .. math::
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
-        out_t = o_t \odot norm\Big( \frac{C_t^T q_t}{\max(|n_t \cdot q_t|, 1)} \Big)
+        out_t = silu(x_t W_z) \odot \Big( norm\Big( \frac{C_t^T q_t}{\max(|n_t \cdot q_t|, 1)} \Big) + s \odot u_t \Big)
 
-    Both are held relative to :math:`\exp(m_t)`, :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing
-    overflows; m cancels.
+    and the norm is a layer norm a head with a gain. C and n are held relative to :math:`\exp(m_t)`,
+    :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; m cancels.
 
-    State: ``key_dim * (value_dim + 1) + 1`` numbers a head: C, n and m.
+    Stock has all of this, no bias in projections, and weight decay of matrices and taps alone (xlstm,
+    blocks/mlstm/layer.py and cell.py). Bare is the cell of the paper: the token instead of u and of y, the sigmoid
+    instead of SiLU, neither gain nor s, and the suite's biases and weight decay.
+
+    State: ``key_dim * (value_dim + 1) + 1`` numbers a head: C, n and m; and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f; as in the authors' code w_i and w_f begin at 0, b_i
-    normal with deviation 0.1, and b_f from 3 to 6 over the heads. There m has no 0 in its maximum, and the 1 becomes
-    exp(-m): the same function. The norm is a layer norm a head without parameters. Left out: the projections up and
-    down around the cell, its short convolution, and the learned skip.
+    normal with deviation 0.1, b_f from 3 to 6 over the heads, and s at 1. There m has no 0 in its maximum, and the 1
+    becomes exp(-m): the same function, but for 1e-6 that is added to the denominator. Left out: the projection up to
+    twice the width, so x is the layer's input and not half of that projection; q, k and v there come from 4 channels
+    each, here from all.
     """
 
     name: ClassVar = "mlstm"
@@ -43,21 +51,93 @@ class Mlstm(RecurrentAttention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "beck2024xlstm"
     complexity: ClassVar = "T d^2"
+    own_positions: ClassVar = "none"
+    bare: ClassVar = MappingProxyType(
+        {
+            "conv": 0,
+            "gates_from": "token",
+            "gate_activation": "sigmoid",
+            "learned_skip": False,
+            "norm_gain": False,
+            "own_biases": False,
+            "undecayed": False,
+        }
+    )
+
+    conv: int = knob(4, "tokens that the short convolution before q and k sees, 0 for none", low=0, high=64, absent=0)
+    gates_from: Literal["qkv", "token"] = knob(
+        "qkv", "what the input and the forget gate are read off: q, k and v of all heads, or the token", absent="token"
+    )
+    gate_activation: Literal["silu", "sigmoid"] = knob(
+        "silu", "the function that makes the output gate of what is read off the token", absent="sigmoid"
+    )
+    learned_skip: bool = knob(
+        default=True, meaning="whether what q and k are projected from is added to the heads' outputs", absent=False
+    )
+    norm_gain: bool = knob(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
+    own_biases: bool = knob(
+        default=True,
+        meaning="whether no projection has a bias, as with its authors, whatever the suite says",
+        absent=False,
+    )
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves biases, the skip and the norm's gain alone", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to the output gate and the input gate's biases."""
-        self.output_gate = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
-        self.gates = Linear(self.model_dim, 2 * self.num_heads, bias=False, generator=generator)
+        """Draw the projection to the output gate, the input gate's biases and the convolution."""
+        width, heads = self.model_dim, self.num_heads
+        bias = self.bias and not self.own_biases
+        self.output_gate = Linear(width, width, bias=bias, generator=generator)
+        num_inputs = 3 * width if self.gates_from == "qkv" else width
+        self.gates = Linear(num_inputs, 2 * heads, bias=False, generator=generator)
         with torch.no_grad():
             self.gates.weight.zero_()
-        self.input_bias = nn.Parameter(0.1 * torch.randn(self.num_heads, 1, 1, generator=generator))
-        self.forget_bias = nn.Parameter(torch.linspace(3, 6, self.num_heads).view(-1, 1, 1))
+        self.input_bias = nn.Parameter(0.1 * torch.randn(heads, 1, 1, generator=generator))
+        self.forget_bias = nn.Parameter(torch.linspace(3, 6, heads).view(-1, 1, 1))
+        self.token_convolution = ShortConvolution(self.conv, width, generator, bias=True) if self.conv else None
+        self.gain = nn.Parameter(torch.ones(heads, 1, self.head_dim)) if self.norm_gain else None
+        self.skip = nn.Parameter(torch.ones(heads, 1, self.head_dim)) if self.learned_skip else None
+        if self.own_biases:
+            self.qkv.bias = self.out.bias = None
+        if self.undecayed:
+            biases = [name for name, _ in self.named_parameters() if name.endswith("bias")]
+            exempt_from_decay(self, "gain", "skip", *biases)
 
-    def controls(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """Logarithms of the input and the forget gate, and the output gate."""
+    def forward(self, x: Tokens) -> Tokens:
+        """Convolve, project to heads and gates, attend, gate, project back."""
+        return self.merge_heads(self._attended(x))
+
+    def forward_last(self, x: Tokens) -> Token:
+        """What ``forward`` gives at the last position."""
+        return self.merge_heads(self._attended(x)[..., -1:, :])
+
+    def advance(self, x: Token, state: State) -> Token:
+        """Go on from C, n and m of all heads and the last inputs of the convolution."""
+        return self.merge_heads(self._attended(x, state))
+
+    def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
+        seen = x
+        if self.token_convolution is None:
+            fused = self.qkv(x)
+        else:
+            seen = silu(convolved(self.token_convolution, x, state, kept="token convolution"))
+            fused = self.qkv.by_part(seen, seen, x)
+        heads = self.heads(x, state, fused)
+        # Read before positions turn q and k: a gate must not depend on where its token stands.
+        controls = self.controls(fused if self.gates_from == "qkv" else x)
+        out = self.attend(*heads, *controls, state=state)
+        if self.gain is not None:
+            out = out * self.gain
+        if self.skip is not None:
+            out = torch.addcmul(out, self.skip, self.by_head(seen))
+        gate = self.by_head(self.output_gate(x))
+        return (silu(gate) if self.gate_activation == "silu" else gate.sigmoid()) * out
+
+    def controls(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithms of the input and the forget gate."""
         log_input, forget = (self.by_head(gate) for gate in self.gates(x).chunk(2, dim=-1))
-        output = self.by_head(self.output_gate(x)).sigmoid()
-        return log_input + self.input_bias, logsigmoid(forget + self.forget_bias), output
+        return log_input + self.input_bias, logsigmoid(forget + self.forget_bias)
 
     def attend(
         self,
@@ -66,11 +146,10 @@ class Mlstm(RecurrentAttention):
         v: ValueHeads,
         log_input: Float[Tensor, "*batch heads length 1"] | None = None,
         log_forget: Float[Tensor, "*batch heads length 1"] | None = None,
-        output: ValueHeads | None = None,
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with these gates; without any, all are 1."""
+        """Attend with these input and forget gates; without any, all are 1."""
         log_input = torch.zeros_like(k[..., :1]) if log_input is None else log_input
         log_forget = torch.zeros_like(k[..., :1]) if log_forget is None else log_forget
         if state is None:
@@ -84,12 +163,12 @@ class Mlstm(RecurrentAttention):
         # A column of ones beside the values makes the normaliser one more column.
         sums = decayed(q, keys, pad(v, (0, 1), value=1.0), log_forget + before - highest, state=state)
         mixed = sums[..., :-1] / torch.maximum(sums[..., -1:].abs(), (-highest).exp())
-        normal = layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
-        return normal if output is None else output * normal
+        return layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
 
-    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Key x (value + normaliser) and the maximum in every head, whatever the length."""
-        return self.model_dim * (self.head_dim + 1) + self.num_heads
+    def state_elements(self, length: int) -> int:
+        """Key x (value + normaliser) and the maximum in every head, and the convolution's past inputs."""
+        cell = self.model_dim * (self.head_dim + 1) + self.num_heads
+        return cell + kept_by_convolution(self.conv, self.model_dim, length)
 
 
 def running_maximum(

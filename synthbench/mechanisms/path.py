@@ -1,36 +1,42 @@
 """PaTH attention: softmax attention whose keys pass a Householder matrix at every token after them."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import silu
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.linear import widened
 from synthbench.forms.recurrences import chunks_of, cut, future_mask
-from synthbench.forms.shapes import KeyHeads, KeyRows, Tokens, ValueHeads, ValueRows
+from synthbench.forms.shapes import KeyHeads, KeyRows, Token, Tokens, ValueHeads, ValueRows
 from synthbench.forms.state import State
-from synthbench.layers import Linear
+from synthbench.knobs import knob
+from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
 
 
 @mechanism
 class Path(RecurrentAttention):
     r"""Softmax attention with a position encoding that is read off the tokens between key and query.
 
-    With :math:`w_t` the vector :math:`x_t W_1 W_2` scaled to length 1 and :math:`\beta_t = 2 \sigma(x_t u + b)`,
+    With :math:`w_t` the vector :math:`x_t W_1 W_2`, passed through a causal convolution of ``conv`` taps a channel and
+    SiLU and scaled to length 1, and :math:`\beta_t = 2 \sigma(x_t u + b)`,
 
     .. math::
         H_t = I - \beta_t w_t w_t^T, \qquad
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t^T H_t H_{t-1} \dots H_{s+1} k_s}{\sqrt d} \Big) v_s
 
-    State: every key, which changes at every token, and every value.
+    That is *stock*; *bare* has neither the convolution nor SiLU. Both take the place of other positions.
 
-    Source: Yang et al. (2025), PaTH attention, section 3, without the forget gate; W_1 has 32 columns as in the
-    authors' code. Left out: the short convolution on w.
+    State: every key, which changes at every token, and every value; the last two :math:`x_t W_1 W_2`.
+
+    Source: Yang et al. (2025), PaTH attention, section 3, and flash-linear-attention, ``layers/path_attn.py``: W_1 has
+    32 columns, the convolution three taps. The forget gate and the norm of q and k are options there, and are not here.
     """
 
     name: ClassVar = "path"
@@ -38,17 +44,31 @@ class Path(RecurrentAttention):
     family: ClassVar = "softmax"
     source: ClassVar = "yang2025path"
     complexity: ClassVar = "T^2 d"
+    bare: ClassVar = MappingProxyType({"conv": 0})
+    own_positions: ClassVar = "none"
+    rotation_note: ClassVar = "its Householder vectors are not turned, its keys are"
+
+    conv: int = knob(
+        3, "tokens that the short convolution of w sees, SiLU behind it, 0 for neither", low=0, high=64, absent=0
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections to directions and rates."""
         self.direction_in = Linear(self.model_dim, 32, bias=False, generator=generator)
         self.direction_out = Linear(32, self.model_dim, bias=False, generator=generator)
         self.rate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
+        self.direction_convolution = ShortConvolution(self.conv, self.model_dim, generator) if self.conv else None
 
-    def controls(self, x: Tokens) -> tuple[Tensor, Tensor]:
-        """Directions and rates of the Householder matrices."""
-        direction = unit_vectors(self.by_head(self.direction_out(self.direction_in(x))))
-        return direction, 2 * self.by_head(self.rate(x)).sigmoid()
+    def advance(self, x: Token, state: State) -> Token:
+        """Go on from a state."""
+        return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
+
+    def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor]:
+        """Directions and rates of the Householder matrices; with a state ``x`` is the one token after it."""
+        direction = self.direction_out(self.direction_in(x))
+        if self.direction_convolution is not None:
+            direction = silu(convolved(self.direction_convolution, direction, state, kept="convolution of w"))
+        return unit_vectors(self.by_head(direction)), 2 * self.by_head(self.rate(x)).sigmoid()
 
     def attend(
         self,
@@ -72,8 +92,8 @@ class Path(RecurrentAttention):
         return turned_attention(q / math.sqrt(q.shape[-1]), k, v, w, rate).to(dtype)
 
     def state_elements(self, length: int) -> int:
-        """Every key and every value."""
-        return 2 * length * self.model_dim
+        """Every key and every value, and what the convolution keeps of the latest tokens."""
+        return 2 * length * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 
 def turned_attention(

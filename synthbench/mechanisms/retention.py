@@ -1,21 +1,25 @@
 """Retention: linear attention whose state decays at a fixed rate."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad, rms_norm
+from torch.nn.functional import pad, rms_norm, silu
 
 from synthbench.forms.recurrences import CHUNK, decayed
-from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, ValueHeads
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.knobs import knob
+from synthbench.layers import Linear
+from synthbench.mechanisms._recurrent import RecurrentAttention
+from synthbench.mechanisms.base import mechanism
 
 
 @mechanism
-class Retention(Attention):
+class Retention(RecurrentAttention):
     r"""Linear attention without a feature map, forgetting at a fixed rate in each head.
 
     With :math:`\gamma_h = 1 - 2^{-5-h}` for the heads h = 0, 1, ..., and :math:`D_{ts} = \gamma_h^{t-s}`,
@@ -24,11 +28,15 @@ class Retention(Attention):
         R_{ts} = \frac{q_t \cdot k_s}{\sqrt{d}} \frac{D_{ts}}{\sqrt{\sum_{i \le t} D_{ti}}}, \qquad
         out_t = norm\Big( \frac{\sum_{s \le t} R_{ts} v_s}{\max(|\sum_{s \le t} R_{ts}|, 1)} \Big)
 
+    Stock has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`, and the projections begin as
+    their code draws them, those of q, k, v and gate at a fifth of the outputs'. Bare has neither.
+
     State: ``key_dim * (value_dim + 1)`` numbers a head.
 
-    Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2. The group norm of a head
-    divides by the root mean square of its channels, as in the authors' code, and has no parameters. Left out: the
-    swish gate, and xPos on queries and keys, which is the position encoding's business here.
+    Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
+    component/multiscale_retention.py. The group norm of a head divides by the root mean square of its channels and has
+    no parameters, as there. The scale of xPos is the decay: a rotation is all that positions add, here RoPE with angles
+    base^(-i/n), there base^(-i/(n - 1)). Left out: values are as wide as keys, not twice as wide.
     """
 
     name: ClassVar = "retention"
@@ -36,9 +44,32 @@ class Retention(Attention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "sun2023retnet"
     complexity: ClassVar = "T d^2"
+    bare: ClassVar = MappingProxyType({"output_gate": False})
     takes_last_queries: ClassVar = True
 
-    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
+    output_gate: bool = knob(default=True, meaning="whether a swish gate multiplies the outputs", absent=False)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the output gate, and bring the projections to the size that they begin with beside one."""
+        if self.output_gate:
+            self.gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
+            with torch.no_grad():  # uniform in ±1/√width so far; Xavier's bound is √3 times that
+                for layer, share in ((self.qkv, 2**-2.5), (self.gate, 2**-2.5), (self.out, 1)):
+                    layer.weight.mul_(share * math.sqrt(3))
+
+    def controls(self, x: Tokens) -> tuple[Tensor | None]:
+        """The output gate."""
+        return (self.by_head(silu(self.gate(x))) if self.output_gate else None,)
+
+    def attend(
+        self,
+        q: QueryHeads,
+        k: KeyHeads,
+        v: ValueHeads,
+        gate: ValueHeads | None = None,
+        *,
+        state: State | None = None,
+    ) -> AnswerHeads:
         """Attend by the matrix of all pairs, or chunk by chunk where that is faster."""
         queries, length = q.shape[-2], k.shape[-2]
         rate = self.rate(q)
@@ -56,7 +87,8 @@ class Retention(Attention):
         else:
             sums = decayed(q, k, values, rate.expand(-1, length, 1))
         mixed = sums[..., :-1] / sums[..., -1:].abs().clamp(min=1)
-        return rms_norm(mixed, mixed.shape[-1:], eps=1e-6)
+        out = rms_norm(mixed, mixed.shape[-1:], eps=1e-6)
+        return out if gate is None else out * gate[..., length - queries :, :]
 
     def rate(self, q: QueryHeads) -> Float[Tensor, "heads 1 1"]:
         """Logarithm of each head's decay."""

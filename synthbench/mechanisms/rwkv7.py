@@ -1,6 +1,7 @@
 """RWKV-7: a delta rule whose gate, rates and keys of three kinds are a vector each."""
 
 import math
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -9,40 +10,49 @@ from torch.nn.functional import layer_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
-from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
+from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
-from synthbench.layers import Linear
+from synthbench.layers import Linear, TokenShift, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.base import kept_by_convolution, mechanism
 
 FASTEST = math.exp(-0.5)
 """Minus the logarithm of the fastest decay of a token."""
+
+MIX_POWERS = torch.tensor([[0.2], [0.9], [0.7], [0.7], [0.9], [0.2]])
+"""The mixes for r, w, k, v, a and g begin at 1 minus this power of a channel's place, from 0 to below 1."""
 
 
 @mechanism
 class Rwkv7(RecurrentAttention):
     r"""A memory that decays by channel and takes out what it returns for one key while another is put in.
 
-    With r, k and v the projections of a token, :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`,
-    :math:`a_t = \sigma(b_a + x_t A_1 A_2)`, :math:`\kappa_t` the vector :math:`\xi \odot k_t` scaled to length 1 and
-    :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`,
+    Six learned mixes of a token with the one before it stand for :math:`x_t`, one each for r, w, k, v, a and g. With r,
+    k and v projections, :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`,
+    :math:`a_t = \sigma(b_a + x_t A_1 A_2)`, :math:`g_t = \sigma(x_t G_1) G_2`, :math:`\kappa_t` the vector
+    :math:`\xi \odot k_t` scaled to length 1 and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`,
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
-        out_t = norm(S_t^T r_t) + (r_t \cdot (\rho \odot \tilde k_t)) v_t
+        out_t = g_t \odot (norm(S_t^T r_t) + (r_t \cdot (\rho \odot \tilde k_t)) v_t)
 
-    State: ``key_dim * value_dim`` numbers a head.
+    and the norm is a layer norm a head with a gain and a shift. Stock is the time mixing of the authors' code for a
+    first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py): no projection has a bias, and only the projections of r, k
+    and v and the last one have weight decay. Bare has neither the mixes, nor g, nor gain and shift; its biases and
+    weight decay are the suite's.
 
-    Source: Peng et al. (2025), section 4, time mixing; their state is the transpose. The beginnings are those of the
-    authors' code for a first layer: b_w, b_a and xi by channel, alpha 1.02, rho -0.04, r and v projected by entries up
-    to 0.5 over the root of the width, k by entries up to 0.05 over it, none of them with a bias there. W_2 and A_2 are
-    small: there orthogonal rows times 0.1, here uniform times 0.1. W_1 and A_1 have 32 columns there too below a width
-    of 369, beyond about 2.5 times its root. There W_1, A_1 and the output projection are 0 at first, which gives others
-    no gradient in the first step; here W_1 and A_1 are small and the output projection is as in other mechanisms. There
-    b_w learns at twice the rate, and only matrices have weight decay. The norm is a layer norm a head without
-    parameters. Left out: token shift (as the short convolutions of others), the value residual from the first layer,
-    and the output gate.
+    State: ``key_dim * value_dim`` numbers a head, and the token before.
+
+    Source: Peng et al. (2025), section 4; their state is the transpose. The beginnings are those of a first layer in
+    that code: the mixes, b_w, b_a and xi by channel, alpha 1.02, rho -0.04, r and v projected by entries up to 0.5 over
+    the root of the width, k by entries up to 0.05 over it, and G_1 0. W_2, A_2 and G_2 are small: there orthogonal rows
+    times 0.1, here uniform times 0.1. There W_1 and A_1 have 32 columns too below a width of 369, and G_1 below 92.
+    There W_1, A_1 and the output projection are 0 at first, which gives others no gradient in the first step; here W_1
+    and A_1 are small and the output projection is as in other mechanisms.
+
+    Left out: the share of the first layer's values in those of later layers, since a mechanism sees one layer;
+    beginnings that differ from layer to layer; and a rate of learning for b_w that is twice the others'.
     """
 
     name: ClassVar = "rwkv7"
@@ -50,8 +60,32 @@ class Rwkv7(RecurrentAttention):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "peng2025rwkv7"
     complexity: ClassVar = "T d^2"
+    own_positions: ClassVar = "none"
+    rotation_note: ClassVar = "a decay per channel does not commute with a rotation that mixes two channels"
+    bare: ClassVar = MappingProxyType(
+        dict.fromkeys(("token_shift", "output_gate", "norm_gain", "own_biases", "undecayed"), False)
+    )
 
-    gate_rank: int = knob(32, "columns of W_1 and of A_1, through which decays and rates are read off a token", low=1)
+    gate_rank: int = knob(32, "columns of W_1, A_1 and G_1, through which gates are read off a token", low=1)
+    token_shift: bool = knob(
+        default=True, meaning="whether all is read off mixes of a token with the one before it", absent=False
+    )
+    output_gate: bool = knob(
+        default=True, meaning="whether a gate read off the token multiplies a head's output", absent=False
+    )
+    norm_gain: bool = knob(
+        default=True, meaning="whether the norm of a head's output has a gain and a shift", absent=False
+    )
+    own_biases: bool = knob(
+        default=True,
+        meaning="whether no projection has a bias, as with its authors, whatever the suite says",
+        absent=False,
+    )
+    undecayed: bool = knob(
+        default=True,
+        meaning="whether weight decay leaves all but the projections of r, k, v and the output alone",
+        absent=False,
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Scale the projections; draw those to decays and rates, and lay out what begins by channel."""
@@ -76,14 +110,56 @@ class Rwkv7(RecurrentAttention):
         self.removal = self._by_channel(0.71 - 0.1 * (along - 0.5))
         self.mixing = self._by_channel(torch.full((width,), 1.02))
         self.bonus = self._by_channel(torch.full((width,), -0.04))
+        self.shift = TokenShift(1 - (torch.arange(width) / width) ** MIX_POWERS) if self.token_shift else None
+        self.gate_in = self.gate_out = None
+        if self.output_gate:
+            self.gate_in = Linear(width, self.gate_rank, bias=False, generator=generator)
+            self.gate_out = Linear(self.gate_rank, width, bias=False, generator=generator)
+            with torch.no_grad():
+                self.gate_in.weight.zero_()
+                self.gate_out.weight.mul_(0.1)
+        self.gain = self._by_channel(torch.ones(width)) if self.norm_gain else None
+        self.offset = self._by_channel(torch.zeros(width)) if self.norm_gain else None
+        if self.own_biases:
+            self.qkv.bias = self.out.bias = None
+        if self.undecayed:
+            projections = {"qkv.weight", "out.weight"}
+            exempt_from_decay(self, *(name for name, _ in self.named_parameters() if name not in projections))
 
     def _by_channel(self, values: Tensor) -> nn.Parameter:
         return nn.Parameter(values.view(self.num_heads, 1, self.head_dim).clone())
 
-    def controls(self, x: Tokens) -> tuple[Tensor, Tensor]:
-        """Logarithms of the decays, and the rates."""
+    def forward(self, x: Tokens) -> Tokens:
+        """Shift, project to heads and controls, attend, gate, project back."""
+        return self.merge_heads(self._attended(x))
+
+    def forward_last(self, x: Tokens) -> Token:
+        """What ``forward`` gives at the last position."""
+        return self.merge_heads(self._attended(x)[..., -1:, :])
+
+    def advance(self, x: Token, state: State) -> Token:
+        """Go on from the matrices of all heads and the token before."""
+        return self.merge_heads(self._attended(x, state))
+
+    def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
+        for_decay = for_rate = for_gate = x
+        fused = None
+        if self.shift is not None:
+            before = None if state is None else state.tensors.get("token before")
+            for_r, for_decay, for_k, for_v, for_rate, for_gate = self.shift(x, before)
+            fused = self.qkv.by_part(for_r, for_k, for_v)
+            if state is not None:
+                state.tensors["token before"] = x
+        q, k, v = self.heads(x, state, fused)
+        out = self.attend(q, k, v, *self.controls(for_decay, for_rate), state=state)
+        if self.gate_in is None or self.gate_out is None:
+            return out
+        return out * self.by_head(self.gate_out(self.gate_in(for_gate).sigmoid()))
+
+    def controls(self, x: Tokens, for_rate: Tokens | None = None) -> tuple[Tensor, Tensor]:
+        """Logarithms of the decays, and the rates, which may be read off something else."""
         decay = self.by_head(self.decay_out(self.decay_in(x).tanh())) + self.decay_bias
-        rate = self.by_head(self.rate_out(self.rate_in(x))) + self.rate_bias
+        rate = self.by_head(self.rate_out(self.rate_in(x if for_rate is None else for_rate))) + self.rate_bias
         return -FASTEST * decay.sigmoid(), rate.sigmoid()
 
     def attend(
@@ -104,4 +180,10 @@ class Rwkv7(RecurrentAttention):
         # It reads the state before the decay, which is at least exp(-FASTEST): a division undoes it.
         out = corrected(q, removed * (-log_decay).exp(), rate * removed, v, log_decay, k, fastest=FASTEST, state=state)
         normal = layer_norm(out, out.shape[-1:], eps=1e-5 * self.head_dim)
+        if self.gain is not None and self.offset is not None:
+            normal = torch.addcmul(self.offset, normal, self.gain)
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v
+
+    def state_elements(self, length: int) -> int:
+        """Key x value in every head, and the token before."""
+        return super().state_elements(length) + kept_by_convolution(2 * self.token_shift, self.model_dim, length)

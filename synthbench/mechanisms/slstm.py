@@ -1,17 +1,21 @@
 """sLSTM: an LSTM with exponential gates and a normaliser."""
 
+import math
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import layer_norm, logsigmoid
+from torch.nn.functional import layer_norm, logsigmoid, silu
 
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.layers import Linear, project
-from synthbench.mechanisms.base import Mechanism, mechanism
+from synthbench.knobs import knob
+from synthbench.layers import Linear, MemberLayer, ShortConvolution, exempt_from_decay, project
+from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
 
 
 @mechanism
@@ -19,19 +23,24 @@ class Slstm(Mechanism):
     r"""An LSTM whose input gate is an exponential, and whose cell is an average by the gates so far.
 
     .. math::
-        (z, i, f, o) = x_t W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
+        (z, i, f, o) = (x_t, u_t, u_t, x_t) W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
         n_t = \sigma(f) n_{t-1} + e^i, \quad h_t = \sigma(o) \, c_t / n_t
 
-    R mixes the channels of a head only. Held are c / n and log n, so that nothing overflows without a stabiliser: the
-    weight of a token in the average is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is the
-    projection of a layer norm a head of h, without parameters. Sequential, as ``lstm``.
+    u is the token behind a causal convolution of ``conv`` taps a channel and SiLU. W and R mix the channels of a head
+    only. Held are c / n and log n, so that nothing overflows without a stabiliser: the weight of a token in the average
+    is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is a layer norm a head of h, with a gain.
+    Sequential, as ``lstm``.
 
-    State: h, c / n and log n, a number a channel each.
+    Stock has all of this, and weight decay of W and the taps alone (xlstm, blocks/slstm/layer.py and cell.py). Bare is
+    the cell of the paper: the token instead of u, W a full matrix, no gain, a projection after the norm, and the
+    suite's weight decay.
+
+    State: h, c / n and log n, a number a channel each, and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code R and the other biases
-    begin at 0, and b_f goes from 5 to -7 over the channels of a head, so some hold on to what they have and others
-    forget it at once: evenly here, there by a power law whose exponent rises from 0.3 in the first block to 1.6 in the
-    last. Left out: the convolution before the gates, and the projections up and down after the cell.
+    begin at 0, W of stock normal, and b_f goes from 5 to -7 over the channels of a head, so some hold on to what they
+    have and others forget it at once: evenly here, there by a power law whose exponent rises from 0.3 in the first
+    block to 1.6 in the last. The projections up and down after the cell are the block's feed-forward network.
     """
 
     name: ClassVar = "slstm"
@@ -40,6 +49,21 @@ class Slstm(Mechanism):
     source: ClassVar = "beck2024xlstm"
     complexity: ClassVar = "T d^2"
     version: ClassVar = 2
+    bare: ClassVar = MappingProxyType(
+        {"conv": 0, "headwise_gates": False, "norm_gain": False, "out_projection": True, "undecayed": False}
+    )
+
+    conv: int = knob(4, "tokens that the short convolution before i and f sees, 0 for none", low=0, high=64, absent=0)
+    headwise_gates: bool = knob(
+        default=True, meaning="whether the gates of a head are read off its own channels only", absent=False
+    )
+    norm_gain: bool = knob(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
+    out_projection: bool = knob(
+        default=False, meaning="whether the heads' outputs are projected once more", absent=True
+    )
+    undecayed: bool = knob(
+        default=True, meaning="whether weight decay leaves R, biases and the norm's gain alone", absent=False
+    )
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections; R and the biases begin at given values.
@@ -51,20 +75,28 @@ class Slstm(Mechanism):
         if heads < 1 or width % heads:
             raise UsageError(f"num_heads is {heads}; allowed: a divisor of the width {width}")
         size = width // heads
-        self.gates = Linear(width, 4 * width, bias=False, generator=generator)
-        self.out = Linear(width, width, bias=self.bias, generator=generator)
+        self.gates: HeadwiseLinear | Linear = (
+            HeadwiseLinear(heads, size, 4 * size, generator)
+            if self.headwise_gates
+            else Linear(width, 4 * width, bias=False, generator=generator)
+        )
+        self.out = Linear(width, width, bias=self.bias, generator=generator) if self.out_projection else None
         self.recurrent = nn.Parameter(torch.zeros(heads, size, 4 * size))
         biases = [torch.zeros(size), torch.zeros(size), torch.linspace(5, -7, size), torch.zeros(size)]
         # The columns of a head belong to z, i, f and o in this order.
         self.gates_bias = nn.Parameter(torch.cat(biases).expand(heads, -1).reshape(1, 1, -1).clone())
+        self.own_convolution = ShortConvolution(self.conv, width, generator, bias=True) if self.conv else None
+        self.gain = nn.Parameter(torch.ones(1, 1, width)) if self.norm_gain else None
+        if self.undecayed:
+            exempt_from_decay(self, "recurrent", "gates_bias", "gain", "own_convolution.bias", "out.bias")
 
     def forward(self, x: Tokens) -> Tokens:
-        """Run over the tokens, norm, project."""
-        return self._projected(self.hidden(x))
+        """Convolve, run over the tokens, norm, project."""
+        return self._normed(self.hidden(x))
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from output, average and logarithm of the normaliser."""
-        gates = (self.gates(x) + self.gates_bias).unflatten(-1, (self.num_heads, -1))
+        """Go on from output, average, logarithm of the normaliser, and the last inputs of the convolution."""
+        gates = self._read(x, state).unflatten(-1, (self.num_heads, -1))
         hidden = state.tensors.get("hidden")
         if hidden is not None:
             gates = gates + project(hidden.unsqueeze(-2), self.recurrent.unsqueeze(-4).unsqueeze(-4)).squeeze(-2)
@@ -75,26 +107,58 @@ class Slstm(Mechanism):
             average = torch.lerp(state.tensors["average"], average, (i - kept).sigmoid())
             log_sum = torch.logaddexp(kept, i)
         state.tensors |= {"hidden": o.sigmoid() * average, "average": average, "log_sum": log_sum}
-        return self._projected(state.tensors["hidden"].flatten(-2))
+        return self._normed(state.tensors["hidden"].flatten(-2))
 
-    def _projected(self, hidden: Tensor) -> Tensor:
+    def _read(self, x: Tensor, state: State | None = None) -> Tensor:
+        """What the tokens give to z, i, f and o."""
+        fused: Tensor = self.gates(x)
+        if self.own_convolution is not None:
+            seen = silu(convolved(self.own_convolution, x, state))
+            token, behind = (read.unflatten(-1, (self.num_heads, 4, -1)) for read in (fused, self.gates(seen)))
+            fused = torch.cat([token[..., :1, :], behind[..., 1:3, :], token[..., 3:, :]], dim=-2).flatten(-3)
+        return fused + self.gates_bias
+
+    def _normed(self, hidden: Tensor) -> Tensor:
         hidden = hidden.unflatten(-1, (self.num_heads, -1))
-        projected: Tensor = self.out(layer_norm(hidden, hidden.shape[-1:]).flatten(-2))
+        normal = layer_norm(hidden, hidden.shape[-1:]).flatten(-2)
+        normal = normal if self.gain is None else normal * self.gain
+        projected: Tensor = normal if self.out is None else self.out(normal)
         return projected
 
     def hidden(self, x: Tokens) -> Tokens:
         """The outputs h."""
         heads, size = self.recurrent.shape[-3:-1]
         weight = self.recurrent.view(-1, heads, size, 4 * size)  # one member if none are stacked
-        gates = self.gates(x) + self.gates_bias
+        gates = self._read(x)
         gates = gates.reshape(len(weight), x.shape[:-2].numel() // len(weight), x.shape[-2], heads, 4 * size)
         # Time first and heads before rows, so that a step is one product a head.
         hidden: Tensor = _Recurrence.apply(gates.permute(2, 0, 3, 1, 4), weight)  # type: ignore[no-untyped-call]
         return hidden.permute(1, 3, 0, 2, 4).reshape(x.shape)
 
-    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Output, average and logarithm of the normaliser, whatever the length."""
-        return 3 * self.model_dim
+    def state_elements(self, length: int) -> int:
+        """Output, average and logarithm of the normaliser, and the convolution's past inputs."""
+        return 3 * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
+
+
+class HeadwiseLinear(MemberLayer):
+    """One matrix a head, from its channels to its columns.
+
+    ``weight`` is [heads, size, columns], normal with variance 2/5 over the width of all heads; stacked it has a leading
+    member axis, and so has ``x``.
+    """
+
+    def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:
+        """Draw the matrices from ``generator`` (the process-wide one if None)."""
+        super().__init__()
+        drawn = torch.empty(heads, size, columns).normal_(std=math.sqrt(0.4 / (heads * size)), generator=generator)
+        self.weight = nn.Parameter(drawn)
+
+    def forward(self, x: Float[Tensor, "*leading width"]) -> Float[Tensor, "*leading columns_of_heads"]:
+        """Apply to the last axis, head by head."""
+        heads = x.unflatten(-1, self.weight.shape[-3:-1])
+        form = "...hs,hsc->...hc" if self.weight.ndim == 3 else "m...hs,mhsc->m...hc"
+        columns: Tensor = torch.einsum(form, heads, self.weight).flatten(-2)
+        return columns
 
 
 class _Recurrence(torch.autograd.Function):

@@ -3,6 +3,8 @@
 Either it adds something to the embeddings, once, or it turns queries and keys in every layer.
 """
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import InitVar, dataclass
 from typing import ClassVar, TypeVar, dataclass_transform
 
@@ -73,6 +75,18 @@ class PositionEncoding(FieldModule, MemberLayer):
             UsageError: If queries and keys of this width cannot be turned.
         """
         return None
+
+    def rotations(self, widths: Sequence[int], generator: torch.Generator | None) -> list[Rotation]:
+        """Make the rotations of one layer for heads of these widths; none if it does not rotate.
+
+        Raises:
+            UsageError: If queries and keys of such a width cannot be turned.
+        """
+        encoding, made = copy(self), []
+        for width in widths:
+            encoding.model_dim = self.num_heads * width
+            made.append(encoding.rotation(generator))
+        return [rotation for rotation in made if rotation is not None]
 
 
 POSITIONS: Registry[PositionEncoding] = Registry("position encoding", room="synthbench.positions")

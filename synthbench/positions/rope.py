@@ -36,6 +36,23 @@ class TabledRotation(Rotation):
         return turn_planes(x, cos, sin)
 
 
+def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
+    """Make the rotation of one layer, with angles from a base.
+
+    Raises:
+        UsageError: If the width of a head is odd, or it has fewer planes than the coordinates have axes.
+    """
+    if encoding.head_dim % 2:
+        raise UsageError(
+            f"the width of a head is {encoding.head_dim}; allowed with positions {encoding.name!r}: even numbers"
+        )
+    num_planes = encoding.head_dim // 2
+    require_planes(encoding, num_planes)
+    coordinates = coordinates_of(encoding).double()
+    frequencies = axial_frequencies(num_planes, coordinates.shape[-1], base)
+    return TabledRotation(combine(coordinates, frequencies.unsqueeze(0)).squeeze(0))
+
+
 @position
 class Rope(PositionEncoding):
     r"""Pairs of channels turn by angles proportional to the position, so that scores see the offset alone.
@@ -60,12 +77,4 @@ class Rope(PositionEncoding):
         Raises:
             UsageError: If the width of a head is odd, or it has fewer planes than the coordinates have axes.
         """
-        if self.head_dim % 2:
-            raise UsageError(
-                f"the width of a head is {self.head_dim}; allowed with positions {self.name!r}: even numbers"
-            )
-        num_planes = self.head_dim // 2
-        require_planes(self, num_planes)
-        coordinates = coordinates_of(self).double()
-        frequencies = axial_frequencies(num_planes, coordinates.shape[-1], self.base)
-        return TabledRotation(combine(coordinates, frequencies.unsqueeze(0)).squeeze(0))
+        return rotary(self, self.base)

@@ -148,6 +148,11 @@ class Estimate:
         """Mean over seeds; NaN without a seed."""
         return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
 
+    @property
+    def descending(self) -> float:
+        """Sorts cells by their means, the highest first and those without a score last; rounding decides nothing."""
+        return -round(self.mean, DIGITS) if self.n else math.inf
+
     @cached_property
     def std(self) -> float:
         """Sample standard deviation over seeds (``n - 1``); NaN below two seeds."""
@@ -164,6 +169,8 @@ class Estimate:
         return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
 
 
+DIGITS = 9
+"""Decimals of means that differ by more than rounding."""
 NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
 
 
@@ -190,11 +197,7 @@ class Cells:
 
     def ranked(self, task: TaskFacts) -> list[MechanismFacts]:
         """The mechanisms, the highest mean score on a task first; those without a score last."""
-        means = {mechanism.key: self.cell(task, mechanism).mean for mechanism in self.mechanisms}
-        return sorted(
-            self.mechanisms,
-            key=lambda mechanism: math.inf if math.isnan(means[mechanism.key]) else -means[mechanism.key],
-        )
+        return sorted(self.mechanisms, key=lambda mechanism: self.cell(task, mechanism).descending)
 
     @property
     def categories(self) -> tuple[str, ...]:

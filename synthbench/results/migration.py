@@ -1,8 +1,8 @@
-"""Rows of schemas 1 and 2 in the form of schema 3: their ids hashed the source of their components, now the version.
+"""Rows of schemas 3 and 4 in the form of schema 5: their ids hashed the name and version of a suite too.
 
-Up to schema 2 the version of a component was ``1+3f9a0c11d2e4``, the declared one and a hash of its source, and both
-were part of a row's id. Of a built-in component only the declared one still is. :func:`migrated` gives a row its new
-id and keeps all that it said before, so that :func:`former` can undo it and check its old checksum.
+A row belongs to a protocol, not to a suite, so a task can enter a suite or leave it without a training. The columns
+``suite`` and ``suite_version`` stay. :func:`migrated` gives a row its new id, and :func:`former` undoes it and checks
+the old checksum.
 """
 
 import json
@@ -16,48 +16,21 @@ import pyarrow.compute as pc
 from synthbench.canonical import canonical_json, sha256
 from synthbench.results.schema import RUNS, row_sha256
 
-LAST_BY_SOURCE = 2
-"""The last schema whose ids hashed the source of built-in components; a migrated row is one of the next."""
+LAST_BY_SUITE = 4
+"""The last schema whose ids hashed the suite; a migrated row is one of the next."""
+SUITE = ("suite", "suite_version")
+"""The keys of a configuration, and the columns, that name the suite."""
 
-_TASKS = """
-a4_z5_words a5_words addition anbncn bigram binary_addition bottleneck_compression bucket_sort composite_recall
-compression copy counting cycle_navigation distant_match duplicate_string dyck even_pairs first_token fuzzy_recall
-grid_neighbours histogram in_context_language in_context_recall induction induction_first induction_latest
-induction_majority khop_induction kv_recall listops long_copy majority memorization missing_duplicate modular
-modular_arithmetic modular_brackets mqar multihop ngram_lookup noisy_copy noisy_recall odds_first overwrite_recall
-parity parity_final parity_running pattern periodic_pattern planted_counting planted_majority pointer_chasing
-retrieval reverse reverse_string s3_words s5_swaps s5_words selective_copy selective_copying shuffle_dyck
-solve_equation sort stack stack_manipulation string_copy tree_compose tree_copy tree_mirror z60_words
-"""
-_MECHANISMS = """
-based cosformer deltanet gla identity linear local lstm mamba2 mean performer performer-exp retention rewa-adaptive
-rewa-density rewa-euclidean rewa-fisher rewa-fourier rewa-functional rewa-geometric rewa-hyperbolic rewa-lsh
-rewa-mixture rewa-operator rewa-oscillatory rewa-path rewa-riemannian rewa-spherical rff slay slay-exact slay-hadamard
-slay-laplace slay-maclaurin slay-nystrom slay-sketch slay-tensorsketch softmax yat yat-spherical yat-sum
-"""
-BUILT_IN = {
-    "task": frozenset(_TASKS.split()),
-    "mech": frozenset(_MECHANISMS.split()),
-    "block": frozenset({"aether", "attention_only", "transformer"}),
-    "positions": frozenset({"espr", "learned", "none", "rope", "string"}),
-}
-"""What came with synthbench while schema 2 was written: a fact of the past, nothing is ever added."""
-
-_BY_SOURCE = re.compile(r"([0-9]+)\+([0-9a-f]{12})")
-_FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})")
-_IN_COLUMNS = ("task", "mech")
-"""Components whose version has a column of its own beside that in ``config_json``."""
-_TOUCHED = (
-    *("run_id", "schema_version", "config_json", "config_hash", "migrated_from", "row_sha256"),
-    *("task", "task_version", "mech", "mech_version", "task_code_hash", "block_code_hash", "positions_code_hash"),
-)
-"""Columns that a row's migration reads or writes."""
+_FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
+"""Schema, id and checksum that a row had before; then what it said itself of an earlier migration."""
+_TOUCHED = ("run_id", "schema_version", "config_json", "config_hash", "migrated_from", "row_sha256")
+"""Columns that a row's migration writes."""
 
 
 def is_older(table: pa.Table) -> bool:
     """Whether any row of a table has to be migrated."""
     oldest = pc.min(table["schema_version"]).as_py()
-    return oldest is not None and bool(oldest <= LAST_BY_SOURCE)
+    return oldest is not None and bool(oldest <= LAST_BY_SUITE)
 
 
 def migrated(table: pa.Table) -> pa.Table:
@@ -68,7 +41,7 @@ def migrated(table: pa.Table) -> pa.Table:
     """
     if not is_older(table):
         return table
-    of_old = pc.less_equal(table["schema_version"], LAST_BY_SOURCE).to_numpy()
+    of_old = pc.less_equal(table["schema_version"], LAST_BY_SUITE).to_numpy()
     rows = table.select(_TOUCHED).to_pylist()
     rows = [_migrated(row) if is_old else row for row, is_old in zip(rows, of_old, strict=True)]
     table = _with(table, {name: [row[name] for row in rows] for name in _TOUCHED})
@@ -93,17 +66,14 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
         return None
-    config = _object(row["config_json"])
-    hashes = {kind: row[f"{kind}_code_hash"] for kind in BUILT_IN}
-    versions = {f"{kind}_version": _with_source(config.get(f"{kind}_version"), hashes[kind]) for kind in BUILT_IN}
-    text = canonical_json(config | {name: version for name, version in versions.items() if name in config})
+    text = row["config_json"]
+    if stated[2] != row["run_id"]:
+        text = canonical_json(_object(text) | {name: row[name] for name in SUITE})
     before = {
         **row,
-        **_named(text if config else row["config_json"]),
-        **{f"{kind}_version": _with_source(row[f"{kind}_version"], hashes[kind]) for kind in _IN_COLUMNS},
-        **{f"{kind}_code_hash": None for kind in BUILT_IN if kind != "mech"},
+        **_named(text),
         "schema_version": int(stated[1]),
-        "migrated_from": None,
+        "migrated_from": stated[4],
         "verified_by": None,  # filled on reading
     }
     before["row_sha256"] = row_sha256(before)
@@ -118,28 +88,15 @@ def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
 
 def _migrated(row: dict[str, Any]) -> dict[str, Any]:
     config = _object(row["config_json"])
-    declared = {kind: _declared(kind, config.get(kind), config.get(f"{kind}_version")) for kind in BUILT_IN}
-    versions = {f"{kind}_version": version for kind, (version, code) in declared.items() if code is not None}
+    without = {name: value for name, value in config.items() if name not in SUITE}
     return {
         **row,
-        **(_named(canonical_json(config | versions)) if versions else {}),
-        **{f"{kind}_version": _declared(kind, row[kind], row[f"{kind}_version"])[0] for kind in _IN_COLUMNS},
-        **{f"{kind}_code_hash": code for kind, (_, code) in declared.items() if kind != "mech"},
-        "schema_version": LAST_BY_SOURCE + 1,
-        "migrated_from": f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}",
+        **(_named(canonical_json(without)) if without != config else {}),
+        "schema_version": LAST_BY_SUITE + 1,
+        "migrated_from": " ".join(
+            filter(None, [f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}", row["migrated_from"]])
+        ),
     }
-
-
-def _declared(kind: str, name: Any, version: Any) -> tuple[Any, str | None]:
-    """The version without its source, and the hash of the source; what is not built in keeps both in one."""
-    parts = _BY_SOURCE.fullmatch(version) if isinstance(version, str) else None
-    if parts is None or not isinstance(name, str) or name not in BUILT_IN[kind]:
-        return version, None
-    return parts[1], parts[2]
-
-
-def _with_source(version: Any, code_hash: str | None) -> Any:
-    return version if code_hash is None or not str(version).isdecimal() else f"{version}+{code_hash}"
 
 
 def _named(config_json: str) -> dict[str, str]:

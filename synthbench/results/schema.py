@@ -33,7 +33,7 @@ from synthbench.registry import NAME
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsupported"]
 STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
@@ -151,6 +151,15 @@ RUN_COLUMNS = (
         "",
         "what `--match` asked for, and of what: `state=4096 of slay:P=8`; `mech_args` and `d_model` are what was "
         "found; null without it",
+    ),
+    or_null(
+        "condition",
+        "string",
+        "",
+        "`stock`: the layer as its authors build it; `bare`: the recurrence or the scores alone; `2026.1` and null: "
+        "as it was before there were conditions",
+        choices=("stock", "bare", "2026.1"),
+        since=5,
     ),
     circumstance("mech_code_hash", "string", "", "hash of the source; information only"),
     circumstance("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),

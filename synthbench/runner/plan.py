@@ -12,9 +12,9 @@ import pyarrow as pa
 import torch
 
 from synthbench import plugins
-from synthbench.errors import UsageError
+from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import coerce, parse_term
-from synthbench.mechanisms import MECHANISMS, options_of
+from synthbench.mechanisms import MECHANISMS, condition_options, options_of
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner import predictions
@@ -22,10 +22,11 @@ from synthbench.runner.environment import commit_warning
 from synthbench.runner.estimates import TIMED, Estimates, traits_of
 from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
-from synthbench.suites import EXTRA, Suite, extended, load_suite
+from synthbench.suites import CONDITIONS, EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terms import Selection, registered, select, split_terms
 from synthbench.training.cell import Cell, Member
+from synthbench.training.ensemble import OWN
 from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
 
@@ -167,6 +168,8 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
     scored = [run_id for run_id in scored if run_id in plan.members]
     num_failed = plan.num_done - len(scored)
     notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
+    if request.positions is not None:
+        notices += _on_rotation(cells)
     if (warning := commit_warning()) is not None:
         notices.append(warning)
     if num_failed:
@@ -196,7 +199,7 @@ def count_status(cells: Iterable[tuple[str, Sequence[str]]], statuses: Mapping[s
         ends = [statuses.get(run_id, "missing") for run_id in run_ids]
         for group in (category, "all"):
             counts.setdefault(group, Counter()).update(ends)
-    counts["all"] = counts.pop("all")  # last
+    counts["all"] = counts.pop("all", Counter())  # last, and also where nothing is planned
     return [
         {
             "category": group,
@@ -220,7 +223,12 @@ def select_components(request: Request) -> Selected:
         ContractError: If a plugin cannot be loaded.
     """
     plugins.load(request.plugins)
-    suite = surrounded(load_suite(request.suite.removesuffix(EXTRA)), block=request.block, positions=request.positions)
+    suite = surrounded(
+        load_suite(request.suite.removesuffix(EXTRA)),
+        block=request.block,
+        positions=request.positions,
+        condition=request.condition,
+    )
     if request.rates:
         suite = at_rates(suite, request.rates)
     tasks = select_tasks(suite, request.tasks)
@@ -276,6 +284,14 @@ def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]
         yield f"{len(missing)} of the rows already done have no predictions in {folder}; --rerun all makes them"
 
 
+def _on_rotation(cells: Sequence[Cell]) -> Iterator[str]:
+    """Name the mechanisms to which the rotation that is asked for means nothing, with the reason."""
+    turned = {cell.mechanism: cell.positions[0].name for cell in cells if cell.positions[0].rotates}
+    for mechanism, positions in turned.items():
+        if note := getattr(mechanism, "rotation_note", ""):
+            yield f"positions {positions!r} mean nothing to {mechanism.name}: {note}"
+
+
 def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
     """Name the tasks that a suite does not list, and the command that shows their tables; none shows shortened runs."""
     extra: dict[str, dict[str, bool]] = {}
@@ -315,10 +331,22 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     return suite
 
 
-def surrounded(suite: Suite, *, block: str | None, positions: str | None) -> Suite:
-    """The suite with another block or position encoding around its mechanisms."""
+def surrounded(suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None) -> Suite:
+    """The suite with its mechanisms in another condition, block or position encoding.
+
+    With a condition of its own, each mechanism has its authors' positions, unless others are named.
+
+    Raises:
+        UnknownName: If there is no such condition.
+    """
+    if condition is not None and condition not in (*CONDITIONS, suite.condition):
+        raise UnknownName("condition", condition, dict.fromkeys((*CONDITIONS, suite.condition)))
+    if condition not in (None, suite.condition) and positions is None:
+        positions = OWN
     changes = {name: term for name, term in (("block", block), ("positions", positions)) if term is not None}
-    return suite.model_copy(update={"model": suite.model.model_copy(update=changes)})
+    return suite.model_copy(
+        update={"model": suite.model.model_copy(update=changes), "condition": condition or suite.condition}
+    )
 
 
 def at_rates(suite: Suite, rates: Sequence[float]) -> Suite:
@@ -401,9 +429,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             length=length,
             task_arguments=task_arguments,
             mechanism_name=mechanism,
-            mechanism_arguments=coerce(
-                "mechanism", MECHANISMS[mechanism], {**options_of(mechanism, suite.mechanisms), **given}
-            ),
+            mechanism_arguments=coerce("mechanism", MECHANISMS[mechanism], options_in(suite, mechanism) | given),
             device_type=device_type,
             is_full=is_full,
         )
@@ -413,6 +439,11 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     for cell in {cell.mechanism_name: cell for cell in cells}.values():
         cell.model(torch.Generator())  # what cannot be built is refused before anything is trained
     return cells
+
+
+def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
+    """The options of a mechanism in a suite: those of its condition, and over them those that the suite lists."""
+    return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
 
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:

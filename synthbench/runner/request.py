@@ -20,7 +20,9 @@ class Request:
     block: str | None = None
     """None: the suite's."""
     positions: str | None = None
-    """None: the suite's."""
+    """None: the suite's; with a condition, those of each mechanism's authors."""
+    condition: str | None = None
+    """``stock`` or ``bare``. None: the suite's."""
     match: str | None = None
     """``params`` or ``state``, with a number or that of the suite's first mechanism: what all are given alike."""
     device: str = "auto"

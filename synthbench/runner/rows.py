@@ -244,6 +244,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "plugins_loaded": canonical_json(found) if (found := plugins.loaded()) else None,
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
+        "condition": suite.condition,
         "mech_code_hash": cell.code["mech"],
         "causal_checked": provenance.causal_checked,
         "block": term_of(*cell.block),

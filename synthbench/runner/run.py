@@ -24,7 +24,7 @@ from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
 from synthbench.knobs import parse_term
-from synthbench.mechanisms import MECHANISMS, options_of
+from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.process import reserve_workspace
 from synthbench.results import Store
@@ -34,7 +34,7 @@ from synthbench.runner.exam import Exam, sits
 from synthbench.runner.executors import Executor
 from synthbench.runner.executors.base import JobEvent
 from synthbench.runner.executors.choice import BEYOND, make_executor
-from synthbench.runner.plan import Plan, Selected, plan_request, select_components
+from synthbench.runner.plan import Plan, Selected, options_in, plan_request, select_components
 from synthbench.runner.request import Request
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import Outcome, RunContext, record_failure
@@ -273,10 +273,7 @@ def foreign_subjects(selected: Selected) -> list[Subject]:
         around.append((POSITIONS.kind, model.positions_otherwise))
     used: list[tuple[str, str, Mapping[str, Any]]] = [
         *((TASKS.kind, name, {**suite.tasks.get(name, {}), **given}) for name, given in tasks.items()),
-        *(
-            (MECHANISMS.kind, name, {**options_of(name, suite.mechanisms), **given})
-            for name, given in mechanisms.items()
-        ),
+        *((MECHANISMS.kind, name, options_in(suite, name) | given) for name, given in mechanisms.items()),
         *((kind, *parse_term(term)) for kind, term in around),
     ]
     return [

@@ -27,6 +27,10 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[int, Field(gt=0)]
+CONDITIONS = ("stock", "bare")
+"""``stock``: layers as their authors build them. ``bare``: the recurrence or the scores alone."""
+BEFORE = "2026.1"
+"""The condition of suites that are older than the conditions: layers without the parts that came with these."""
 EXTRA = ".extra"
 """Ends the name under which a suite's protocol trains tasks that the suite does not list."""
 Arguments = dict[str, bool | int | float | str]
@@ -42,7 +46,7 @@ class ModelSettings(_Strict):
     block: str
     """A block's name, with arguments where they differ from the defaults: ``aether:norm=pre``."""
     positions: str
-    """A position encoding's name, with arguments in the same way."""
+    """A position encoding's name, with arguments in the same way; ``own`` for that of each mechanism's authors."""
     positions_otherwise: str | None = None
     """The one for mechanisms without queries and keys, where ``positions`` turns these; refused if left out."""
     model_dim: Positive
@@ -150,6 +154,8 @@ class Suite(_Strict):
     """How a learning rate is chosen; without it, every rate makes rows."""
     ladder: LadderSettings | None = None
     """How rungs are climbed; without it, each task has one size."""
+    condition: Literal["stock", "bare", "2026.1"] = "stock"
+    """How much of its authors' layer a mechanism has: one of ``CONDITIONS``, or ``BEFORE``. Options say it in ids."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
     """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
 

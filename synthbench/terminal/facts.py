@@ -4,13 +4,18 @@ Mechanisms are imported where they are asked for: torch takes seconds, and tasks
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from synthbench.knobs import knobs_of
 from synthbench.registry import origin_of, version_of
-from synthbench.suites import load_suite
+from synthbench.suites import CONDITIONS, load_suite
 from synthbench.tasks import TASKS, Task, sized
 
+if TYPE_CHECKING:
+    from synthbench.mechanisms import Mechanism
+
+SMALLEST_CHANGE = 1e-6
+"""Relative change of outputs, in float64, that is no rounding."""
 STATE_LENGTHS = (64, 1024)
 """Lengths for which the state of a mechanism is told, for a width of 64 in 4 heads."""
 
@@ -61,8 +66,33 @@ def mechanism_facts(name: str) -> dict[str, Any]:
         "family": unit.family,
         "complexity": unit.complexity,
         "state": {str(length): unit(max_length=length).state_elements(length) for length in STATE_LENGTHS},
+        "conditions": {condition: _in_condition(unit, condition) for condition in CONDITIONS},
+        "rotation_note": getattr(unit, "rotation_note", ""),
         **_of_unit(unit),
     }
+
+
+def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
+    """The options in which the conditions differ, positions, and sizes for a width of 64 in 4 heads."""
+    from synthbench.mechanisms import condition_options, num_parameters
+
+    options: dict[str, Any] = condition_options(unit, condition)
+    differing = {name: options.get(name, knobs_of(unit)[name].default) for name in unit.bare}
+    built = unit(max_length=STATE_LENGTHS[0], **options)
+    return {
+        "options": differing,
+        "positions": unit.own_positions,
+        "parameters": num_parameters(built),
+        "state": built.state_elements(STATE_LENGTHS[0]),
+    }
+
+
+def sees_places(name: str) -> bool:
+    """Whether the outputs of a mechanism with its own positions change where the same tokens stand 7 places later."""
+    from synthbench.contract.places import change_when_moved
+    from synthbench.mechanisms import MECHANISMS
+
+    return max(change_when_moved(MECHANISMS[name], {})) > SMALLEST_CHANGE
 
 
 def position_facts(name: str) -> dict[str, Any]:

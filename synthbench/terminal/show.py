@@ -13,7 +13,7 @@ from synthbench.errors import UnknownName
 from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
-from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
+from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, sees_places, suite_facts, task_facts
 
 
 def facts_of(name: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def show(name: str, *, seed: int, console: Console) -> None:
         parts += [Text(facts["description"]), _settings(facts)]
     else:
         unit = next(registry[name] for registry, _ in _parts_of_models() if name in registry)
-        parts += [_prose(unit), _parameter_table(facts)]
+        parts += [_prose(unit), *_conditions(facts), _parameter_table(facts)]
     console.print(Group(*parts))
 
 
@@ -79,6 +79,32 @@ def draw(batch: Batch) -> Text:
 
 def _prose(unit: type) -> Text:
     return Text(inspect.getdoc(unit) or "")
+
+
+def _conditions(facts: dict[str, Any]) -> list[RenderableType]:
+    """A line for each condition of a mechanism: its parts, positions, and sizes at width 64 in 4 heads."""
+    if "conditions" not in facts:
+        return []
+    table = Table(
+        "condition",
+        "options",
+        "positions",
+        "parameters",
+        "state",
+        title="width 64, 4 heads, 64 tokens",
+        box=None,
+        pad_edge=False,
+    )
+    for name, fact in facts["conditions"].items():
+        options = ", ".join(f"{option}={value}" for option, value in fact["options"].items())
+        table.add_row(name, options or "--", fact["positions"], str(fact["parameters"]), str(fact["state"]))
+    note = facts["rotation_note"]
+    places = "yes" if sees_places(facts["name"]) else "no"
+    return [
+        table,
+        Text(f"Sees absolute places, with its own positions: {places}."),
+        *([Text(f"Rotation means nothing here: {note}")] if note else []),
+    ]
 
 
 def _task_numbers(facts: dict[str, Any]) -> Text:

@@ -18,7 +18,7 @@ from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Rung, Task
 from synthbench.terms import configured
 from synthbench.training import identity
-from synthbench.training.ensemble import Model, SequenceModel
+from synthbench.training.ensemble import OWN, Model, SequenceModel
 from synthbench.training.identity import Component
 from synthbench.training.ladder import Course, course_of
 from synthbench.training.prototypes import BagModel, PrototypeModel
@@ -214,6 +214,9 @@ class Cell:
     @property
     def _positions_term(self) -> str:
         model = self.suite.model
+        if model.positions == OWN:
+            has_from_authors = {layer.own_positions for layer, _values in self.layers}
+            return OWN if len(has_from_authors) > 1 else has_from_authors.pop()
         unit, _ = configured(POSITIONS, model.positions)
         has_nothing_to_turn = unit.rotates and not issubclass(self.mechanism, Attention)
         return model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions

@@ -37,6 +37,8 @@ MemberTokens = Float[Tensor, "members batch length model_dim"]
 MemberToken = Float[Tensor, "members batch 1 model_dim"]
 MemberVectors = Float[Tensor, "members batch model_dim"]
 
+OWN = "own"
+"""The position encoding that is that of each layer's mechanism."""
 NEVER = -1e30
 """The logit of a token that a member does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
 
@@ -49,7 +51,7 @@ class ModelSize(NamedTuple):
 
     num_parameters: int
     num_parameters_mixer: int
-    """Of all mechanisms, and of the convolutions on what they read."""
+    """Of all mechanisms, of the convolutions on what they read, and of the gates on what they give."""
     state_elements: int
     """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 
@@ -127,14 +129,16 @@ class SequenceModel(Model):
 
     def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
         """Let the position encoding turn the queries and keys of one layer, if it does that."""
-        rotation = self.position.rotation(generator)
-        if rotation is not None:
-            if not isinstance(mixer, Attention):
-                raise UsageError(
-                    f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
-                    "of; allowed: positions that do not rotate, such as learned or none"
-                )
-            mixer.rotation = rotation
+        if self.position.name == OWN and mixer.own_positions == "none":
+            return mixer
+        if isinstance(mixer, Attention):
+            if rotations := self.position.rotations(mixer.turned_widths, generator):
+                mixer.turn_by(rotations)
+        elif self.position.rotation(generator) is not None:
+            raise UsageError(
+                f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
+                "of; allowed: positions that do not rotate, such as learned or none"
+            )
         return mixer
 
     @property
@@ -144,7 +148,12 @@ class SequenceModel(Model):
 
     def size(self, length: int) -> ModelSize:
         """The parameters of all layers, and what one keeps; on average where layers differ."""
-        mixing = [part for block in self.layers for part in (block.mixer, block.convolution) if part is not None]
+        mixing = [
+            part
+            for block in self.layers
+            for part in (block.mixer, block.convolution, block.output_gate)
+            if part is not None
+        ]
         states = [
             cast("Mechanism", block.mixer).state_elements(length)
             + conv_elements(block.conv, block.conv_on, block.model_dim)
@@ -289,12 +298,12 @@ class LoopedMixer(Mixer):
         super().__init__()
         self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
         self._names = {}
-        for kind, made in (("parameters", nn.Parameter), ("buffers", nn.Buffer)):
-            for name, _ in getattr(mechanisms[0], f"named_{kind}")():
+        for kind in ("parameters", "buffers"):
+            for name, tensor in getattr(mechanisms[0], f"named_{kind}")():
                 flat = name.replace(".", "/")
                 self._names[name] = flat
                 stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
-                setattr(self, flat, made(stacked))
+                setattr(self, flat, type(tensor)(stacked) if kind == "parameters" else nn.Buffer(stacked))
 
     def forward(self, x: MemberTokens) -> MemberTokens:
         """Run the members one by one."""
@@ -366,7 +375,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
             if not isinstance(module, MemberLayer):
                 padding = [1] * (activation_axes - 1 - tensor.ndim)
                 values = values.view(len(modules), *padding, *tensor.shape)
-            setattr(module, name, nn.Parameter(values) if isinstance(tensor, nn.Parameter) else values)
+            setattr(module, name, type(tensor)(values) if isinstance(tensor, nn.Parameter) else values)
     return stacked
 
 

@@ -40,7 +40,7 @@ def of_cell(
     """What decides the result of every run of a cell, but for its seed and learning rate.
 
     Args:
-        suite: The protocol.
+        suite: The protocol; its name and version are no part of it.
         components: By ``task``, ``mech``, ``block`` and ``positions``.
         device_type: ``cpu``, ``cuda``, ...
         match: What the size was matched to, if it was.
@@ -55,8 +55,6 @@ def of_cell(
         )
     }
     return {
-        "suite": suite.name,
-        "suite_version": suite.version,
         **named,
         # What a suite leaves out is left out here, so that a new setting gives no old row another name.
         "model": suite.model.model_dump(

@@ -7,6 +7,7 @@ from itertools import accumulate, chain, groupby, pairwise
 import torch
 from torch import Tensor, nn
 
+from synthbench.layers import UndecayedParameter
 from synthbench.suites.config import TrainingSettings
 
 ALIGNMENT_BYTES = 512
@@ -19,16 +20,16 @@ Corrections = tuple[float, float] | tuple[Tensor, Tensor]
 
 
 class FlatParameters:
-    """Parameters of one dtype side by side in one tensor, with all that AdamW keeps of each of their values.
+    """Parameters of one dtype and weight decay side by side in one tensor, with all that AdamW keeps of their values.
 
     Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
     a gradient are left out: there is then an update for every run of neighbours that have one. The gaps that align the
     parameters have no rate and no gradient.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
         """Move the parameters, whose first axis has a rate each; the moments begin at zero."""
-        self.parameters = list(parameters)
+        self.parameters, self.decay = list(parameters), decay
         first = self.parameters[0]
         unit = ALIGNMENT_BYTES // first.element_size()
         sizes = [parameter.numel() for parameter in self.parameters]
@@ -51,7 +52,7 @@ class FlatParameters:
         for run, pieces in self._runs():
             values, first, second, rate, gradient, change = (buffer[run] for buffer in self._buffers)
             torch.cat(pieces, out=gradient)
-            values.mul_(torch.mul(rate, -settings.weight_decay, out=change).add_(1))
+            values.mul_(torch.mul(rate, -self.decay, out=change).add_(1))
             first.lerp_(gradient, 1 - beta1)
             second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             scale = torch.sqrt(second, out=gradient).div_(root_of_correction2).add_(settings.eps)
@@ -102,10 +103,10 @@ class MemberAdamW:
         """Begin with zero moments."""
         self.settings = settings
         self.num_steps = 0
-        alike: dict[torch.dtype, list[nn.Parameter]] = {}
+        alike: dict[tuple[torch.dtype, float], list[nn.Parameter]] = {}
         for parameter in parameters:
-            alike.setdefault(parameter.dtype, []).append(parameter)
-        self.parts = [FlatParameters(some, learning_rates) for some in alike.values()]
+            alike.setdefault((parameter.dtype, decay_of(parameter, settings)), []).append(parameter)
+        self.parts = [FlatParameters(some, learning_rates, decay) for (_dtype, decay), some in alike.items()]
         first = self.parts[0].values
         self._places = (first.new_zeros(()), first.new_zeros(())) if is_capturable else None
         self._corrections: Corrections = self._places or (0.0, 0.0)
@@ -172,6 +173,11 @@ class FusedAdamW(torch.optim.AdamW):
 Optimiser = FusedAdamW | MemberAdamW
 
 
+def decay_of(parameter: nn.Parameter, settings: TrainingSettings) -> float:
+    """The weight decay of a parameter: that of the suite, or 0 where its mechanism's authors have none."""
+    return 0.0 if isinstance(parameter, UndecayedParameter) else settings.weight_decay
+
+
 def make_optimiser(
     parameters: Iterable[nn.Parameter],
     learning_rates: Sequence[float],
@@ -187,12 +193,14 @@ def make_optimiser(
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1
     if len(set(learning_rates)) == 1 and not must_freeze:
         rate = learning_rates[0]
+        alike: dict[float, list[nn.Parameter]] = {}
+        for parameter in parameters:
+            alike.setdefault(decay_of(parameter, settings), []).append(parameter)
         optimiser = FusedAdamW(
-            parameters,
+            [{"params": some, "weight_decay": decay} for decay, some in alike.items()],
             lr=torch.tensor(rate, device=parameters[0].device) if is_capturable else rate,
             betas=settings.betas,
             eps=settings.eps,
-            weight_decay=settings.weight_decay,
             fused=True,
             capturable=is_capturable,
         )

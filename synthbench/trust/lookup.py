@@ -15,7 +15,7 @@ from synthbench.canonical import canonical_json
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.heights import rungs_in
-from synthbench.knobs import coerce, term_of
+from synthbench.knobs import absent_values, coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
@@ -198,7 +198,11 @@ class Groups:
 
     def _batch_of_program(self, row: Row) -> tuple[Any, ...]:
         config = self._configs[row["run_id"]]
-        return json.dumps([config.get(name) for name in ("suite", "mech", "mech_args", "role")]), row["ensemble_size"]
+        return (
+            json.dumps([config.get(name) for name in ("mech", "mech_args", "role")]),
+            row["suite"],
+            row["ensemble_size"],
+        )
 
 
 @contextmanager
@@ -226,7 +230,8 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
         length=length,
         task_arguments=options,
         mechanism_name=mechanism,
-        mechanism_arguments=coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
+        mechanism_arguments=absent_values(MECHANISMS[mechanism])
+        | coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
         device_type=config["device_type"],
         is_full=row["is_full"],
     )
@@ -243,16 +248,17 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         installed = version_of(registry[config[kind]])
         if installed != config[f"{kind}_version"]:
             raise _other_version(f"{registry.kind} {config[kind]!r}", config[f"{kind}_version"], installed)
-    name = config["suite"].removesuffix(EXTRA)
+    name = row["suite"].removesuffix(EXTRA)
     if name not in suite_names():  # never the path of a file
         raise CannotVerify(f"suite {name!r} is not installed; allowed: {', '.join(suite_names())}")
     suite = load_suite(name)
-    if config["suite_version"] != suite.version:
-        raise _other_version(f"suite {name!r}", config["suite_version"], suite.version)
+    if row["suite_version"] != suite.version:
+        raise _other_version(f"suite {name!r}", row["suite_version"], suite.version)
     suite = surrounded(
         suite,
         block=term_of(BLOCKS[config["block"]], config["block_args"]),
         positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),
+        condition=row["condition"],
     )
     if row["is_full"]:
         return suite

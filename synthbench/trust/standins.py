@@ -109,7 +109,7 @@ def _made_of(facts: dict[str, Any]) -> type[Any]:
                 option["meaning"],
                 low=option["low"],
                 high=option["high"],
-                is_addition=option["is_addition"],
+                absent=option["absent"],
             ),
         )
         for option in facts["options"]

@@ -10,7 +10,7 @@ from torch.nn.functional import conv1d, pad, silu
 from synthbench.blocks import BLOCKS, conv_elements
 from synthbench.errors import UsageError
 from synthbench.layers import ShortConvolution
-from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.mechanisms import MECHANISMS, Attention, condition_options
 from synthbench.runner.match import size_of as matched_size
 from synthbench.runner.plan import make_cells, surrounded
 from synthbench.suites import load_suite
@@ -22,7 +22,8 @@ X = torch.randn(3, 9, 8, dtype=torch.float64, generator=torch.Generator().manual
 
 def block_of(mechanism: str, name: str = "attention_only", **options: Any) -> Any:
     generator = torch.Generator().manual_seed(1)
-    mixer = MECHANISMS[mechanism](model_dim=8, num_heads=2, max_length=9, generator=generator)
+    bare: dict[str, Any] = condition_options(MECHANISMS[mechanism], "bare")
+    mixer = MECHANISMS[mechanism](model_dim=8, num_heads=2, max_length=9, generator=generator, **bare)
     return BLOCKS[name](mixer=mixer, model_dim=8, generator=generator, **options).double()
 
 

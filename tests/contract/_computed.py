@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from synthbench.blocks import BLOCKS
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
-from synthbench.knobs import Knob, Value, knobs_of, term_of, with_defaults
+from synthbench.knobs import Knob, Value, absent_values, knobs_of, term_of, with_defaults
 from synthbench.layers import Mixer
 from synthbench.mechanisms import MECHANISMS, num_parameters
 from synthbench.positions import POSITIONS
@@ -64,8 +64,8 @@ AROUND: dict[str, dict[str, Any]] = {
 def entry_of(kind: str, name: str) -> Entry:
     """What a component declares, then what it computes."""
     unit = unit_of(kind, name)
-    options = with_defaults(unit, {})
-    additions = {option: knob.default for option, knob in knobs_of(unit).items() if knob.is_addition}
+    options = with_defaults(unit, absent_values(unit))
+    additions = {option: knob.absent for option, knob in knobs_of(unit).items() if knob.absent is not None}
     declared = {"version": unit.version, "options": options, **({"additions": additions} if additions else {})}
     return {**declared, **COMPUTED[kind](unit)}
 
@@ -144,16 +144,32 @@ def digest(numbers: np.ndarray, *others: object) -> str:
 
 
 def of_mechanism(unit: type[Any]) -> dict[str, Lists]:
+    """Without the parts that ids leave out; then as its authors build it, each of these parts otherwise, and bare."""
+    before = absent_values(unit)
+
     def computed(arguments: Mapping[str, Value], length: int = LENGTH, **around: Any) -> Lists:
         fields = {"model_dim": WIDTH, "num_heads": HEADS, "max_length": length, **around}
-        mechanism = unit(**fields, generator=generator(), **arguments)
+        mechanism = unit(**fields, generator=generator(), **{**before, **arguments})
         of_term = outputs(mechanism, mechanism.parameters(), length=length, last=mechanism.forward_last)
         states = [mechanism.state_elements(tokens) for tokens in (LENGTH, LONG)]
         return {**of_term, "sizes": [num_parameters(mechanism), *states]}
 
     with default_dtype(torch.float64):
         around = {f"{unit.name} {words}": in_tens(computed({}, **fields)) for words, fields in AROUND.items()}
-    return by_term(unit, computed) | around | of_many_tokens(unit, partial(computed, {}, LONG))
+        conditions = {term: computed(arguments) for term, arguments in in_conditions(unit).items()}
+    return by_term(unit, computed) | around | of_many_tokens(unit, partial(computed, {}, LONG)) | conditions
+
+
+def in_conditions(unit: type[Any]) -> dict[str, dict[str, Value]]:
+    """The options of each condition that is not what ids leave out; of stock also with each new option at others."""
+    before, knobs = absent_values(unit), knobs_of(unit)
+    stock = {option: knobs[option].default for option in before}
+    settings = {"stock": stock} if stock else {}
+    for option in stock:
+        for value in other_values(knobs[option]):
+            settings[f"stock, {option}={value}"] = {**stock, option: value}
+    settings["bare"] = {**unit.bare}
+    return {f"{unit.name} {words}": options for words, options in settings.items() if {**before, **options} != before}
 
 
 def of_positions(unit: type[Any]) -> dict[str, Lists]:
@@ -215,6 +231,8 @@ def by_term(unit: type[Any], computed: Callable[[dict[str, Value]], Lists]) -> d
     """What is computed at the defaults, and with each option at each of its other values."""
     settings: list[dict[str, Value]] = [{}]
     for knob in knobs_of(unit).values():
+        if knob.name in absent_values(unit):
+            continue
         beside = {name: value for name, value in NEEDS.get(knob.name, {}).items() if name in knobs_of(unit)}
         settings += [{knob.name: value, **beside} for value in other_values(knob)]
     with default_dtype(torch.float64):

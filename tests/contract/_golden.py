@@ -44,8 +44,8 @@ def changes(component: str, held: Entry, now: Entry, *, number: str | None = Non
         return [] if is_higher else [f"{component}: version {version} is below {held['version']}, which is held"]
     way_out = f"raise {number} above {version}"
     added = [
-        f"{component} has a new option {option!r}: declare it with is_addition=True if its default changes nothing "
-        f"that was computed, otherwise {way_out}"
+        f"{component} has a new option {option!r}: declare the value that changes nothing that was computed as "
+        f"absent, otherwise {way_out}"
         for option in now["options"]
         if option not in held["options"]
     ]

@@ -75,7 +75,7 @@ def without(entry: Entry, *names: str) -> Entry:
         (with_lists(init_seed=[2**62 + 1]), "computes other init_seed as 'rff'"),
         (with_lists(exact_in_floor=[0.50001, 0.0]), "other exact floor as 'rff', which changes the skill of every row"),
         ({"rff": without(HELD["rff"], "exact floor")}, "other exact floor as 'rff', which changes the skill"),
-        ({"options": {"M": 64, "bias": True}}, "new option 'bias': declare it with is_addition=True"),
+        ({"options": {"M": 64, "bias": True}}, "new option 'bias': declare the value that changes nothing"),
         ({"options": {"M": 32}}, "had the option M=64, now 32 among its options: raise `version`"),
         ({"options": {}, "additions": {"M": 64}}, "had the option M=64, now 'none such' among its options"),
         ({"version": 1}, "version 1 is below 2"),

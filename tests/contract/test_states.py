@@ -19,8 +19,8 @@ from synthbench.positions import POSITIONS
 SMALL: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 64}
 
 
-def built(name: str) -> Mechanism:
-    return MECHANISMS[name](**SMALL, generator=torch.Generator().manual_seed(0)).double().eval()
+def built(name: str, **options: Any) -> Mechanism:
+    return MECHANISMS[name](**SMALL, **options, generator=torch.Generator().manual_seed(0)).double().eval()
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def moved(mechanism: Mechanism) -> Mechanism:
 @pytest.mark.parametrize("name", ["cosformer", "deltanet", "gla", "identity", "linear", "lstm", "mean"])
 def test_what_these_carry_is_what_they_say_they_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SMALLEST", 1e-10)  # these compute in float64 throughout
-    mechanism = built(name)
+    mechanism = built(name, **MECHANISMS[name].bare)  # what convolutions keep of one token is of one input
     said = mechanism.state_elements(16)
 
     assert numbers_carried(mechanism, 16, said + MARGIN) == said
@@ -75,7 +75,7 @@ def test_a_state_that_is_too_small_is_named(claimed: int, *, is_enough: bool) ->
 
 
 def test_of_a_hybrid_all_parts_are_counted() -> None:
-    mechanism = built("lstm+deltanet")
+    mechanism = built("lstm+deltanet", **MECHANISMS["lstm+deltanet"].bare)
 
     assert numbers_carried(mechanism, 16, 100) > mechanism.state_elements(16)  # that is the mean
     check_state(mechanism)
@@ -105,7 +105,7 @@ def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> 
     assert isinstance(mechanism, Attention)
     places = torch.arange(64.0).unsqueeze(-1)
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
-    mechanism.rotation = encoding.rotation(generator)
+    mechanism.turn_by(encoding.rotations(mechanism.turned_widths, generator))
     mechanism.convolution = ShortConvolution(4, 24, generator)
     moved(mechanism.double())
     x = normal(2, 21, 8)

@@ -1,9 +1,25 @@
 """What plain loops over tokens need, with which tests compare mechanisms."""
 
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms import Attention, Mechanism
+from synthbench.layers import RmsNorm, ShortConvolution, UndecayedParameter
+from synthbench.mechanisms import Attention, Mechanism, condition_options
+from synthbench.positions.rope import Rope
+
+M = TypeVar("M", bound=Mechanism)
+
+
+def built(mechanism: type[M], generator: torch.Generator, condition: str = "stock", **options: Any) -> M:
+    """Two heads of six channels in float64, in a condition; gains are moved away from 1."""
+    options = {**condition_options(mechanism, condition), **options}
+    net = mechanism(model_dim=12, num_heads=2, generator=generator, **options).double()
+    for module in net.modules():
+        if isinstance(module, RmsNorm):
+            module.weight.data.uniform_(0.5, 1.5, generator=generator)
+    return net
 
 
 def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
@@ -16,6 +32,51 @@ def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
     torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(net.forward_last(x), plain[:, -1:], rtol=1e-9, atol=1e-9)
+
+
+def turn(net: Attention, length: int) -> None:
+    """Let RoPE turn what it turns, by angles to the last bit."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    position = Rope(model_dim=net.model_dim, num_heads=net.num_heads, length=length)
+    net.turn_by(position.rotations(net.turned_widths, None))
+    torch.set_default_dtype(before)
+
+
+def rotary_angles(length: int, width: int) -> Tensor:
+    """What RoPE multiplies the planes of a head by, read as complex numbers: [length, width / 2]."""
+    planes = torch.arange(width // 2, dtype=torch.float64)
+    angles = torch.arange(length).double()[:, None] * 10000.0 ** (-2 * planes / width)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def summed_taps(convolution: ShortConvolution, x: Tensor) -> Tensor:
+    """A causal convolution, token by token and tap by tap: [batch, length, channels]."""
+    rows = []
+    for t in range(x.shape[1]):
+        rows.append(sum(tap * x[:, t - j] for j, tap in enumerate(convolution.weight) if j <= t))
+        if convolution.bias is not None:
+            rows[-1] = rows[-1] + convolution.bias
+    return torch.stack(rows, dim=1)
+
+
+@torch.no_grad()
+def moved(net: Mechanism, scale: float = 0.3) -> Mechanism:
+    """In float64, with every parameter moved: one that begins at 0 or 1 would hide what it does."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in net.double().parameters():
+        parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return net
+
+
+def bare(unit: type[Mechanism]) -> dict[str, Any]:
+    """The options of the condition bare."""
+    return dict(unit.bare)
+
+
+def undecayed(net: Mechanism) -> set[str]:
+    """The parameters that weight decay leaves alone."""
+    return {name for name, parameter in net.named_parameters() if isinstance(parameter, UndecayedParameter)}
 
 
 def heads_of(x: Tensor) -> Tensor:

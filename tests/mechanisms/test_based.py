@@ -1,13 +1,58 @@
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor
 
+from synthbench.errors import UsageError
 from synthbench.mechanisms.based import Based
+from tests.mechanisms.loops import agree, rotary_angles, turn
 
 
-def test_attention_is_the_taylor_kernel_over_its_sum(mix: Callable[..., Tensor], normal: Callable[..., Tensor]) -> None:
+def test_bare_is_the_taylor_kernel_over_its_sum(mix: Callable[..., Tensor], normal: Callable[..., Tensor]) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     z = q @ k.mT / 4
 
-    torch.testing.assert_close(Based().attend(q, k, v), mix(1 + z + z**2 / 2, v))
+    torch.testing.assert_close(Based(window=0, conv=0).attend(q, k, v), mix(1 + z + z**2 / 2, v))
+
+
+@pytest.mark.parametrize("num_heads", [2, 3])
+@pytest.mark.parametrize(("length", "window"), [(1, 64), (30, 64), (90, 5)])
+def test_stock_convolves_then_has_taylor_heads_and_turned_heads_with_a_window(
+    length: int, window: int, num_heads: int, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    width = 4 * num_heads
+    net = Based(model_dim=width, num_heads=num_heads, window=window, generator=generator).double()
+    turn(net, length)
+    x = normal(2, length, width).requires_grad_()
+    assert net.ahead.bias is not None
+    turns, seen, outs = rotary_angles(length, 4), [], []
+    for t in range(length):
+        taps = [net.ahead.weight[j] * x[:, t - j] for j in range(min(3, t + 1))]
+        convolved = net.ahead.bias + torch.stack(taps).sum(0)
+        fused = net.qkv(convolved * net.gate(x[:, t]) + x[:, t])
+        seen.append([part.unflatten(-1, (num_heads, 4)).unbind(1) for part in fused.chunk(3, dim=-1)])
+        heads = []
+        for head in range(num_heads):
+            q, ks, vs = (torch.stack([tokens[n][head] for tokens in seen], dim=1) for n in range(3))
+            if head < num_heads - num_heads // 2:
+                z = torch.einsum("bd,bsd->bs", q[:, t], ks) / 2
+                kernel = 1 + z + z**2 / 2
+                weights = kernel / (kernel.sum(-1, keepdim=True) + 1e-6)
+            else:
+                q, ks = (
+                    torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (2, 2))) * turns[: t + 1]).flatten(-2)
+                    for y in (q, ks)
+                )
+                first = max(0, t - window + 1)
+                z = torch.einsum("bd,bsd->bs", q[:, t], ks[:, first:]) / 2
+                weights = torch.cat([torch.zeros(2, first), z.softmax(-1)], dim=-1)
+            heads.append(torch.einsum("bs,bsd->bd", weights, vs))
+        outs.append(torch.cat(heads, dim=-1))
+
+    agree(net, x, net.out(torch.stack(outs, dim=1)))
+
+
+def test_one_head_cannot_have_half_of_its_heads_see_a_window() -> None:
+    with pytest.raises(UsageError, match=r"num_heads is 1; allowed with based: at least 2, .* or window=0"):
+        Based(model_dim=4, num_heads=1)

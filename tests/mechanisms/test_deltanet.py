@@ -4,41 +4,74 @@ from typing import Literal
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import silu
 
+from synthbench.layers import Linear
 from synthbench.mechanisms.deltanet import Deltanet
-from tests.mechanisms.loops import agree, divide_by_rms, merged, unit
+from tests.mechanisms.loops import agree, built, divide_by_rms, heads_of, merged, summed_taps, unit
 
 EYE = torch.eye(3, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
 @pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_delta_rule_step_by_step(
+def test_bare_is_the_delta_rule_step_by_step(
     length: int,
     eigenvalues: Literal["zero-one", "signed"],
     top: int,
     normal: Callable[..., Tensor],
     generator: torch.Generator,
 ) -> None:
-    net = Deltanet(model_dim=12, num_heads=2, eigenvalues=eigenvalues, generator=generator).double()
+    net = built(Deltanet, generator, "bare", eigenvalues=eigenvalues)
     x = normal(3, length, 12).requires_grad_()
-    q, k, v = net.split_heads(net.qkv(x))
+
+    outs = delta_rule(net, x, net.qkv(x), top)
+    agree(net, x, merged(net, [divide_by_rms(out, 1e-6) for out in outs]))
+
+
+@pytest.mark.parametrize("output_gate", [False, True])
+@pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
+@pytest.mark.parametrize("length", [1, 2, 75])
+def test_stock_convolves_what_it_projects_and_has_a_gain_behind_the_norm(
+    length: int,
+    eigenvalues: Literal["zero-one", "signed"],
+    top: int,
+    *,
+    output_gate: bool,
+    normal: Callable[..., Tensor],
+    generator: torch.Generator,
+) -> None:
+    net = built(Deltanet, generator, eigenvalues=eigenvalues, output_gate=output_gate)
+    assert net.own_convolution is not None
+    assert net.norm is not None
+    x = normal(3, length, 12).requires_grad_()
+
+    outs = delta_rule(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
+    outs = [divide_by_rms(out / 6**0.5, 1e-6) * net.norm.weight for out in outs]
+    if output_gate:
+        assert isinstance(net.out_gate, Linear)
+        gates = heads_of(silu(x @ net.out_gate.weight)).unbind(2)
+        outs = [out * gate for out, gate in zip(outs, gates, strict=True)]
+    agree(net, x, merged(net, outs))
+
+
+def delta_rule(net: Deltanet, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
+    """Each head's output before the norm at every token, from q, k and v side by side."""
+    q, k, v = (heads_of(part) for part in fused.chunk(3, dim=-1))
     q, k = unit(q), unit(k)
     beta = top * (x @ net.rate.weight).sigmoid()
-    state, outs = torch.zeros(3, 2, 6, 6, dtype=torch.float64), []
-    eye = torch.eye(6, dtype=torch.float64)
-    for t in range(length):
+    state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
+    for t in range(x.shape[1]):
         b, k_t = beta[:, t, :, None, None], k[:, :, t, :, None]
         state = (eye - b * k_t @ k_t.mT) @ state + b * k_t * v[:, :, t, None, :]
-        outs.append(divide_by_rms(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state), 1e-6))
-
-    agree(net, x, merged(net, outs))
+        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return outs
 
 
 def test_with_beta_one_a_repeated_key_holds_its_last_value(normal: Callable[..., Tensor]) -> None:
     keys, v = EYE[[0, 1, 0, 1, 0]].view(1, 1, 5, 3), normal(1, 1, 5, 4)
     asked = EYE[[0, 0, 1, 0, 0]].view(1, 1, 5, 3)
-    out = Deltanet().attend(asked, keys, v)
+    out = Deltanet(norm_gain=False).attend(asked, keys, v)
 
     torch.testing.assert_close(out, divide_by_rms(v[:, :, [0, 0, 1, 2, 4]], 1e-6))
 

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 
 import pytest
@@ -5,15 +6,16 @@ import torch
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.differential import Differential
-from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged
+from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged, rotary_angles, turn
 
 
 @pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_difference_of_two_softmaxes_query_by_query(
+def test_split_is_the_difference_of_two_softmaxes_of_halves_query_by_query(
     length: int, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
-    net = Differential(model_dim=12, num_heads=2, initial=0.3, generator=generator).double()
+    net = Differential(model_dim=12, num_heads=2, initial=0.3, layout="split", generator=generator).double()
     x = normal(3, length, 12).requires_grad_()
     q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
     q1, k1, q2, k2 = net.vectors.squeeze(1)
@@ -29,6 +31,54 @@ def test_forward_is_the_difference_of_two_softmaxes_query_by_query(
     agree(net, x, merged(net, outs))
 
 
-def test_a_head_of_odd_width_is_refused() -> None:
+@pytest.mark.parametrize("length", [1, 40])
+def test_two_heads_are_turned_each_by_all_frequencies_then_subtracted_query_by_query(
+    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    net = Differential(model_dim=24, num_heads=4, initial=0.3, generator=generator).double()
+    net.gain.weight.data = 1 + 0.3 * normal(12, seed=1)
+    turn(net, length)
+    x = normal(3, length, 24).requires_grad_()
+    q, k, v = net.qkv(x).chunk(3, dim=-1)
+    turns = rotary_angles(length, 6)
+
+    def turned(part: Tensor) -> Tensor:
+        """[batch, length, softmax, 6], each by the angles of a head of width 6."""
+        planes = torch.view_as_complex(part.reshape(3, length, 4, 3, 2)) * turns[:, None]
+        return torch.view_as_real(planes).flatten(-2)
+
+    q, k, v = turned(q), turned(k), v.unflatten(-1, (2, 12))
+    q1, k1, q2, k2 = net.vectors.squeeze(1)
+    factor, outs = (q1 @ k1).exp() - (q2 @ k2).exp() + 0.3, []
+    for t in range(length):
+        heads = []
+        for head in range(2):
+            first, second = (
+                (torch.einsum("bd,bsd->bs", q[:, t, half], k[:, : t + 1, half]) / 6**0.5).softmax(-1)
+                for half in (2 * head, 2 * head + 1)
+            )
+            mixed = torch.einsum("bs,bsd->bd", first - factor * second, v[:, : t + 1, head])
+            heads.append(0.7 * divide_by_rms(mixed) * net.gain.weight)
+        outs.append(torch.cat(heads, dim=-1))
+
+    agree(net, x, net.out(torch.stack(outs, dim=1)))
+
+
+@pytest.mark.parametrize("name", ["differential", "softmax+differential"])
+def test_lambda_begins_by_the_depth_of_the_layer(name: str) -> None:
+    option = name.partition("+")[2] and "differential_layout"
+    values = {"model_dim": 16, "num_heads": 4, "max_length": 8, "bias": False}
+    layers = MECHANISMS[name].layers_of(values, 4)
+
+    starts = {depth: made["initial"] for depth, (unit, made) in enumerate(layers) if unit is Differential}
+    assert starts == pytest.approx({depth: 0.8 - 0.6 * math.exp(-0.3 * depth) for depth in starts})
+    assert len(starts) == (2 if option else 4)
+    split = MECHANISMS[name].layers_of({**values, option or "layout": "split"}, 4)
+    assert all("initial" not in made for _unit, made in split)
+
+
+def test_heads_that_make_no_pairs_are_refused() -> None:
     with pytest.raises(UsageError, match="a head has 3 channels; allowed: an even number"):
-        Differential(model_dim=6, num_heads=2)
+        Differential(model_dim=6, num_heads=2, layout="split")
+    with pytest.raises(UsageError, match="num_heads is 3; allowed: an even number, of which two make one"):
+        Differential(model_dim=12, num_heads=3)

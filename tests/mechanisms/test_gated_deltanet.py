@@ -6,32 +6,78 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+from synthbench.layers import Linear, UndecayedParameter
+from synthbench.mechanisms.deltaproduct import Deltaproduct
 from synthbench.mechanisms.gated_deltanet import GatedDeltanet
-from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged, unit
+from synthbench.mechanisms.kda import Kda
+from tests.mechanisms.loops import agree, built, divide_by_rms, heads_of, merged, summed_taps, unit
 
 
 @pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
 @pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_gated_delta_rule_step_by_step(
+def test_bare_is_the_gated_delta_rule_step_by_step(
     length: int,
     eigenvalues: Literal["zero-one", "signed"],
     top: int,
     normal: Callable[..., Tensor],
     generator: torch.Generator,
 ) -> None:
-    net = GatedDeltanet(model_dim=12, num_heads=2, eigenvalues=eigenvalues, generator=generator).double()
+    net = built(GatedDeltanet, generator, "bare", eigenvalues=eigenvalues)
     x = normal(3, length, 12).requires_grad_()
-    q, k, v = (heads_of(part) for part in silu(net.qkv(x)).chunk(3, dim=-1))
+
+    outs = gated_delta_rule(net, x, silu(net.qkv(x)), top)
+    agree(net, x, merged(net, [divide_by_rms(out) for out in outs]))
+
+
+@pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
+@pytest.mark.parametrize("length", [1, 2, 75])
+def test_stock_convolves_what_it_projects_and_gates_what_it_normed(
+    length: int,
+    eigenvalues: Literal["zero-one", "signed"],
+    top: int,
+    normal: Callable[..., Tensor],
+    generator: torch.Generator,
+) -> None:
+    net = built(GatedDeltanet, generator, eigenvalues=eigenvalues)
+    assert net.own_convolution is not None
+    assert net.norm is not None
+    assert isinstance(net.out_gate, Linear)
+    x = normal(3, length, 12).requires_grad_()
+
+    outs = gated_delta_rule(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
+    gates = heads_of(silu(x @ net.out_gate.weight)).unbind(2)
+    normed = [divide_by_rms(out / 6**0.5) * net.norm.weight for out in outs]
+    agree(net, x, merged(net, [out * gate for out, gate in zip(normed, gates, strict=True)]))
+
+
+def gated_delta_rule(net: GatedDeltanet, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
+    """Each head's output before the norm at every token, from q, k and v side by side."""
+    q, k, v = (heads_of(part) for part in fused.chunk(3, dim=-1))
     q, k = unit(q), unit(k)
     beta = top * (x @ net.rate.weight).sigmoid()
     alpha = torch.exp(-net.log_rate.exp().flatten() * softplus(x @ net.gate.weight + net.gate_bias.flatten()))
     state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
-    for t in range(length):
+    for t in range(x.shape[1]):
         b, a, k_t = beta[:, t, :, None, None], alpha[:, t, :, None, None], k[:, :, t, :, None]
         state = a * (eye - b * k_t @ k_t.mT) @ state + b * k_t * v[:, :, t, None, :]
-        outs.append(divide_by_rms(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state)))
+        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return outs
 
-    agree(net, x, merged(net, outs))
+
+@pytest.mark.parametrize("mechanism", [GatedDeltanet, Kda, Deltaproduct])
+def test_weight_decay_leaves_rates_and_biases_of_the_gate_alone_unless_it_is_bare(
+    mechanism: type[GatedDeltanet | Kda | Deltaproduct], generator: torch.Generator
+) -> None:
+    undecayed = {
+        condition: {
+            name
+            for name, value in built(mechanism, generator, condition).named_parameters()
+            if isinstance(value, UndecayedParameter)
+        }
+        for condition in ("stock", "bare")
+    }
+
+    assert undecayed == {"stock": {"log_rate", "gate_bias"}, "bare": set()}
 
 
 def test_gates_begin_in_the_published_ranges(generator: torch.Generator) -> None:

@@ -1,12 +1,13 @@
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.mechanisms.hyena import Hyena
-from tests.mechanisms.loops import agree
+from tests.mechanisms.loops import agree, bare, moved, summed_taps, undecayed
 
 
 def filters_of(net: Hyena, length: int) -> Tensor:
@@ -28,7 +29,10 @@ def filters_of(net: Hyena, length: int) -> Tensor:
 
 def summed(net: Hyena, x: Tensor) -> Tensor:
     """Each output as the sum over the tokens up to it."""
-    u, a, v = net.project_in(x).chunk(3, dim=-1)
+    fused = net.project_in(x)
+    if net.own_convolution is not None:
+        fused = summed_taps(net.own_convolution, fused)
+    u, a, v = fused.chunk(3, dim=-1)
     z, h = a * v, filters_of(net, x.shape[1])
     outs = [
         u[:, t] * (sum(h[t - s] * z[:, s] for s in range(t + 1)) + net.skip.flatten() * z[:, t])
@@ -38,11 +42,29 @@ def summed(net: Hyena, x: Tensor) -> Tensor:
     return projected
 
 
+@pytest.mark.parametrize("options", [{}, bare(Hyena)])
 @pytest.mark.parametrize("length", [1, 40])
 def test_forward_is_the_gated_sum_over_all_earlier_tokens(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
-    net = Hyena(model_dim=12, num_heads=2, max_length=40, filter_dim=10, generator=generator).double()
+    net = Hyena(model_dim=12, num_heads=2, max_length=40, filter_dim=10, generator=generator, **options)
+    moved(net, scale=0.1)
     x = normal(3, length, 12).requires_grad_()
 
     agree(net, x, summed(net, x))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_stock_has_the_biases_and_the_weight_decay_of_its_authors(*, bias: bool) -> None:
+    stock, plain = Hyena(bias=bias), Hyena(bias=bias, **bare(Hyena))
+    names = {name for name, _ in stock.named_parameters()}
+
+    assert {"project_in.bias", "out.bias", "own_convolution.bias"} <= names
+    assert {name.partition(".")[0] for name in names - undecayed(stock)} == {
+        "project_in",
+        "out",
+        "own_convolution",
+        "skip",
+    }
+    assert (plain.out.bias is not None) is bias
+    assert not undecayed(plain)

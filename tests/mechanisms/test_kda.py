@@ -7,32 +7,60 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from synthbench.mechanisms.kda import Kda
-from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged, unit
+from tests.mechanisms.loops import agree, built, divide_by_rms, heads_of, merged, summed_taps, unit
 
 
 @pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
 @pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_delta_rule_with_a_gate_a_channel_step_by_step(
+def test_bare_is_the_delta_rule_with_a_gate_a_channel_step_by_step(
     length: int,
     eigenvalues: Literal["zero-one", "signed"],
     top: int,
     normal: Callable[..., Tensor],
     generator: torch.Generator,
 ) -> None:
-    net = Kda(model_dim=12, num_heads=2, eigenvalues=eigenvalues, generator=generator).double()
+    net = built(Kda, generator, "bare", eigenvalues=eigenvalues)
     x = normal(3, length, 12).requires_grad_()
-    q, k, v = (heads_of(part) for part in silu(net.qkv(x)).chunk(3, dim=-1))
+
+    outs = delta_rule_by_channel(net, x, silu(net.qkv(x)), top)
+    agree(net, x, merged(net, [divide_by_rms(out) for out in outs]))
+
+
+@pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
+@pytest.mark.parametrize("length", [1, 2, 75])
+def test_stock_convolves_what_it_projects_and_gates_what_it_normed(
+    length: int,
+    eigenvalues: Literal["zero-one", "signed"],
+    top: int,
+    normal: Callable[..., Tensor],
+    generator: torch.Generator,
+) -> None:
+    net = built(Kda, generator, eigenvalues=eigenvalues)
+    assert net.own_convolution is not None
+    assert net.norm is not None
+    assert net.out_gate is not None
+    x = normal(3, length, 12).requires_grad_()
+
+    outs = delta_rule_by_channel(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
+    few, many, bias = net.out_gate.parameters()
+    gates = heads_of((x @ few @ many + bias).sigmoid()).unbind(2)
+    normed = [divide_by_rms(out / 6**0.5) * net.norm.weight for out in outs]
+    agree(net, x, merged(net, [out * gate for out, gate in zip(normed, gates, strict=True)]))
+
+
+def delta_rule_by_channel(net: Kda, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
+    """Each head's output before the norm at every token, from q, k and v side by side."""
+    q, k, v = (heads_of(part) for part in fused.chunk(3, dim=-1))
     q, k = unit(q), unit(k)
     beta = top * (x @ net.rate.weight).sigmoid()
     steps = softplus(heads_of(x @ net.gate_in.weight @ net.gate_out.weight) + net.gate_bias)
     alpha = torch.exp(-net.log_rate.exp() * steps)
     state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
-    for t in range(length):
+    for t in range(x.shape[1]):
         b, k_t = beta[:, t, :, None, None], k[:, :, t, :, None]
         state = (eye - b * k_t @ k_t.mT) @ (alpha[:, :, t, :, None] * state) + b * k_t * v[:, :, t, None, :]
-        outs.append(divide_by_rms(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state)))
-
-    agree(net, x, merged(net, outs))
+        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return outs
 
 
 def test_gates_begin_in_the_published_ranges(generator: torch.Generator) -> None:

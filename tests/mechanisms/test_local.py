@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms.local import Local
+from synthbench.mechanisms.local import Local, banded
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
@@ -28,12 +28,13 @@ def test_attention_is_softmax_over_the_last_tokens(length: int, window: int, nor
 def test_banded_form_agrees_with_all_scores_and_so_do_gradients(length: int, normal: Callable[..., Tensor]) -> None:
     local = Local(window=7)
     inputs = [normal(2, 4, length, 8, seed=seed).requires_grad_() for seed in range(3)]
-    banded, plain = (
+    q, k, v = inputs
+    by_blocks, plain = (
         [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
-        for out in (local.banded(*inputs), local.attention_map(*inputs[:2]) @ inputs[2])
+        for out in (banded(q, k, v, local.window), local.attention_map(*inputs[:2]) @ inputs[2])
     )
 
-    torch.testing.assert_close(banded, plain, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(by_blocks, plain, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("queries", [1, 3, 60, 99])

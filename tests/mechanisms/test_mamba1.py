@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -7,14 +8,14 @@ from torch.nn.functional import silu, softplus
 
 from synthbench.forms import selective_scan
 from synthbench.mechanisms.mamba1 import Mamba1
-from tests.mechanisms.loops import agree
+from tests.mechanisms.loops import agree, bare, moved, summed_taps, undecayed
 
 
 def step_by_step(mamba: Mamba1, x: Tensor) -> Tensor:
     """The model of one sequence batch, token by token, from the formulas of its docstring."""
     width = mamba.N
     gate, channels = mamba.project_in(x).chunk(2, dim=-1)
-    channels = silu(channels)
+    channels = silu(channels if mamba.own_convolution is None else summed_taps(mamba.own_convolution, channels))
     fused = channels @ mamba.read.weight
     delta, b, c = fused[..., : -2 * width], fused[..., -2 * width : -width], fused[..., -width:]
     step = softplus(delta @ mamba.step.weight + mamba.step_bias.flatten())
@@ -27,12 +28,14 @@ def step_by_step(mamba: Mamba1, x: Tensor) -> Tensor:
     return projected
 
 
+@pytest.mark.parametrize("options", [{}, bare(Mamba1)])
 @pytest.mark.parametrize(
     ("length", "block", "is_cached"), [(1, 256, True), (40, 256, True), (40, 9, True), (40, 9, False), (5, 1, False)]
 )
 def test_blocks_agree_with_single_steps_and_so_do_gradients(
     length: int,
     block: int,
+    options: dict[str, Any],
     *,
     is_cached: bool,
     normal: Callable[..., Tensor],
@@ -41,7 +44,8 @@ def test_blocks_agree_with_single_steps_and_so_do_gradients(
 ) -> None:
     monkeypatch.setattr(selective_scan, "SEGMENT", block)
     monkeypatch.setattr(selective_scan, "_is_cached", lambda _x: is_cached)
-    mamba = Mamba1(model_dim=8, N=3, rank=2, generator=generator).double()
+    mamba = Mamba1(model_dim=8, N=3, rank=2, generator=generator, **options)
+    moved(mamba, scale=0.1)
     x = normal(2, length, 8).requires_grad_()
 
     agree(mamba, x, step_by_step(mamba, x))
@@ -63,3 +67,16 @@ def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
     torch.testing.assert_close(mamba.log_rate.exp()[0, 0, 5], torch.arange(1.0, 17.0))
     assert mamba.step.weight.shape == (4, 128)
     assert (mamba.skip == 1).all()
+
+
+def test_stock_has_the_biases_and_the_weight_decay_of_its_authors() -> None:
+    stock, plain = Mamba1(model_dim=8), Mamba1(model_dim=8, **bare(Mamba1))
+
+    assert {name for name, _ in stock.named_parameters() if "bias" in name} == {"step_bias", "own_convolution.bias"}
+    assert {name for name, _ in plain.named_parameters() if "bias" in name} == {
+        "step_bias",
+        "project_in.bias",
+        "out.bias",
+    }
+    assert undecayed(stock) == {"log_rate", "skip", "step_bias"}
+    assert not undecayed(plain)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch.nn.functional import conv1d, silu, softplus
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.mamba2 import Mamba2
-from tests.mechanisms.loops import agree
+from tests.mechanisms.loops import agree, bare, moved, undecayed
 
 
 def step_by_step(mamba: Mamba2, x: Tensor) -> Tensor:
@@ -32,12 +33,13 @@ def step_by_step(mamba: Mamba2, x: Tensor) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("conv_width", [1, 4])
+@pytest.mark.parametrize("options", [{}, bare(Mamba2)])
 @pytest.mark.parametrize("length", [1, 3, 70])
 def test_chunks_agree_with_single_steps_and_so_do_gradients(
-    length: int, conv_width: int, normal: Callable[..., Tensor], generator: torch.Generator
+    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
-    mamba = Mamba2(model_dim=8, num_heads=2, N=3, conv_width=conv_width, generator=generator).double()
+    mamba = Mamba2(model_dim=8, num_heads=2, N=3, generator=generator, **options)
+    moved(mamba, scale=0.1)
     x = normal(2, length, 8).requires_grad_()
 
     agree(mamba, x, step_by_step(mamba, x))
@@ -57,3 +59,13 @@ def test_initial_steps_and_rates_lie_in_the_published_ranges(generator: torch.Ge
 def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
     with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of expand x width, 128"):
         Mamba2(num_heads=3)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_stock_has_the_biases_and_the_weight_decay_of_its_authors(*, bias: bool) -> None:
+    stock, plain = Mamba2(bias=bias), Mamba2(bias=bias, **bare(Mamba2))
+
+    assert {name for name, _ in stock.named_parameters() if "bias" in name} == {"step_bias", "taps_bias"}
+    assert len([name for name, _ in plain.named_parameters() if "bias" in name]) == (4 if bias else 1)
+    assert undecayed(stock) == {"log_rate", "skip", "step_bias"}
+    assert not undecayed(plain)

@@ -1,20 +1,28 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm
+from torch.nn.functional import layer_norm, silu
 
 from synthbench.mechanisms.mlstm import Mlstm
-from tests.mechanisms.loops import agree, heads_of, merged
+from synthbench.positions import POSITIONS
+from tests.mechanisms.loops import agree, bare, heads_of, merged, moved, summed_taps, undecayed
 
 
 def step_by_step(net: Mlstm, x: Tensor) -> Tensor:
-    """The cell without a stabiliser."""
-    q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
-    i, f = (x @ net.gates.weight).chunk(2, dim=-1)
+    """The layer token by token, its cell without a stabiliser."""
+    is_bare = net.token_convolution is None
+    seen = x if net.token_convolution is None else silu(summed_taps(net.token_convolution, x))
+    weights = net.qkv.weight.chunk(3, dim=1)
+    biases = (torch.zeros(36) if net.qkv.bias is None else net.qkv.bias).chunk(3)
+    q, k, v = (part @ weight + bias for part, weight, bias in zip((seen, seen, x), weights, biases, strict=True))
+    i, f = ((x if is_bare else torch.cat([q, k, v], dim=-1)) @ net.gates.weight).chunk(2, dim=-1)
     i, f = (i + net.input_bias.flatten()).exp(), (f + net.forget_bias.flatten()).sigmoid()
-    o = heads_of(net.output_gate(x)).sigmoid()
+    q, k, v = map(heads_of, (q, k, v))
+    z = heads_of(net.output_gate(x))
+    gate = z.sigmoid() if is_bare else z * z.sigmoid()
     c, n, outs = torch.zeros(3, 2, 6, 6, dtype=x.dtype), torch.zeros(3, 2, 6, dtype=x.dtype), []
     for t in range(x.shape[1]):
         key = i[:, t, :, None] * k[:, :, t] / 6**0.5
@@ -22,18 +30,27 @@ def step_by_step(net: Mlstm, x: Tensor) -> Tensor:
         n = f[:, t, :, None] * n + key
         read = torch.einsum("bhk,bhkv->bhv", q[:, :, t], c)
         normaliser = (n * q[:, :, t]).sum(-1, keepdim=True).abs().clamp(min=1)
-        outs.append(o[:, :, t] * layer_norm(read / normaliser, (6,)))
+        out = layer_norm(read / normaliser, (6,))
+        if net.gain is not None and net.skip is not None:
+            out = net.gain[:, 0] * out + net.skip[:, 0] * heads_of(seen)[:, :, t]
+        outs.append(gate[:, :, t] * out)
     return merged(net, outs)
 
 
+@pytest.mark.parametrize("options", [{}, bare(Mlstm)])
 @pytest.mark.parametrize("scale", [0.3, 10.0])
 @pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_cell_without_its_stabiliser_step_by_step(
-    length: int, scale: float, normal: Callable[..., Tensor], generator: torch.Generator
+def test_forward_is_the_layer_without_its_stabiliser_step_by_step(
+    length: int,
+    scale: float,
+    options: dict[str, Any],
+    normal: Callable[..., Tensor],
+    generator: torch.Generator,
 ) -> None:
-    net = Mlstm(model_dim=12, num_heads=2, generator=generator).double()
+    net = Mlstm(model_dim=12, num_heads=2, generator=generator, **options)
+    moved(net, scale=0.1)
     with torch.no_grad():
-        net.gates.weight.copy_(scale * normal(12, 4, seed=1))
+        net.gates.weight.copy_(scale * normal(len(net.gates.weight), 4, seed=1))
     x = normal(3, length, 12).requires_grad_()
 
     agree(net, x, step_by_step(net, x))
@@ -55,3 +72,27 @@ def test_gates_begin_as_the_authors_do(generator: torch.Generator) -> None:
 
     assert net.forget_bias.flatten().tolist() == [3, 4, 5, 6]
     assert (net.gates.weight == 0).all()
+
+
+def test_gates_do_not_see_where_their_token_stands(normal: Callable[..., Tensor], generator: torch.Generator) -> None:
+    net, places = Mlstm(model_dim=8, num_heads=2, generator=generator), torch.arange(64.0).unsqueeze(-1)
+    encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
+    net.rotation = encoding.rotation(generator)
+    moved(net)
+    x = normal(2, 12, 8)
+    moved_by_seven = torch.cat([torch.zeros(2, 7, 8, dtype=x.dtype), x], dim=1)
+    read: list[Tensor] = []
+    net.gates.register_forward_pre_hook(lambda _module, inputs: read.append(inputs[0]))
+    net(x)
+    net(moved_by_seven)
+    torch.testing.assert_close(read[0][:, 3:], read[1][:, 10:])
+
+
+def test_stock_has_the_biases_and_the_weight_decay_of_its_authors() -> None:
+    stock, plain = Mlstm(), Mlstm(**bare(Mlstm))
+    biases = {"input_bias", "forget_bias", "token_convolution.bias"}
+
+    assert {name for name, _ in stock.named_parameters() if "bias" in name} == biases
+    assert undecayed(stock) == {*biases, "gain", "skip"}
+    assert {"qkv.bias", "out.bias", "output_gate.bias"} <= {name for name, _ in plain.named_parameters()}
+    assert not undecayed(plain)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from synthbench.mechanisms import retention as module
 from synthbench.mechanisms.retention import Retention
+from tests.mechanisms.loops import agree, heads_of, merged, rotary_angles, turn
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor, gammas: list[float]) -> Tensor:
@@ -40,6 +41,38 @@ def test_attention_is_the_papers_parallel_form(length: int, scale: float, normal
     expected = written_out(q, k, v, [1 - 2**-5, 1 - 2**-6, 1 - 2**-7])
 
     torch.testing.assert_close(Retention().attend(q, k, v), group_norm(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("length", [1, 40, 75])
+def test_stock_turns_queries_and_keys_and_has_a_gate_behind_the_norm(
+    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    net = Retention(model_dim=12, num_heads=2, generator=generator).double()
+    turn(net, length)
+    x = normal(3, length, 12).requires_grad_()
+    q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
+    turns = rotary_angles(length, 6)
+    q, k = (torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (3, 2))) * turns).flatten(-2) for y in (q, k))
+    gamma = 1 - torch.tensor([[2.0**-5], [2.0**-6]], dtype=torch.float64)
+    state, guard, outs = torch.zeros(3, 2, 6, 6, dtype=torch.float64), torch.zeros(3, 2, 6, dtype=torch.float64), []
+    for t in range(length):
+        state = gamma[..., None] * state + k[:, :, t, :, None] * v[:, :, t, None, :]
+        guard = gamma * guard + k[:, :, t]
+        scale = 1 / (6 * (gamma ** torch.arange(t + 1)).sum(-1, keepdim=True)).sqrt()
+        read = torch.einsum("bhk,bhkv->bhv", q[:, :, t], state) * scale
+        total = (q[:, :, t] * guard).sum(-1, keepdim=True) * scale
+        y = (x[:, t] @ net.gate.weight).view(3, 2, 6)
+        outs.append(group_norm(read / total.abs().clamp(min=1)) * y * y.sigmoid())
+
+    agree(net, x, merged(net, outs))
+
+
+def test_stock_projections_begin_as_the_authors_draw_them(generator: torch.Generator) -> None:
+    """Xavier's uniform bound for 48 inputs and as many outputs is 1/4."""
+    net = Retention(model_dim=48, num_heads=4, generator=generator)
+
+    for layer, bound in ((net.qkv, 2**-2.5 / 4), (net.gate, 2**-2.5 / 4), (net.out, 0.25)):
+        assert 0.98 * bound < layer.weight.abs().max() <= bound * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("length", [33, 101])

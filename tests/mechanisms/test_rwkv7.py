@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -6,31 +7,54 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from synthbench.mechanisms.rwkv7 import Rwkv7
-from tests.mechanisms.loops import agree, heads_of, merged
+from tests.mechanisms.loops import agree, bare, heads_of, merged, moved, undecayed
 
 
-@pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_recurrence_of_rwkv7_step_by_step(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    net = Rwkv7(model_dim=12, num_heads=2, gate_rank=5, generator=generator).double()
-    x = normal(3, length, 12).requires_grad_()
-    r, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
-    decay = heads_of((x @ net.decay_in.weight).tanh() @ net.decay_out.weight) + net.decay_bias
+def shifted(net: Rwkv7, x: Tensor) -> list[Tensor]:
+    """What r, w, k, v, a and g are read off."""
+    if net.shift is None:
+        return [x] * 6
+    before = torch.cat([0 * x[:, :1], x[:, :-1]], dim=1)
+    return [x + mix * (before - x) for mix in net.shift.weight]
+
+
+def step_by_step(net: Rwkv7, x: Tensor) -> Tensor:
+    """The time mixing of x070, token by token, with the state transposed."""
+    xr, xw, xk, xv, xa, xg = shifted(net, x)
+    weights = net.qkv.weight.chunk(3, dim=1)
+    biases = (torch.zeros(36) if net.qkv.bias is None else net.qkv.bias).chunk(3)
+    r, k, v = (heads_of(x @ weight + bias) for x, weight, bias in zip((xr, xk, xv), weights, biases, strict=True))
+    decay = heads_of((xw @ net.decay_in.weight).tanh() @ net.decay_out.weight) + net.decay_bias
     w = torch.exp(-torch.exp(torch.tensor(-0.5, dtype=x.dtype)) * decay.sigmoid())
-    a = (heads_of(x @ net.rate_in.weight @ net.rate_out.weight) + net.rate_bias).sigmoid()
+    a = (heads_of(xa @ net.rate_in.weight @ net.rate_out.weight) + net.rate_bias).sigmoid()
     kappa = k * net.removal
     kappa = kappa / kappa.norm(dim=-1, keepdim=True)
     added = k * (1 + (a - 1) * net.mixing)
+    g = torch.ones_like(v)
+    if net.gate_in is not None and net.gate_out is not None:
+        g = heads_of((xg @ net.gate_in.weight).sigmoid() @ net.gate_out.weight)
     state, outs = torch.zeros(3, 2, 6, 6, dtype=torch.float64), []
-    for t in range(length):
+    for t in range(x.shape[1]):
         transition = torch.diag_embed(w[:, :, t]) - (a * kappa)[:, :, t, :, None] * kappa[:, :, t, None, :]
         state = transition @ state + added[:, :, t, :, None] * v[:, :, t, None, :]
         read = layer_norm(torch.einsum("bhk,bhkv->bhv", r[:, :, t], state), (6,), eps=6e-5)
+        if net.gain is not None and net.offset is not None:
+            read = read * net.gain[:, 0] + net.offset[:, 0]
         bonus = (r * added * net.bonus)[:, :, t].sum(-1, keepdim=True)
-        outs.append(read + bonus * v[:, :, t])
+        outs.append((read + bonus * v[:, :, t]) * g[:, :, t])
+    return merged(net, outs)
 
-    agree(net, x, merged(net, outs))
+
+@pytest.mark.parametrize("options", [{}, bare(Rwkv7)])
+@pytest.mark.parametrize("length", [1, 75])
+def test_forward_is_the_time_mixing_of_rwkv7_step_by_step(
+    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    net = Rwkv7(model_dim=12, num_heads=2, gate_rank=5, generator=generator, **options)
+    moved(net, scale=0.1)
+    x = normal(3, length, 12).requires_grad_()
+
+    agree(net, x, step_by_step(net, x))
 
 
 def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
@@ -41,3 +65,15 @@ def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
     assert [net.decay_bias.flatten()[n].item() for n in (0, -1)] == pytest.approx([-8, 3])
     assert (net.mixing == 1.02).all()
     assert (net.bonus == -0.04).all()
+    assert net.shift is not None
+    assert net.shift.weight[:, 0].tolist() == [1] * 6
+    expected = [1 - 0.5**power for power in (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)]
+    assert net.shift.weight[:, 32].tolist() == pytest.approx(expected)
+
+
+def test_stock_has_no_biases_and_weight_decay_of_four_matrices() -> None:
+    stock, plain = Rwkv7(), Rwkv7(**bare(Rwkv7))
+
+    assert {name for name, _ in stock.named_parameters()} - undecayed(stock) == {"qkv.weight", "out.weight"}
+    assert {"qkv.bias", "out.bias"} <= {name for name, _ in plain.named_parameters()}
+    assert not undecayed(plain)

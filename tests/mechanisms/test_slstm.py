@@ -1,34 +1,48 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm
+from torch.nn.functional import layer_norm, silu
 
 from synthbench.errors import UsageError
-from synthbench.mechanisms.slstm import Slstm
-from tests.mechanisms.loops import agree
+from synthbench.mechanisms.slstm import HeadwiseLinear, Slstm
+from tests.mechanisms.loops import agree, bare, moved, summed_taps, undecayed
 
 
 def step_by_step(net: Slstm, x: Tensor) -> Tensor:
-    """The cell with c and n, without a stabiliser."""
-    fused = (net.gates(x) + net.gates_bias).unflatten(-1, (2, -1))
+    """The layer token by token, its cell with c and n, without a stabiliser."""
+    seen = x if net.own_convolution is None else silu(summed_taps(net.own_convolution, x))
+    # The columns of a head belong to z, i, f and o.
+    weight = torch.block_diag(*net.gates.weight) if isinstance(net.gates, HeadwiseLinear) else net.gates.weight
+    columns = weight.view(6, 2, 4, 3).unbind(-2)
+    biases = net.gates_bias.view(2, 4, 3).unbind(-2)
+    z, i, f, o = (
+        torch.einsum("btd,dhs->bths", read, column) + bias
+        for read, column, bias in zip((x, seen, seen, x), columns, biases, strict=True)
+    )
     h, c, n = (torch.zeros(len(x), 2, 3, dtype=x.dtype) for _ in range(3))
     outs = []
     for t in range(x.shape[1]):
-        z, i, f, o = (fused[:, t] + torch.einsum("bhs,hsg->bhg", h, net.recurrent)).chunk(4, dim=-1)
-        c, n = f.sigmoid() * c + i.exp() * z.tanh(), f.sigmoid() * n + i.exp()
-        h = o.sigmoid() * c / n
+        rz, ri, rf, ro = torch.einsum("bhs,hsg->bhg", h, net.recurrent).chunk(4, dim=-1)
+        forget, enter = (f[:, t] + rf).sigmoid(), (i[:, t] + ri).exp()
+        c, n = forget * c + enter * (z[:, t] + rz).tanh(), forget * n + enter
+        h = (o[:, t] + ro).sigmoid() * c / n
         outs.append(layer_norm(h, (3,)).flatten(-2))
-    projected: Tensor = net.out(torch.stack(outs, dim=1))
+    normal = torch.stack(outs, dim=1)
+    normal = normal if net.gain is None else normal * net.gain.flatten()
+    projected: Tensor = normal if net.out is None else net.out(normal)
     return projected
 
 
+@pytest.mark.parametrize("options", [{}, bare(Slstm)])
 @pytest.mark.parametrize("length", [1, 30])
-def test_forward_is_the_cell_without_its_stabiliser_and_so_are_gradients(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+def test_forward_is_the_layer_without_its_stabiliser_and_so_are_gradients(
+    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
-    net = Slstm(model_dim=6, num_heads=2, generator=generator).double()
+    net = Slstm(model_dim=6, num_heads=2, generator=generator, **options)
+    moved(net)
     with torch.no_grad():
         net.recurrent.copy_(normal(2, 3, 12, seed=1))
     x = normal(3, length, 6).requires_grad_()
@@ -50,3 +64,13 @@ def test_biases_begin_at_given_values_and_heads_divide_the_width(generator: torc
     assert (bias[:, [0, 1, 3]] == 0).all()
     with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of the width 8"):
         Slstm(model_dim=8, num_heads=3)
+
+
+def test_only_the_gates_and_taps_of_stock_have_weight_decay() -> None:
+    stock, plain = Slstm(), Slstm(**bare(Slstm))
+
+    assert {name for name, _ in stock.named_parameters()} - undecayed(stock) == {
+        "gates.weight",
+        "own_convolution.weight",
+    }
+    assert not undecayed(plain)

@@ -1,4 +1,4 @@
-"""Rows whose ids hashed the source of their components get the ids that the same runs have now, and lose nothing."""
+"""Rows whose ids hashed the name of a suite get the ids that the same runs have now, and lose nothing."""
 
 import hashlib
 import json
@@ -15,26 +15,22 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from synthbench.blocks import BLOCKS
 from synthbench.canonical import canonical_json
 from synthbench.cli import app
-from synthbench.mechanisms import MECHANISMS
-from synthbench.positions import POSITIONS
 from synthbench.results import RUNS, Store
 from synthbench.results.files import encode
 from synthbench.results.folder import STALE_S
 from synthbench.results.maintenance import collect
-from synthbench.results.migration import BUILT_IN, former, migrated
+from synthbench.results.migration import former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
-from synthbench.tasks import TASKS
 from synthbench.trust.audit import digest, faults
-from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
+from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]
-STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_source"
-"""Four rows of the committed store as they were under schema 1, one of them run again by a colleague."""
-WITHDRAWN = "composite_recall"
+STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_suite"
+"""Four rows of the committed store as they were under schemas 3 and 4, one of them run again by a colleague. The two of
+``paper`` had been migrated once before."""
 POINT = {"step": 1, "split": "train", "metric": "loss", "value": 0.5, "wall_s": 0.5, "tokens": 64}
 
 
@@ -53,17 +49,10 @@ def rows(older: Store) -> list[Row]:
 @pytest.mark.end_to_end
 def test_a_migrated_row_has_the_id_that_the_same_run_has_now(rows: list[Row]) -> None:
     groups = Groups(rows)
-    current = [row for row in rows if row["task"] != WITHDRAWN]
 
-    assert len(current) == 3
-    assert [row["suite"] for row in current].count("paper") == 1
-    for row in current:
-        if row["suite"] == "paper":
-            assert against_the_code(row, groups) == []  # the code writes this configuration, so this id
-        else:
-            with pytest.raises(CannotVerify, match="suite 'core-mini' is not installed"):
-                against_the_code(row, groups)
-        assert {row["task_version"], row["mech_version"]} == {"1"}
+    assert sorted(row["suite"] for row in rows) == ["climb", "climb.extra", "paper", "paper"]
+    for row in rows:
+        assert against_the_code(row, groups) == []  # the code writes this configuration, so this id
         assert run_id(json.loads(row["config_json"])) == row["run_id"] != row["migrated_from"].split(":")[1]
 
 
@@ -71,9 +60,9 @@ def test_what_the_row_was_can_be_had_again_to_the_last_bit(rows: list[Row]) -> N
     for row in rows:
         before = former(row)
         assert before is not None
-        assert before["task_version"] == f"1+{row['task_code_hash']}"
-        assert before["migrated_from"] is None
-        assert f"1:{before['run_id']}:{row_sha256(before)}" == row["migrated_from"]
+        assert json.loads(before["config_json"])["suite"] == row["suite"]
+        assert f"{before['schema_version']}:{before['run_id']}:{row_sha256(before)}" == row["migrated_from"].split()[0]
+        assert (before["migrated_from"] is None) == (row["suite"] != "paper")
         assert faults(row, datetime.now(UTC)) == []
 
 
@@ -113,9 +102,9 @@ def test_nobody_gets_the_verification_or_the_digest_of_another_row(older: Store,
     "change",
     [
         {"score": 0.25, "n_correct": 1, "n_eval_examples": 4, "skill": None},
-        {"mech_code_hash": "0" * 12},
-        {"block_code_hash": None},
-        {"migrated_from": f"1:{'0' * 16}:{'0' * 64}"},
+        {"suite": "smoke"},
+        {"suite_version": "2026.2"},
+        {"migrated_from": f"4:{'0' * 16}:{'0' * 64}"},
         {"migrated_from": "long ago"},
     ],
 )
@@ -123,41 +112,21 @@ def test_a_row_that_is_not_what_it_was_migrated_from_is_named(rows: list[Row], c
     assert [fault for fault in faults(rows[0] | change, datetime.now(UTC)) if "migrated" in fault]
 
 
-def test_components_of_a_plugin_keep_their_source_in_their_version(make_row: Callable[..., Row]) -> None:
-    of_plugin, built_in = "1+aaaaaaaaaaaa", "1+bbbbbbbbbbbb"
-    config = {"task": "my_task", "task_version": of_plugin, "mech": "slay", "mech_version": built_in}
-    row = make_row(task="my_task", task_version=of_plugin, mech="slay", mech_version=built_in)
-    row |= {"schema_version": 2, "config_json": canonical_json(config), "mech_code_hash": "b" * 12}
-    row |= {"run_id": run_id(config)}
-    row["config_hash"] = row["run_id"]
-    row["row_sha256"] = row_sha256(row)
-
-    (found,) = migrated(pa.Table.from_pylist([row], schema=RUNS)).to_pylist()
-
-    assert (found["task_version"], found["task_code_hash"]) == (of_plugin, None)
-    assert (found["mech_version"], found["mech_code_hash"]) == ("1", "b" * 12)
-    assert json.loads(found["config_json"]) == config | {"mech_version": "1"}
-    before = former(found)
-    assert before is not None
-    assert before == row
-    assert row_sha256(before) == row["row_sha256"]
-
-
-def with_source(row: Row, source: str, **changes: Any) -> Row:
-    """A row of schema 2 whose mechanism has this source."""
-    config = {"seed": row["seed"], "mech": "slay", "mech_version": f"1+{source}"}
-    changed = row | {"mech": "slay", "mech_version": f"1+{source}", "mech_code_hash": source, "schema_version": 2}
+def of_suite(row: Row, suite: str, **changes: Any) -> Row:
+    """A row of schema 4 whose id hashes the name of its suite."""
+    config = {"seed": row["seed"], "mech": "slay", "suite": suite, "suite_version": row["suite_version"]}
+    changed = row | {"mech": "slay", "suite": suite, "schema_version": 4, "migrated_from": None, "curve_sha256": None}
     changed |= {"config_json": canonical_json(config), "run_id": run_id(config), "config_hash": run_id(config)}
-    changed |= {"migrated_from": None, "curve_sha256": None, **changes}
+    changed |= changes
     return changed | {"row_sha256": row_sha256(changed)}
 
 
-def test_of_two_sources_that_become_one_run_a_failure_replaces_no_result(
+def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(
     make_row: Callable[..., Row], tmp_path: Path
 ) -> None:
-    ok = with_source(make_row(), "a" * 12)
-    failed = with_source(
-        make_row(), "b" * 12, status="error", error_type="ValueError", score=None, skill=None, n_correct=None,
+    ok = of_suite(make_row(), "smoke")
+    failed = of_suite(
+        make_row(), "smoke.extra", status="error", error_type="ValueError", score=None, skill=None, n_correct=None,
         finished_at=ok["finished_at"] + timedelta(hours=1),
     )  # fmt: skip
     store = Store.open(tmp_path / "store", create=True)
@@ -185,7 +154,7 @@ def test_of_two_sources_that_become_one_run_a_failure_replaces_no_result(
 
 @pytest.mark.parametrize("text", ["{", "1" * 5000])
 def test_a_hostile_file_of_old_rows_is_no_traceback(make_row: Callable[..., Row], tmp_path: Path, text: str) -> None:
-    row = with_source(make_row(), "a" * 12) | {"config_json": text}
+    row = of_suite(make_row(), "smoke") | {"config_json": text}
     row["row_sha256"] = row_sha256(row)
     content = encode("runs", pa.Table.from_pylist([row, row], schema=RUNS))
     store = Store.open(tmp_path / "store", create=True)
@@ -197,8 +166,8 @@ def test_a_hostile_file_of_old_rows_is_no_traceback(make_row: Callable[..., Row]
 
 
 def test_what_no_writer_wrote_keeps_its_name(make_row: Callable[..., Row]) -> None:
-    texts = ["[]", '{"mech": "slay"}', '{"a":1e999}', '{"mech":["slay"],"mech_version":"1+bbbbbbbbbbbb"}']
-    made = [make_row(seed=seed) | {"schema_version": 1, "config_json": text} for seed, text in enumerate(texts)]
+    texts = ["[]", '{"mech": "slay"}', '{"a":1e999}', '{"mech":["slay"]}']
+    made = [make_row(seed=seed) | {"schema_version": 4, "config_json": text} for seed, text in enumerate(texts)]
 
     found = migrated(pa.Table.from_pylist(made, schema=RUNS)).to_pylist()
     of_now = pa.Table.from_pylist([make_row()], schema=RUNS)
@@ -208,16 +177,16 @@ def test_what_no_writer_wrote_keeps_its_name(make_row: Callable[..., Row]) -> No
     assert [row["config_json"] for row in found] == texts
 
 
+@pytest.mark.end_to_end
 def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[Row], tmp_path: Path) -> None:
-    (withdrawn,) = (row["run_id"] for row in rows if row["task"] == WITHDRAWN)
+    (first,) = (row["run_id"] for row in rows if (row["suite"], row["mech"]) == ("paper", "linear"))
     alone = Store.open(tmp_path / "alone", create=True)
-    alone.adopt(older, [withdrawn])
+    alone.adopt(older, [first])
 
     found = verify(alone, Sampling(device="cpu"))
 
     assert found.faults == []
-    assert "is 1 in the row and 2 here; checked: its checksums" in found.unverifiable[withdrawn]
-    assert found.notes == ["rows written under an older schema: 1, each found to be the row that it was then"]
+    assert "rows written under an older schema: 1, each found to be the row that it was then" in found.notes
 
 
 def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows: list[Row]) -> None:
@@ -237,21 +206,3 @@ def test_an_export_and_a_listing_take_an_older_store_as_it_is(older: Store) -> N
     exported = CliRunner().invoke(app, ["export", "--suite", "paper", "--results", str(older.root)])
 
     assert listed.exit_code == exported.exit_code == 0
-    assert "1+" not in exported.stdout
-
-
-def test_the_components_of_that_time_are_not_those_of_today_by_accident() -> None:
-    # None of them is gone: what is withdrawn leaves the registry, not this list.
-    for kind, registry in (("task", TASKS), ("mech", MECHANISMS), ("block", BLOCKS), ("positions", POSITIONS)):
-        assert BUILT_IN[kind] >= {name for name in registry if registry.is_built_in(name)} - ADDED_SINCE
-
-
-ADDED_SINCE = frozenset(
-    {
-        *("deltaproduct", "differential", "forgetting", "gated-deltanet", "hgrn2", "hyena"),
-        *("kda", "mamba1", "mlstm", "path", "rewa-topological", "rwkv7", "slstm"),
-        *("alias_recall", "ancestors", "broken_grammar", "grammar_next_token", "interleaved_stacks", "joint_recall"),
-        *("digits", "labels", "palindrome", "permutation_hops", "prefix_arithmetic", "text"),
-    }
-)
-"""Components that came after schema 2."""

@@ -12,14 +12,14 @@ from synthbench.cli import app
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.maintenance import examine
-from synthbench.results.migration import LAST_BY_SOURCE
+from synthbench.results.migration import LAST_BY_SUITE
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.trust.merge import merge
 
 STORES = Path(__file__).parents[1] / "golden" / "stores"
 OLDER = sorted(path.name for path in STORES.glob("*-*"))
 """``<schema>-<commit>``: written with the code of that commit by ``tests/golden/stores/write.py``, in their order."""
-LATEST = f"{SCHEMA_VERSION}-e98ce4b"
+LATEST = f"{SCHEMA_VERSION}-6c56197"
 
 
 @pytest.fixture(params=OLDER)
@@ -46,7 +46,7 @@ def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know_until_
 ) -> None:
     store = Store.open(older, create=False)
     unknown = [name for name in RUNS.names if name not in columns_of(older) and name != "migrated_from"]
-    is_older = [int(older.name.partition("-")[0]) <= LAST_BY_SOURCE] * 3
+    is_older = [int(older.name.partition("-")[0]) <= LAST_BY_SUITE] * 3
 
     rows = store.table()
 

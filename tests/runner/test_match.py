@@ -55,7 +55,7 @@ def test_a_count_that_was_added_later_is_changed_too(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, knobs = make_cell("copy", "performer"), _knobs_of
-    added = {name: replace(knob, is_addition=True) for name, knob in knobs(Performer).items()}
+    added = {name: replace(knob, absent=knob.default) for name, knob in knobs(Performer).items()}
     monkeypatch.setattr("synthbench.knobs._knobs_of", lambda unit: added if unit is Performer else knobs(unit))
     cell = make_cell("copy", "performer")
     resized = matched(cell, "state", 2 * size_of(before, "state"))

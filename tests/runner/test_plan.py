@@ -1,7 +1,10 @@
 import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from synthbench import registry
 from synthbench.errors import UnknownName, UsageError
@@ -15,6 +18,7 @@ from synthbench.runner.plan import (
     count_status,
     make_cells,
     make_plan,
+    plan_request,
     select_mechanisms,
     select_tasks,
     shortened,
@@ -23,6 +27,7 @@ from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell
+from tests.runner.runs import tiny
 
 PAPER = load_suite("paper")
 
@@ -241,3 +246,46 @@ def test_rows_are_counted_by_category_and_in_all() -> None:
         ("memory", 2, 1, 0, 1),
         ("all", 4, 2, 1, 1),
     ]
+
+
+@pytest.mark.parametrize(("positions", "is_said"), [("rope", True), ("none", False), (None, False)])
+def test_a_rotation_that_means_nothing_is_allowed_and_said(
+    positions: str | None, *, is_said: bool, tmp_path: Path
+) -> None:
+    request = tiny(tmp_path, mechanisms=("kda", "softmax"), positions=positions)
+    notices = " ".join(plan_request(request, torch.device("cpu")).notices)
+
+    assert ("positions 'rope' mean nothing to kda: " in notices) == is_said
+    assert "nothing to softmax" not in notices
+
+
+@pytest.mark.parametrize(
+    ("condition", "conv", "positions"), [("stock", 4, "none"), ("bare", 0, "none"), (None, 0, "learned")]
+)
+def test_a_condition_sets_options_and_positions_of_its_mechanisms(
+    condition: str | None, conv: int, positions: str, tmp_path: Path
+) -> None:
+    plan = plan_request(tiny(tmp_path, mechanisms=("kda",), condition=condition), torch.device("cpu"))
+    cell = next(iter(plan.members.values())).cell
+
+    assert cell.resolved_mechanism_arguments.get("conv", 0) == conv
+    assert cell.positions[0].name == positions
+
+
+def test_positions_that_are_named_stand_beside_a_condition_and_hybrids_have_those_of_each_layer(tmp_path: Path) -> None:
+    def positions_of(mechanism: str, **changes: Any) -> str:
+        request = tiny(tmp_path, mechanisms=(mechanism,), condition="stock", **changes)
+        return next(iter(plan_request(request, torch.device("cpu")).members.values())).cell.positions[0].name
+
+    assert [positions_of(name) for name in ("softmax", "gla", "gla+softmax", "gla+kda")] == [
+        "rope",
+        "none",
+        "own",
+        "none",
+    ]
+    assert positions_of("gla", positions="rope") == "rope"
+
+
+def test_a_condition_that_does_not_exist_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="no condition called 'stoc'; did you mean 'stock'"):
+        plan_request(tiny(tmp_path, condition="stoc"), torch.device("cpu"))

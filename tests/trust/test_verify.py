@@ -165,7 +165,7 @@ def test_a_column_that_the_code_decides_is_checked_in_every_row_without_a_re_run
     wrong = {
         "floor": 0.0, "ceiling": 0.99, "floor_kind": "bound", "mech_label": "Best ever", "n_eval": 64, "data_seed": 7,
         "batch_size": 32, "lr": 0.5, "task_category": "memory", "vocab_size": 4, "mech_version": "7",
-        "task_version": "7", "suite_version": "2026.2", "seed": 99, "tuning_trials": 9, "device_type": "cuda",
+        "task_version": "7", "seed": 99, "tuning_trials": 9, "device_type": "cuda",
         "n_params": 7, "n_params_mixer": 7, "state_size": 7,
     }  # fmt: skip
     verification = verify(altered(lambda row: wrong | {"skill": skill(row["score"], 0.0, 0.99)}, num_rows=1), ALL)
@@ -258,6 +258,23 @@ def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pyte
     assert not verification.ok
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"suite": "mine.toml"}, "suite 'mine.toml' is not installed"),
+        ({"suite_version": "1999"}, "other version: suite 'smoke' is 1999 in the row"),
+        ({"suite": "climb"}, "task 'copy' has no rungs"),
+    ],
+)
+def test_a_row_of_a_suite_that_does_not_make_it_cannot_be_verified(
+    altered: Callable[..., Store], change: Row, reason: str
+) -> None:
+    verification = verify(altered(lambda _row: change, num_rows=1), ALL)
+
+    (said,) = [*verification.unverifiable.values(), *(fault for _, fault in verification.faults)]
+    assert reason in said
+
+
 def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
     """Change the configuration of a row, and its name and hash with it."""
 
@@ -278,8 +295,6 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
     ("change", "reason"),
     [
         (lambda config: config.update(mech="my-idea"), "no mechanism called 'my-idea'"),
-        (lambda config: config.update(suite="mine.toml"), "suite 'mine.toml' is not installed"),
-        (lambda config: config.update(suite_version="1999"), "other version: suite 'smoke' is 1999 in the row"),
         (lambda config: config["mech_args"].update(power=3), "config_json has another mech_args"),
         (lambda config: config.pop("evaluation"), "cannot be built here"),
         (lambda config: config.update(task_args=[]), "config_json has another task_args"),

@@ -1,7 +1,10 @@
 """Geometric witnesses: points of Euclidean space, sphere and Poincaré ball, their distances, and what weighs them."""
 
 import math
-from typing import cast
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -10,8 +13,9 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.layers import project, uniform
-from synthbench.mechanisms.base import Side
+from synthbench.knobs import knob
+from synthbench.layers import Rotation, project, uniform
+from synthbench.mechanisms.base import Attention, Side
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
 
@@ -95,6 +99,7 @@ class Witnesses(nn.Module):
                 for geometry, width in self.widths.items()
             }
         )
+        self.rotations = nn.ModuleDict()
         # Saved, so that a run that goes on stays in its phase.
         self.active = nn.Buffer(torch.ones(len(self.widths)))
 
@@ -103,17 +108,20 @@ class Witnesses(nn.Module):
         return cast("WitnessMap", self.maps[geometry])
 
     def points(
-        self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side
+        self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Where the queries or keys lie in one geometry."""
+        """Where the queries or keys of tokens from ``first`` lie in one geometry, turned by position if that is set."""
         mapped: Tensor = self.map(geometry)(x, side)
+        if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
+            even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)
+            mapped = torch.cat([self.rotations[geometry](even, first), odd], dim=-1)
         if geometry == "euclidean":
             return mapped
         return unit_vectors(mapped) if geometry == "spherical" else to_ball(mapped)
 
     def distance(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Distances in one geometry, or their squares if ``power`` is 2."""
-        x, y = self.points(geometry, q, "query"), self.points(geometry, k, "key")
+        """Distances in one geometry, or their squares if ``power`` is 2; the last query stands at the last key."""
+        x, y = self.points(geometry, q, "query", k.shape[-2] - q.shape[-2]), self.points(geometry, k, "key")
         if geometry == "euclidean":
             distances = euclidean_distance(x, y)
         else:
@@ -136,6 +144,37 @@ class Witnesses(nn.Module):
         """Let the geometries of a phase act; all do where the phase has none of those present."""
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class WitnessAttention(Attention):
+    """Attention by geometric witnesses, which positions turn: distances then see offsets only.
+
+    The rotation acts on the first channels of each geometry, an even number; the last of an odd number stays.
+    """
+
+    turns: Literal["witnesses", "heads"] = knob(
+        "witnesses", "what positions turn: witnesses, or queries and keys before the maps to them", absent="heads"
+    )
+
+    @property
+    @abstractmethod
+    def geometric(self) -> Witnesses:
+        """The maps to witnesses."""
+
+    @property
+    def turned_widths(self) -> tuple[int, ...]:
+        """An even number of channels in each geometry."""
+        if self.turns == "heads":
+            return super().turned_widths
+        return tuple(width // 2 * 2 for width in self.geometric.widths.values())
+
+    def turn_by(self, rotations: Sequence[Rotation]) -> None:
+        """Let rotations turn the witnesses of each geometry, or queries and keys."""
+        if self.turns == "heads":
+            super().turn_by(rotations)
+            return
+        self.geometric.rotations.update(dict(zip(self.geometric.widths, rotations, strict=True)))
 
 
 class ProductMetric(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, mean_a_head, named
+from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 
@@ -43,6 +43,11 @@ class RewaAdaptive(RewaGeometric):
         self.witnesses = self.drawn_witnesses(generator)
         self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
         self.temperature = one_a_head(heads, self.tau)
+
+    @property
+    def geometric(self) -> Witnesses:
+        """The maps to witnesses."""
+        return self.witnesses
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair, by the query's weights, over the temperature."""

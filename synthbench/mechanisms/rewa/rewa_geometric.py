@@ -8,26 +8,29 @@ from torch import Tensor
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
-from synthbench.mechanisms.rewa._geometry import ProductMetric, Witnesses
+from synthbench.mechanisms.rewa._geometry import ProductMetric, WitnessAttention, Witnesses
 
 
 @mechanism
-class RewaGeometric(ScoreAttention):
+class RewaGeometric(WitnessAttention, ScoreAttention):
     r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
 
     A query or key has a witness in Euclidean space (m dimensions, linear), on the sphere (n coordinates, normalised)
     and in the Poincaré ball (p dimensions, tanh(‖x‖) x/‖x‖), with one linear map a head and geometry. A width of 0
     drops a geometry. The weights and the temperature are learned, one a head, from 1/√m, 1, 1/√p and ``tau``.
 
+    Positions turn the witnesses of each geometry, an even number of their channels, so that distances see offsets only.
+    With ``turns=heads`` they turn q and k; the maps behind mix their planes, and scores see absolute places.
+
     The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that.
 
     State: every key and value so far.
 
     Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Witnesses are of queries and keys, of which the
-    paper's algorithm has one a token. Corrected: the distance in the ball (eq. 99 is not one beyond p = 1), the map
-    into it (tanh of every coordinate leaves it) and the start of the weights (appendix B.1 begins at softplus of them).
-    As published, power 1, the spherical part has a cusp at distance 0 and does not reduce to softmax attention; power 2
-    does for small angles, up to the fourth order of the angle, at twice the temperature.
+    paper's algorithm has one a token; it has no positions. Corrected: the distance in the ball (eq. 99 is not one
+    beyond p = 1), the map into it (tanh of every coordinate leaves it) and the start of the weights (appendix B.1
+    begins at softplus of them). As published, power 1, the spherical part has a cusp at distance 0 and does not reduce
+    to softmax attention; power 2 does for small angles, up to the fourth order of the angle, at twice the temperature.
     """
 
     name: ClassVar = "rewa-geometric"
@@ -58,6 +61,11 @@ class RewaGeometric(ScoreAttention):
             shared=self.shared,
             generator=generator,
         )
+
+    @property
+    def geometric(self) -> Witnesses:
+        """The maps to witnesses."""
+        return self.metric.witnesses
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair over the temperature."""

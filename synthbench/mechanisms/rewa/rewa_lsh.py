@@ -24,7 +24,8 @@ class RewaLsh(RewaGeometric):
     so far keeps all of them, so with K at least the length this is ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen; nothing is sorted across positions, so the future has no part in
-    it. Computed by masking all pairs: this shows what the sparse mechanism learns and recalls, not its speed.
+    it. Computed by masking all pairs: this shows what the sparse mechanism learns and recalls, not its speed. Positions
+    turn witnesses before they are hashed: distances see offsets only, and cells see absolute places.
 
     State: every key and value so far.
 
@@ -57,12 +58,12 @@ class RewaLsh(RewaGeometric):
             setattr(self, f"{geometry}_factors", nn.Buffer(factors))
 
     @torch.no_grad()
-    def hashes(self, x: KeyRows, side: Side) -> Int[Tensor, "*batch length tables"]:
+    def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
         """One integer a token and table; two composite hashes that differ give the same one by a chance of 2^-60."""
         witnesses = self.metric.witnesses
         total = torch.zeros((), dtype=torch.int64, device=x.device)
         for geometry in witnesses.widths:
-            points = witnesses.points(geometry, x, side)
+            points = witnesses.points(geometry, x, side, first)
             if geometry == "euclidean":
                 parts = (torch.cat([points] * self.L, -1) / self.cell + self.shifts).floor().long()
             else:
@@ -74,7 +75,8 @@ class RewaLsh(RewaGeometric):
     @torch.no_grad()
     def candidates(self, q: Queries, k: Keys) -> Bool[Tensor, "*batch queries keys"]:
         """Which keys a query may attend to before the nearest are taken; the last query stands at the last key."""
-        query_hashes, key_hashes = self.hashes(q, "query").unsqueeze(-2), self.hashes(k, "key").unsqueeze(-3)
+        query_hashes = self.hashes(q, "query", k.shape[-2] - q.shape[-2]).unsqueeze(-2)
+        key_hashes = self.hashes(k, "key").unsqueeze(-3)
         keys = torch.arange(k.shape[-2], device=q.device)
         queries = keys[-q.shape[-2] :].unsqueeze(-1)
         allowed = (keys == queries) | (queries < self.K)

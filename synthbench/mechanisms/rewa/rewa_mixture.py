@@ -9,17 +9,18 @@ from torch import Tensor, nn
 from synthbench.forms import scores
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
 from synthbench.knobs import knob
-from synthbench.mechanisms.base import Attention, mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
 
 
 @mechanism
-class RewaMixture(Attention):
+class RewaMixture(WitnessAttention):
     r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g)\, v_j`: an expert a geometry.
 
     The experts are Euclidean, spherical and hyperbolic; their witnesses are those of ``rewa-geometric``. The gate G is
-    a softmax over the outputs of a network a head with one hidden layer, which reads the query. Each expert learns a
+    a softmax over the outputs of a network a head with one hidden layer, which reads the query. Positions turn the
+    witnesses, as there. Each expert learns a
     temperature a head, from √m ``tau``, ``tau`` and √p ``tau``. A width of 0 drops an expert; two must be left.
 
     The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that: the gate is over
@@ -62,6 +63,11 @@ class RewaMixture(Attention):
         self.temperatures = nn.ModuleDict(
             {geometry: one_a_head(heads, self.tau / start) for geometry, start in self.witnesses.starts().items()}
         )
+
+    @property
+    def geometric(self) -> Witnesses:
+        """The maps to witnesses."""
+        return self.witnesses
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in every geometry and mix the results."""

@@ -10,6 +10,8 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.terms import configured
 from synthbench.training.ensemble import stack_mixers
 
 REWA = [name for name in MECHANISMS if name.startswith("rewa-")]
@@ -90,3 +92,24 @@ def test_the_temperature_is_reported_a_head(name: str, normal: Callable[..., Ten
     temperatures = build(name, tau=0.25).metrics(normal(1, 2, 16))["tau"]
 
     torch.testing.assert_close(temperatures, torch.full((2,), 0.25).double())
+
+
+@pytest.mark.parametrize("name", ["rewa-adaptive", "rewa-geometric", "rewa-lsh", "rewa-mixture"])
+@pytest.mark.parametrize("encoding", ["rope", "espr:null=keep", "string"])
+def test_runs_beside_each_other_turn_their_witnesses_as_alone(
+    name: str, encoding: str, normal: Callable[..., Tensor]
+) -> None:
+    unit, options = configured(POSITIONS, encoding)
+    arguments: dict[str, Any] = {**options}
+    generator = torch.Generator().manual_seed(1)
+    members = [build(name, seed) for seed in range(2)]
+    for member in members:
+        position = unit(model_dim=16, num_heads=2, length=12, generator=generator, **arguments)
+        member.turn_by(position.rotations(member.turned_widths, generator))
+        member.double()
+    x = normal(2, 2, 12, 16)
+
+    alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+
+    torch.testing.assert_close(stack_mixers(members, "stack")(x), alone)
+    assert (alone - stack_mixers([build(name, seed) for seed in range(2)], "stack")(x)).abs().max() > 1e-3

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from tests.mechanisms.loops import turn
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaGeometric:
@@ -50,6 +51,38 @@ def test_scores_are_those_of_the_product_metric_of_each_pair(
             for j in range(5):
                 expected = written_out(rewa, q[head, i], k[head, j], head, power=power)
                 assert scores[head, i, j].item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("width", [4, 5])
+def test_positions_turn_witnesses_by_the_offset_of_each_pair_and_leave_an_odd_last_channel(
+    width: int, normal: Callable[..., Tensor]
+) -> None:
+    rewa, plain = (build(tau=0.7, m=width, n=width, p=width) for _ in range(2))
+    turn(rewa, 6)
+    q, k = 0.5 * normal(1, 2, 6, 4), 0.5 * normal(1, 2, 6, 4, seed=1)
+    scores = rewa.scores(q, k)
+
+    for i in range(6):
+        for j in range(6):
+            turned = torch.eye(width, dtype=torch.float64)
+            for plane in range(2):
+                c, s = math.cos((i - j) * 0.01**plane), math.sin((i - j) * 0.01**plane)
+                turned[2 * plane : 2 * plane + 2, 2 * plane : 2 * plane + 2] = torch.tensor([[c, s], [-s, c]])
+            for head in range(2):
+                expected = score_of_turned(plain, turned, q[0, head, i], k[0, head, j], head)
+                assert scores[0, head, i, j].item() == pytest.approx(expected, rel=1e-6)
+    torch.testing.assert_close(rewa.scores(q[..., 4:, :], k), scores[..., 4:, :])
+
+
+def score_of_turned(rewa: RewaGeometric, turn: Tensor, q: Tensor, k: Tensor, head: int) -> float:
+    """The score of a pair whose query has its witnesses multiplied by a matrix: with maps of its own that do so."""
+    turned = build(shared=False, m=len(turn), n=len(turn), p=len(turn))
+    turned.load_state_dict(rewa.state_dict(), strict=False)
+    for geometry in rewa.metric.weights:
+        weight = rewa.metric.witnesses.map(geometry).query.detach()
+        turned.metric.witnesses.map(geometry).key = nn.Parameter(weight)
+        turned.metric.witnesses.map(geometry).query = nn.Parameter(weight @ turn)
+    return written_out(turned, q, k, head, power=1)
 
 
 @pytest.mark.parametrize(("m", "p"), [(5, 5), (256, 16)])

@@ -77,8 +77,10 @@ def test_a_shard_keeps_its_cells_whatever_is_done_and_whatever_the_seeds_and_gro
 
 def test_an_interrupted_shard_resumes_and_its_status_is_its_own(tmp_path: Path, broad: Callable[..., Request]) -> None:
     few = {"mechanisms": ("mean",), "steps": 1, "limit": 8, "executor": "inline"}
-    request = broad(tmp_path, shard="1/3", **few)
-    run(broad(tmp_path, shard="1/3", seeds=(42,), **few))
+    # Which parts have a run of this mechanism depends on its ids.
+    shard = next(part for part in ("1/3", "2/3", "3/3") if plan_request(broad(tmp_path, shard=part, **few), CPU).jobs)
+    request = broad(tmp_path, shard=shard, **few)
+    run(broad(tmp_path, shard=shard, seeds=(42,), **few))
     facts = progress_of(request, CPU)[-1]
     report = run(request)
 

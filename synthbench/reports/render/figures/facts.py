@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.reports.aggregates import balanced
-from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
+from synthbench.reports.cells import DIGITS, Cells, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import COLOURS, Look, looks
 from synthbench.reports.variants import Variant
@@ -52,4 +52,5 @@ class Facts:
         if not self.tasks:
             return 0.0
         skills = [self.cells.cell(task, mechanism).skill_of_all for task in self.tasks]
-        return float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))
+        mean = float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))
+        return round(mean, DIGITS)  # of equal ones rounding decides nothing

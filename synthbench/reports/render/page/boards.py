@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts
+from synthbench.reports.cells import DIGITS, Cells, Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard, tasks_words
 from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.results import Result
@@ -88,7 +88,10 @@ def _board(
             parts=of_parts,
         )
 
-    lines = sorted(map(line_of, cells.mechanisms), key=lambda line: math.inf if math.isnan(line.skill) else -line.skill)
+    lines = sorted(
+        map(line_of, cells.mechanisms),
+        key=lambda line: math.inf if math.isnan(line.skill) else -round(line.skill, DIGITS),
+    )
     return SimpleNamespace(
         facet=facet,
         parts=shown,

@@ -165,9 +165,7 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
                 best=verdict.best,
                 source=_source(task.source),
                 command=run_command(suite, cells.seeds, task=_terms(suite, [row]) or task.name),
-                results=sorted(
-                    of_mechanisms, key=lambda result: -result.estimate.mean if result.estimate.n else math.inf
-                ),
+                results=sorted(of_mechanisms, key=lambda result: result.estimate.descending),
             )
         )
     return sections

@@ -1,0 +1,89 @@
+"""How much the outputs of a mechanism change where the same tokens stand at later places."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synthbench.contract.mechanisms import SHAPE
+from synthbench.contract.states import parts_of
+from synthbench.layers import Rotation
+from synthbench.mechanisms import Attention, FeatureAttention, Mechanism
+from synthbench.positions import POSITIONS
+
+LATER = (7, 100)
+"""Places by which tokens are moved."""
+LENGTH = 48
+"""Tokens: more than a chunk."""
+
+
+class Moved(Rotation):
+    """A rotation by places that lie later."""
+
+    def __init__(self, rotation: Rotation, later: int) -> None:
+        """Take a rotation, and by how many places."""
+        super().__init__()
+        self.rotation, self.later = rotation, later
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """Turn row t by what belongs to the token ``first + later + t``."""
+        turned: Tensor = self.rotation(x, first + self.later)
+        return turned
+
+
+@torch.no_grad()
+def change_when_moved(unit: type[Mechanism], arguments: Mapping[str, Any]) -> tuple[float, float]:
+    """Largest change of an output where all tokens stand 7, and 100, places later, over the largest output.
+
+    It is rounding where a mechanism sees offsets only. In float64, with the positions of the mechanism's authors.
+
+    Args:
+        unit: The class, registered or not.
+        arguments: Its hyper-parameters, and what of the model around it should not be small.
+
+    Raises:
+        UsageError: If an argument is not allowed.
+    """
+    generator = torch.Generator().manual_seed(0)
+    mechanism = unit(generator=generator, **{**SHAPE, **arguments}).double().eval()
+    length = min(LENGTH, mechanism.max_length)
+    x, outs = torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64), []
+    for later in (0, *LATER):
+        for part in parts_of(mechanism):
+            _move(part, later)
+        outs.append(mechanism(x))
+    near, far = (float((out - outs[0]).abs().max() / outs[0].abs().max()) for out in outs[1:])
+    return near, far
+
+
+def _move(mechanism: Mechanism, later: int) -> None:
+    """Let all that a mechanism knows of places begin at ``later``."""
+    if isinstance(mechanism, FeatureAttention):
+        mechanism.factors = _later_factors(mechanism, later)  # type: ignore[method-assign]
+    if isinstance(mechanism, Attention) and mechanism.own_positions != "none":
+        with _double():
+            encoding = POSITIONS[mechanism.own_positions](
+                model_dim=mechanism.model_dim, num_heads=mechanism.num_heads, length=LENGTH + max(LATER)
+            )
+            rotations = encoding.rotations(mechanism.turned_widths, None)
+        mechanism.turn_by([Moved(rotation, later) for rotation in rotations])
+
+
+def _later_factors(mechanism: FeatureAttention, later: int) -> Callable[..., Any]:
+    def factors(x: Tensor, side: Any, first_position: int = 0) -> Any:
+        return type(mechanism).factors(mechanism, x, side, first_position + later)
+
+    return factors
+
+
+@contextmanager
+def _double() -> Iterator[None]:
+    """Make what is made in float64: angles of single precision would change outputs by 1e-7."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
