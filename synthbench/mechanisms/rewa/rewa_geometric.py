@@ -20,7 +20,9 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     drops a geometry. The weights and the temperature are learned, one a head, from 1/√m, 1, 1/√p and ``tau``.
 
     Positions turn the witnesses of each geometry, an even number of their channels, so that distances see offsets only.
-    With ``turns=heads`` they turn q and k; the maps behind mix their planes, and scores see absolute places.
+    With ``turns=heads``, as in the rows of ``climb`` 2026.1, they turn q and k; the maps behind mix their planes, and
+    scores see absolute places. These made its lead in copying: with seed 1 it scores .82 on ``string_copy`` in that
+    way and .11 with witnesses turned, where softmax attention has .26.
 
     The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that.
 
