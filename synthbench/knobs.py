@@ -36,7 +36,7 @@ class Knob:
     choices: tuple[str, ...]
     meaning: str
     absent: Value | None = None
-    """The value that ids and seeds leave out, which rows from before the option have; None: no value is left out."""
+    """The value that ids and seeds leave out: that of rows older than the option; None: no value is left out."""
     is_location: bool = False
     """Whether it says where data are and not which: it is part of no id and no seed."""
 

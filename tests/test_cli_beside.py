@@ -13,6 +13,7 @@ import pytest
 
 from synthbench.results import Store
 from synthbench.trust.audit import digest
+from synthbench.trust.beside import join
 from synthbench.trust.bundle import Manifest, environment_of, pack
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -128,3 +129,14 @@ def test_a_store_with_nothing_to_show_is_one_line(
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (own / "reports").exists()
+
+
+def test_a_run_that_two_suites_have_stays_in_both(own: Path, make_row: MakeRow) -> None:
+    theirs = Store.open(own / "theirs", create=True)
+    same = make_row(suite="smoke", mech="softmax", seed=42, score=0.5)["run_id"]
+    theirs.write(make_row(suite="paper", mech="softmax", seed=42, score=0.5, run_id=same), [])
+    rows = join(own / "results", str(own / "theirs"), has_packaged=False).rows
+
+    softmax = rows[rows["mech"] == "softmax"]
+    assert sorted(softmax["suite"]) == ["paper", "smoke"]
+    assert softmax["run_id"].nunique() == 1

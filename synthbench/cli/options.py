@@ -66,8 +66,8 @@ PositionsTerm = Annotated[
     str | None,
     typer.Option(
         "--positions",
-        help="The position encoding: own, none, rope, espr, ... Default: the suite's; with --condition own, that of "
-        "each mechanism's authors.",
+        help="The position encoding: own, none, rope, espr, ... Default: the suite's; with --condition, each "
+        "mechanism's own.",
     ),
 ]
 Match = Annotated[

@@ -13,6 +13,7 @@ from synthbench import plugins
 from synthbench.cli.options import (
     AsJson,
     BlockTerm,
+    Condition,
     Device,
     MechanismTerms,
     Plugins,
@@ -82,6 +83,7 @@ def submit(
     suite: SuiteName = MAIN_SUITE,
     block: BlockTerm = None,
     positions: PositionsTerm = None,
+    condition: Condition = None,
     results: Results = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder or .tar.gz to write.")] = Path("submission.tar.gz"),
     plugin: Annotated[
@@ -101,6 +103,7 @@ def submit(
         mechanisms=tuple(mech or ()),
         block=block,
         positions=positions,
+        condition=condition,
         device=device,
         results=results,
         plugins=plugins.named([str(plugin)] if plugin else None),

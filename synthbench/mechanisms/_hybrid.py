@@ -126,6 +126,7 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
             "version": "+".join(version_of(part) for part in parts),
             "complexity": " + ".join(dict.fromkeys(part.complexity for part in parts)),
             "parts": parts,
+            "own_positions": own.pop() if len(own := {part.own_positions for part in parts}) == 1 else "own",
             "bare": {part_option(part.name, option): value for part in distinct for option, value in part.bare.items()},
         },
         eq=False,

@@ -274,6 +274,8 @@ def compare(
     chosen = select(first.rows, suite, suite_version)
     ours = _in_settings(first, chosen.rows)
     theirs = _in_settings(second, select(second.rows, suite, chosen.suite_version).rows)
+    if first.kind == "mechanism" and all(map(_has_own_positions, (ours, theirs))):
+        ours, theirs = (rows.assign(positions="own") for rows in (ours, theirs))
     component = [] if first.kind == "mechanism" else ["mech", "setting"]
     task_columns = [*component, "block", "positions", *TASK_KEY, "task_version"]
     by = [*task_columns, "seed"]
@@ -378,6 +380,11 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
     variants = [one for one, some in tasks.items() if any(some < others for others in tasks.values())]
     return paired[~around.isin(variants)]
+
+
+def _has_own_positions(rows: pd.DataFrame) -> bool:
+    """Whether all rows are of a condition in which the positions of a mechanism are part of it."""
+    return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:

@@ -162,7 +162,8 @@ class Leaderboard:
             return f"All {num} mechanisms have the same mean skill {over}: {fixed(best.skill.value, 2)}."
         value, low, high = (fixed(number, 2) for number in best.skill)
         ends = "" if math.isnan(best.skill.low) else f" ({low} to {high} for other seeds)"
-        highest = f"{best.label} has the highest mean skill {over}: {value}{ends}."
+        left_out = ", controls left out" * (best is not self.entries[0])
+        highest = f"{best.label} has the highest mean skill {over}{left_out}: {value}{ends}."
         if not ends:
             highest += " With one seed each, nothing is known of other seeds."
         if self.best:

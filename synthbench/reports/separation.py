@@ -48,9 +48,8 @@ def summary(verdicts: Verdicts) -> str:
     counts = Counter(verdict.place for verdict in verdicts.values())
     phrases = [f"{counts[place]} {phrase}" for place, phrase in _PHRASES.items() if counts[place]]
     separate = "separates" if num_separating == 1 else "separate"
-    return (
-        f"{num_separating} of {len(verdicts)} tasks {separate} mechanisms. Where the scores sit: {', '.join(phrases)}."
-    )
+    num = f"{num_separating} of {len(verdicts)} tasks {separate}" if num_separating else "No task separates"
+    return f"{num} mechanisms. Where the scores sit: {', '.join(phrases)}."
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:

@@ -10,7 +10,7 @@ import torch
 
 from synthbench.blocks import conv_elements
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import coerce, knobs_of, term_of
+from synthbench.knobs import absent_values, coerce, knobs_of, term_of
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mean_state, num_parameters
 from synthbench.registry import CONTROL
 from synthbench.results.schema import join_match, split_match
@@ -154,8 +154,9 @@ def _numbers(cell: Cell, quantity: Quantity) -> Iterator[Number]:
     width = Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))
     if quantity == "params":
         yield width
+    parts = absent_values(cell.mechanism)  # of its authors' layer, which stay as they are
     for name, knob in knobs_of(cell.mechanism).items():
-        if knob.type is int:
+        if knob.type is int and name not in parts:
             present = cell.resolved_mechanism_arguments.get(name, knob.default)
             yield Number(int(present), lambda value, name=name: _with_argument(cell, name, value))  # type: ignore[misc]
     if quantity == "state":

@@ -22,7 +22,7 @@ from synthbench.runner.environment import commit_warning
 from synthbench.runner.estimates import TIMED, Estimates, traits_of
 from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
-from synthbench.suites import CONDITIONS, EXTRA, Suite, extended, load_suite
+from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terms import Selection, registered, select, split_terms
 from synthbench.training.cell import Cell, Member
@@ -38,7 +38,7 @@ RERUNS = ("none", "failed", "all")
 _DECISIVE = ("run_id", "skill", "status", "deterministic", "task_code_hash", "mech_code_hash")
 """Columns that decide whether a row counts as done."""
 
-_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED, "finished_at")))
+_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED, "finished_at", "suite")))
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,8 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
     notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
     if request.positions is not None:
         notices += _on_rotation(cells)
+    suites = dict(zip(known["run_id"].to_pylist(), known["suite"].to_pylist(), strict=True))
+    notices += _on_other_suites({name: suites[name] for name in done if name in plan.members}, plan)
     if (warning := commit_warning()) is not None:
         notices.append(warning)
     if num_failed:
@@ -284,6 +286,18 @@ def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]
         yield f"{len(missing)} of the rows already done have no predictions in {folder}; --rerun all makes them"
 
 
+def _on_other_suites(suites: Mapping[str, str], plan: Plan) -> Iterator[str]:
+    """Count the rows already done that another suite of the same protocol has, whose reports show them.
+
+    Args:
+        suites: By run id, of the planned rows that are done.
+        plan: Has the suites that are asked for.
+    """
+    others = Counter(name for run_id, name in suites.items() if name != plan.members[run_id].cell.suite.name)
+    for name, count in sorted(others.items()):
+        yield f"{count} of the rows already done are of suite {name!r}, which has the same protocol and shows them"
+
+
 def _on_rotation(cells: Sequence[Cell]) -> Iterator[str]:
     """Name the mechanisms to which the rotation that is asked for means nothing, with the reason."""
     turned = {cell.mechanism: cell.positions[0].name for cell in cells if cell.positions[0].rotates}
@@ -334,14 +348,15 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
 def surrounded(suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None) -> Suite:
     """The suite with its mechanisms in another condition, block or position encoding.
 
-    With a condition of its own, each mechanism has its authors' positions, unless others are named.
+    Suites from before the conditions have their own positions for all; with a condition, each mechanism there has its
+    authors', unless others are named.
 
     Raises:
         UnknownName: If there is no such condition.
     """
     if condition is not None and condition not in (*CONDITIONS, suite.condition):
         raise UnknownName("condition", condition, dict.fromkeys((*CONDITIONS, suite.condition)))
-    if condition not in (None, suite.condition) and positions is None:
+    if condition not in (None, suite.condition) and suite.condition == BEFORE and positions is None:
         positions = OWN
     changes = {name: term for name, term in (("block", block), ("positions", positions)) if term is not None}
     return suite.model_copy(

@@ -20,7 +20,7 @@ class Request:
     block: str | None = None
     """None: the suite's."""
     positions: str | None = None
-    """None: the suite's; with a condition, those of each mechanism's authors."""
+    """None: the suite's; if ``condition`` differs from one older than conditions, each mechanism's own."""
     condition: str | None = None
     """``stock`` or ``bare``. None: the suite's."""
     match: str | None = None

@@ -88,6 +88,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
         "suite": made.selection.suite,
         "suite_version": made.selection.suite_version,
         "category": category,
+        "is_ranked": board is not None,
         "verdict": board.verdict() if board else made.verdict,
         "tasks": [task.label for task in tasks],
         "mechanisms": mechanisms,
@@ -102,7 +103,8 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
     yield facts["verdict"]
     if ranked:
         where = f"suite {facts['suite']} {facts['suite_version']}" + f", {facts['category']}" * bool(facts["category"])
-        yield f"Mean skill, {where}, {num_tasks}, with its 95 % interval over seeds:"
+        has_ends = any(not math.isnan(one["low"]) for one in ranked)
+        yield f"Mean skill, {where}, {num_tasks}{', with its 95 % interval over seeds' * has_ends}:"
         of = _part_of(facts["category"])
         parts = list(ranked[0][of])
         body = [
@@ -117,7 +119,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
         ]
         yield from aligned([["rank", "mechanism", "skill", "seeds", *parts], *body])
     if others:
-        yield "Not ranked:"
+        yield "Not ranked, as tasks are missing:" if facts["is_ranked"] else "With rows, in tables of their own:"
         body = [[_called(one), f"{one['num_tasks']} of {num_tasks}", _seeds(one["num_seeds"])] for one in others]
         yield from aligned(body)
 

@@ -84,15 +84,19 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
     # The store of a checkout has all packaged rows; they are not read again.
     if has_packaged and not set(run_ids) <= {run_id for _, rows, _ in parts for run_id in rows["run_id"]}:
         parts.append((PACKAGED, *_read(packaged, left_out)))
-    rows = _stacked([rows.assign(store=name) for name, rows, _ in parts]).drop_duplicates("run_id", ignore_index=True)
+    rows = _stacked([rows.assign(store=name) for name, rows, _ in parts])
+    # One run may be a row of several suites, since its id names none.
+    rows = rows.drop_duplicates(["run_id", "suite", "suite_version"], ignore_index=True)
     stores = rows.pop("store")
+    origins = pd.Series(stores.to_numpy(), index=rows["run_id"], dtype=str)
+    origins = origins[~origins.index.duplicated()]
     # Every run has the curve of its row, or none.
     curves = [curves.assign(store=name) for name, _, curves in parts if len(curves)]
     return Joined(
         rows,
-        _of_their_rows(_stacked(curves), rows["run_id"], stores) if curves else parts[0][2],
+        _of_their_rows(_stacked(curves), origins) if curves else parts[0][2],
         (stores == str(results)) & ~rows["row_sha256"].isin(checksums),
-        pd.Series(stores.to_numpy(), index=rows["run_id"], dtype=str) if parts[1:] or not has_own else None,
+        origins if parts[1:] or not has_own else None,
         tuple(left_out),
         next(((name, rows) for name, rows, _ in parts if name == other), None),
     )
@@ -132,10 +136,9 @@ def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled or frames[:1], ignore_index=True)
 
 
-def _of_their_rows(curves: pd.DataFrame, run_ids: "pd.Series[str]", stores: "pd.Series[str]") -> pd.DataFrame:
-    """The points of the stores whose rows count."""
-    counting = dict(zip(run_ids, stores, strict=True))
-    is_of_row = curves["run_id"].map(counting) == curves["store"]
+def _of_their_rows(curves: pd.DataFrame, origins: "pd.Series[str]") -> pd.DataFrame:
+    """The points of the stores whose rows count, which ``origins`` has by run id."""
+    is_of_row = curves["run_id"].map(origins) == curves["store"]
     return curves[is_of_row].drop(columns="store").reset_index(drop=True)
 
 

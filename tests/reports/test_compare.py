@@ -301,3 +301,19 @@ def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], le
     assert comparison.tasks[0].p < 0.05
     assert sum(task.is_apart for task in comparison.tasks) == num_apart
     assert (comparison.improvement.value > 0.5) == (num_apart == 1)
+
+
+@pytest.mark.parametrize(("condition", "pairs"), [("stock", True), ("bare", True), ("2026.1", False), (None, False)])
+def test_layers_with_positions_of_their_own_are_compared_whatever_these_are(
+    make_frame: MakeFrame, condition: str | None, *, pairs: bool
+) -> None:
+    rows = pd.concat(
+        [make_frame({"gla": [0.5, 0.6]}, positions="none"), make_frame({"linear": [0.3, 0.4]}, positions="rope")],
+        ignore_index=True,
+    ).assign(condition=condition)
+
+    if pairs:
+        assert len(against(rows, "gla", "linear").tasks) == 1
+    else:
+        with pytest.raises(UsageError, match="nothing pairs: positions is none in 'gla' and rope in 'linear'"):
+            against(rows, "gla", "linear")

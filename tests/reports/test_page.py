@@ -437,3 +437,15 @@ def test_what_lies_beyond_a_bar_is_drawn_at_its_end(skill: float) -> None:
     assert drawn is not None
     assert all(0 <= float(x) <= charts.BAR_WIDTH for x in drawn)
     assert charts.heat(skill) in map(str, range(charts.HEAT_LEVELS + 1))
+
+
+def test_the_command_of_a_layer_in_another_condition_names_it_and_its_positions(make_frame: MakeFrame) -> None:
+    rows = make_frame({"gla": [0.9, 0.8], "linear": [0.2, 0.3]}, positions="none")
+    stock, both = rows.assign(condition="stock"), rows.assign(condition=["stock", "stock", "bare", "bare"])
+
+    assert "--condition" not in "".join(parse(page_of(rows)).pieces)
+    shown = "".join(parse(page_of(stock)).pieces)
+    assert "synthbench run --suite paper --condition stock --mech linear,gla" in shown
+    assert "--positions none --condition stock --mech gla --seeds" in shown
+    # No command trains two conditions.
+    assert not re.search(r"synthbench run[^\n]*--mech linear,gla", "".join(parse(page_of(both)).pieces))

@@ -20,7 +20,7 @@ from synthbench.runner.match import (
     reference_of,
     size_of,
 )
-from synthbench.runner.plan import make_cells
+from synthbench.runner.plan import make_cells, surrounded
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 
@@ -136,3 +136,13 @@ def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named(make_cell
         all_matched([lstm, mean, linear], "state=3")
     with pytest.raises(UnknownName, match="did you mean 'state'"):
         all_matched([mean], "stat")
+
+
+@pytest.mark.parametrize("condition", ["stock", "bare"])
+def test_matching_changes_no_part_of_a_layer(condition: str) -> None:
+    suite = surrounded(load_suite("climb"), block=None, positions=None, condition=condition)
+    (cell,) = make_cells(suite, {"mqar": {}}, {"deltanet": {}}, device_type="cpu", is_full=True)
+    (resized,) = all_matched([cell], "state=2048")
+
+    assert resized.resolved_mechanism_arguments == cell.resolved_mechanism_arguments
+    assert resized.suite.model.model_dim != cell.suite.model.model_dim

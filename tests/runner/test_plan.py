@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from synthbench import registry
+from synthbench import registry, suites
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
@@ -22,7 +22,9 @@ from synthbench.runner.plan import (
     select_mechanisms,
     select_tasks,
     shortened,
+    surrounded,
 )
+from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
@@ -289,3 +291,23 @@ def test_positions_that_are_named_stand_beside_a_condition_and_hybrids_have_thos
 def test_a_condition_that_does_not_exist_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="no condition called 'stoc'; did you mean 'stock'"):
         plan_request(tiny(tmp_path, condition="stoc"), torch.device("cpu"))
+
+
+def test_a_condition_changes_positions_only_in_suites_that_are_older_than_conditions() -> None:
+    old = load_suite("smoke")
+    new = old.model_copy(update={"condition": "stock"})
+
+    assert surrounded(old, block=None, positions=None, condition="bare").model.positions == "own"
+    assert surrounded(new, block=None, positions=None, condition="bare").model.positions == old.model.positions
+    assert surrounded(old, block=None, positions="none", condition="bare").model.positions == "none"
+
+
+def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Path) -> None:
+    run(tiny(tmp_path, executor="inline"))
+    mine = tmp_path / "mine.toml"
+    text = (Path(suites.__file__).parent / "smoke.toml").read_text(encoding="utf-8")
+    mine.write_text(text.replace('name = "smoke"', 'name = "mine"', 1), encoding="utf-8")
+    plan = plan_request(tiny(tmp_path, suite=str(mine)), torch.device("cpu"))
+
+    assert plan.num_done == plan.num_planned > 0
+    assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)

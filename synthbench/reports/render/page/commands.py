@@ -25,6 +25,7 @@ def run_command(
     block: str | None = None,
     positions: str | None = None,
     match: str | None = None,
+    condition: str | None = None,
 ) -> str | None:
     """The command that trains again, into a new folder; None if the rows contain a name that no command line accepts.
 
@@ -35,7 +36,7 @@ def run_command(
         match, mechanism = split_match(match)
         if not (_MATCH.fullmatch(match) and TERM.fullmatch(mechanism)):
             return None
-    named = {"suite": suite, "block": block, "positions": positions}
+    named = {"suite": suite, "block": block, "positions": positions, "condition": condition}
     if any(value is not None and not NAME.fullmatch(value) for value in named.values()):
         return None
     if task is not None and not _TERMS.fullmatch(task):
@@ -45,6 +46,7 @@ def run_command(
         "task": task,
         "block": block,
         "positions": positions,
+        "condition": condition,
         "mech": mechanism,
         "match": match,
         "seeds": seed_ranges(seeds),

@@ -49,7 +49,15 @@ def content(report: Report) -> SimpleNamespace:
     names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
     is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
-    again = run_command(selection.suite, seeds, task=_terms(selection.suite, records), mechanism=",".join(names))
+    conditions = _conditions(records)
+    again = run_command(
+        selection.suite,
+        seeds,
+        task=_terms(selection.suite, records),
+        mechanism=",".join(names),
+        condition=next(iter(conditions)),
+    )
+    is_one_command &= len(conditions) == 1
     return SimpleNamespace(
         report=report,
         statuses=_statuses(records),
@@ -125,6 +133,7 @@ def _mechanism_sections(
                 badge=_badge(rows) if has_verified else "",
                 source=_source(facts.source),
                 command=named
+                and len(conditions := _conditions(rows)) == 1
                 and run_command(
                     suite,
                     {int(row["seed"]) for row in rows},
@@ -132,7 +141,8 @@ def _mechanism_sections(
                     mechanism=named,
                     match=facts.match,
                     block=facts.block if is_one_of_several else None,
-                    positions=facts.positions if is_one_of_several else None,
+                    positions=facts.positions if is_one_of_several or conditions != {None} else None,
+                    condition=next(iter(conditions)),
                 ),
                 results=of_tasks,
                 drawn=[result for result in of_tasks if result.curve],
@@ -146,6 +156,7 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
     suite, cells = report.selection.suite, report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
     newest = {task_key(row): row for row in report.records}
+    conditions = _conditions(report.records)
     sections = []
     for task in cells.tasks:
         row, ladder, verdict = newest[task.key], task.ladder, report.verdicts[task.key]
@@ -164,7 +175,10 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
                 verdict=verdict,
                 best=verdict.best,
                 source=_source(task.source),
-                command=run_command(suite, cells.seeds, task=_terms(suite, [row]) or task.name),
+                command=len(conditions) == 1
+                and run_command(
+                    suite, cells.seeds, task=_terms(suite, [row]) or task.name, condition=next(iter(conditions))
+                ),
                 results=sorted(of_mechanisms, key=lambda result: result.estimate.descending),
             )
         )
@@ -191,6 +205,11 @@ def _rung_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFacts
             look = f"l{coloured.index(mechanism)}" if mechanism in coloured else "pale"
             lines.append(SimpleNamespace(path=charts.over_loads(task.ladder.loads, drawn.mean), look=look))
     return lines
+
+
+def _conditions(rows: Sequence[Row]) -> set[str | None]:
+    """The conditions of some rows; None for what a suite that is older than conditions trains."""
+    return {name if is_known(name := row.get("condition")) and name in ("stock", "bare") else None for row in rows}
 
 
 def _terms(suite: str, rows: Sequence[Row]) -> str | None:
