@@ -84,7 +84,6 @@ def test_a_command_imports_neither_torch_to_train_nothing_nor_matplotlib_to_draw
         ("--version", ["torch"]),
         ("list tasks", ["torch"]),
         ("show copy", ["torch"]),
-        ("status --suite climb --device cpu", ["torch"]),
         ("store ls", ["torch", "matplotlib", "scipy"]),
         ("compare slay softmax --suite paper", ["torch", "matplotlib", "scipy.stats"]),
         ("export --suite paper --mech slay,softmax", ["torch", "matplotlib"]),

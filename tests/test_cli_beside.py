@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from synthbench.results import Store
+from synthbench.results import Store, published
 from synthbench.trust.audit import digest
 from synthbench.trust.beside import join
 from synthbench.trust.bundle import Manifest, environment_of, pack
@@ -140,3 +141,27 @@ def test_a_run_that_two_suites_have_stays_in_both(own: Path, make_row: MakeRow) 
     softmax = rows[rows["mech"] == "softmax"]
     assert sorted(softmax["suite"]) == ["paper", "smoke"]
     assert softmax["run_id"].nunique() == 1
+
+
+@pytest.mark.parametrize("suite", ["climb", "climb.extra"])
+def test_a_row_of_another_suite_is_also_of_the_suite_whose_protocol_and_tasks_it_has(
+    suite: str, tmp_path: Path
+) -> None:
+    published_rows = [row for row in Store.open(published(), create=False).table().to_pylist() if row["suite"] == suite]
+    row = published_rows[0] | {"suite": "my_suite", "suite_version": "1", "is_full": False}
+    config = json.loads(row["config_json"])
+    other_config = json.dumps(config | {"training": config["training"] | {"weight_decay": 0.5}})
+    other_size = json.dumps(config | {"task_args": {}})
+    store = Store.open(tmp_path, create=True)
+    for run_id, text in (("a" * 16, row["config_json"]), ("b" * 16, other_config), ("c" * 16, other_size)):
+        store.write(row | {"run_id": run_id, "config_json": text}, [])
+    joined = join(tmp_path, has_packaged=False)
+
+    seen = joined.seen_from(suite)
+
+    also = seen.rows[seen.rows["suite"] == suite]
+    # A task that a suite does not list has no size there.
+    assert sorted(also["run_id"]) == ["a" * 16, "c" * 16][: 2 if suite.endswith(".extra") else 1]
+    assert also["is_full"].all()
+    assert len(seen.is_own) == len(seen.rows)
+    assert joined.seen_from("my_suite").rows.equals(joined.rows)

@@ -156,7 +156,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
     # The mechanism on a task of a suite, beside the rows that come with the package.
     expect("run", "--suite", "paper", "--task", "copy", "--mech", "my_idea", "--device", "cpu")
     told = expect("report", "--suite", "paper", "--format", "md,html")
-    assert re.search(r"not ranked, as runs are missing: .*MyIdea", told), told
+    assert re.search(r"not ranked, as tasks are missing: .*MyIdea", told), told
     cells = (tmp_path / "reports" / "paper" / "full.md").read_text()
     heading = next(line for line in cells.splitlines() if line.startswith("|"))
     assert {"MyIdea", "Standard", "SLAY"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading

@@ -64,7 +64,7 @@ def report(
     from synthbench.reports.report import Report
     from synthbench.terminal.example import describe
 
-    read = read_rows(results, beside, packaged=packaged, curves=True)
+    read = read_rows(results, beside, suite=suite, packaged=packaged, curves=True)
     suite, suite_version = read.shown(suite, suite_version)
     selection = _selection(read, suite, suite_version, mech, seeds)
     made = Report(selection, read.curves, origins=read.origins, describe=describe)
@@ -105,7 +105,7 @@ def leaderboard(
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other; allowed: one of them")
-    read = read_rows(results, beside, packaged=packaged)
+    read = read_rows(results, beside, suite=suite, packaged=packaged)
     suite, suite_version = read.shown(suite, suite_version)
     selection = _selection(read, suite, suite_version, mech, seeds)
     if category is not None:
@@ -221,7 +221,7 @@ def export(
 
     if format_ not in EXPORTS:
         raise UnknownName("format of an export", format_, EXPORTS)
-    read = read_rows(results, beside, packaged=packaged)
+    read = read_rows(results, beside, suite=suite, packaged=packaged)
     rows, (suite, suite_version) = read.rows, read.shown(suite, suite_version)
     made = make_export(
         rows,

@@ -37,15 +37,22 @@ Packaged = Annotated[
 ]
 
 
-def read_rows(results: Path, other: str | None = None, *, packaged: bool = False, curves: bool = False) -> "Joined":
-    """All rows of a store and of those beside it; damaged ones are left out and named on stderr."""
+def read_rows(
+    results: Path,
+    other: str | None = None,
+    *,
+    suite: str | None = None,
+    packaged: bool = False,
+    curves: bool = False,
+) -> "Joined":
+    """All rows of a store and of those beside it, seen from a suite; damaged ones are left out and named on stderr."""
     from synthbench.trust.beside import join
 
     joined = join(results, other, has_packaged=packaged, has_curves=curves)
     _name(joined.left_out)
     if joined.origins is not None and not joined.is_own.any():
         note("no rows of your own: these come with synthbench")
-    return joined
+    return joined.seen_from(suite)
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":

@@ -161,10 +161,10 @@ def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
 
 
 def reached(
-    skills: Float[np.ndarray, "*cells"], threshold: float | Float[np.ndarray, " thresholds"]
-) -> Float[np.ndarray, "*cells"]:
+    skills: Float[np.ndarray, "..."], threshold: float | Float[np.ndarray, " thresholds"]
+) -> Float[np.ndarray, "..."]:
     """1 for a run with a skill of the threshold or more, 0 for any other, NaN where there is none."""
-    has_reached: Float[np.ndarray, "*cells"] = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
+    has_reached: Float[np.ndarray, ...] = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
     return has_reached
 
 

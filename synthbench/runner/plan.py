@@ -287,7 +287,7 @@ def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]
 
 
 def _on_other_suites(suites: Mapping[str, str], plan: Plan) -> Iterator[str]:
-    """Count the rows already done that another suite of the same protocol has, whose reports show them.
+    """Count the rows already done that were made in another suite of the same protocol.
 
     Args:
         suites: By run id, of the planned rows that are done.
@@ -295,7 +295,7 @@ def _on_other_suites(suites: Mapping[str, str], plan: Plan) -> Iterator[str]:
     """
     others = Counter(name for run_id, name in suites.items() if name != plan.members[run_id].cell.suite.name)
     for name, count in sorted(others.items()):
-        yield f"{count} of the rows already done are of suite {name!r}, which has the same protocol and shows them"
+        yield f"{count} of the rows already done are of suite {name!r}, which has the same protocol"
 
 
 def _on_rotation(cells: Sequence[Cell]) -> Iterator[str]:

@@ -34,6 +34,18 @@ class Component(NamedTuple):
     """Of all options, but for additions at their defaults; of a ladder, its rungs."""
 
 
+def of_suite(suite: Suite) -> dict[str, Any]:
+    """What ids say of a suite: its protocol. What it leaves out is left out, so a new setting renames no old row."""
+    return {
+        "model": suite.model.model_dump(
+            mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
+        ),
+        "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
+        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
+        **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json")}),
+    }
+
+
 def of_cell(
     suite: Suite, components: Mapping[str, Component], *, device_type: str, match: str | None = None
 ) -> dict[str, Any]:
@@ -56,13 +68,7 @@ def of_cell(
     }
     return {
         **named,
-        # What a suite leaves out is left out here, so that a new setting gives no old row another name.
-        "model": suite.model.model_dump(
-            mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
-        ),
-        "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
-        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
-        **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json")}),
+        **of_suite(suite),
         "dtype": DTYPE,
         "device_type": device_type,
         **({} if match is None else {"match": match}),

@@ -1,16 +1,23 @@
 """One's own rows with those beside them: the packaged rows, and another store that is named. No store changes."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.reports.selection import default_suite, full_runs, version_shown
+from synthbench.reports.selection import EXTRA, default_suite, full_runs, version_shown
 from synthbench.results import CURVES, PACKAGED, Quarantined, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner.request import Request
+from synthbench.suites import Suite, load_suite, suite_names
+from synthbench.tasks import TASKS
+from synthbench.training import identity
+from synthbench.training.ladder import sized_in
 from synthbench.trust.bundle import opened
 
 NAMES = (PACKAGED, "published")
@@ -57,6 +64,35 @@ class Joined:
             _require(*self.beside, suite, version)
         return suite, version
 
+    def seen_from(self, suite: str | None) -> "Joined":
+        """The same rows, and those that are also a suite's, although they were made in another one.
+
+        A run knows its protocol and its task, not its suite. A row is also a suite's if both agree with it; a row of
+        ``suite.extra`` has a task that the suite does not list.
+
+        Args:
+            suite: Default: as in :meth:`shown`. Of a suite that is not installed the rows stay as they are.
+        """
+        suite = suite or default_suite(self.rows, self.is_own)
+        if suite.removesuffix(EXTRA) not in suite_names():
+            return self
+        made = load_suite(suite.removesuffix(EXTRA))
+        may_agree = (self.rows["suite"] != suite) & (self.rows["steps_planned"] == made.training.steps)
+        may_agree &= ~self.rows["run_id"].isin(self.rows.loc[self.rows["suite"] == suite, "run_id"])
+        others = self.rows[may_agree & (self.rows["task"].isin(made.tasks) != suite.endswith(EXTRA))]
+        listed = [name for name in others["task"].unique() if name in made.tasks]
+        sizes = {name: identity.task_options(made, TASKS[name], *sized_in(made, name, {})) for name in listed}
+        protocol, sizes = (json.loads(json.dumps(part)) for part in (_protocol_of(made), sizes))
+        also = others[[_is_of(config, protocol, sizes) for config in others["config_json"]]]
+        if also.empty:
+            return self
+        of_suite = also.assign(suite=suite, suite_version=made.version, is_full=True)
+        return replace(
+            self,
+            rows=pd.concat([self.rows, of_suite], ignore_index=True),
+            is_own=pd.concat([self.is_own, self.is_own[also.index]], ignore_index=True),
+        )
+
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
     """Read one's own rows and those beside them. Of one run one's own row counts, then that of the store named.
@@ -100,6 +136,25 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
         tuple(left_out),
         next(((name, rows) for name, rows, _ in parts if name == other), None),
     )
+
+
+def _protocol_of(suite: Suite) -> dict[str, Any]:
+    """What all configurations of a suite's runs have in common; the width is left out, as matching changes it."""
+    protocol = {"tuning": None, "ladder": None, **identity.of_suite(suite), **identity.of_member(suite, 0, None)}
+    del protocol["seed"], protocol["model"]["model_dim"]
+    protocol.pop("learning_rate", None)
+    return protocol
+
+
+def _is_of(config: str, protocol: Mapping[str, Any], sizes: Mapping[str, Any]) -> bool:
+    """Whether a run has a suite's protocol and, if the suite lists its task, the size that it has there."""
+    try:
+        given = json.loads(config)
+        del given["model"]["model_dim"]
+        has_protocol = all(given.get(key) == value for key, value in protocol.items())
+        return has_protocol and given["task_args"] == sizes.get(given["task"], given["task_args"])
+    except (ValueError, TypeError, KeyError, AttributeError):  # not as a run writes it
+        return False
 
 
 def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False, is_checked: bool = False) -> _Frames:
