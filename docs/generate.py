@@ -310,8 +310,8 @@ def _own_suites() -> Iterator[str]:
         "(../synthbench/suites/smoke.toml). Its `name` is that of the file, not a built-in suite's, and an unknown key "
         "is an error. Reports of an installed suite show every run with its protocol and its sizes of tasks; those of "
         "a file show the runs made in it. Raise `version` whenever the protocol or a task's options change; a report "
-        "shows only rows of the newest row's protocol and counts the others. `synthbench new task my_task` writes one beside "
-        "the task; see [plugins.md](plugins.md#one-file)."
+        "shows only rows of the newest row's protocol and counts the others. `synthbench new task my_task` writes one "
+        "beside the task; see [plugins.md](plugins.md#one-file)."
     )
 
 
