@@ -82,8 +82,7 @@ class RunReport:
     @property
     def rows(self) -> pd.DataFrame:
         """The planned rows that are in the store, failed ones too."""
-        rows = Store.open(self.results, create=False).runs()
-        return rows[rows["run_id"].isin(self.run_ids)].reset_index(drop=True)
+        return planned_rows(self.members, self.results)
 
     @property
     def failed(self) -> list[Outcome]:
@@ -106,6 +105,23 @@ class RunReport:
             self.wall_s + other.wall_s,
             self.is_interrupted or other.is_interrupted,
         )
+
+
+def planned_rows(members: Mapping[str, Member], results: Path) -> pd.DataFrame:
+    """The rows of a store that are of some members, each in its member's suite, in whichever one it was made.
+
+    Args:
+        members: By run id.
+        results: Folder of the store.
+    """
+    rows = Store.open(results, create=False).runs()
+    rows = rows[rows["run_id"].isin(list(members))].reset_index(drop=True)
+    cells = [members[run_id].cell for run_id in rows["run_id"]]
+    return rows.assign(
+        suite=[cell.suite.name for cell in cells],
+        suite_version=[cell.suite.version for cell in cells],
+        is_full=[cell.is_full for cell in cells],
+    )
 
 
 def run(

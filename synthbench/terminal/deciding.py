@@ -10,9 +10,8 @@ from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import Standing, standing
-from synthbench.results import Store
 from synthbench.runner.request import Request
-from synthbench.runner.run import Prepared, prepare
+from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.training.cell import Member
 
@@ -68,8 +67,7 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
         members: By run id, what this and earlier looks need; all have rows.
         number: Of the look, from 0.
     """
-    rows = Store.open(request.results, create=False).runs()
-    rows = rows[rows["run_id"].isin(list(members))]
+    rows = planned_rows(members, request.results)
     standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
     words = (
         f"look at {SEEDS[number]} seeds: {_sum(standings, 'num_apart')} pairs of mechanisms apart, "

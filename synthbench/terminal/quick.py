@@ -243,7 +243,7 @@ def _known(request: Request) -> tuple[pd.DataFrame, frozenset[str]]:
     suite = load_suite(request.suite)
     # A store that has yet to be made has no rows.
     is_there = (request.results / "store.json").exists()
-    joined = join(request.results if is_there else published())
+    joined = join(request.results if is_there else published()).seen_from(suite.name)
     rows = full_runs(joined.rows)
     is_of_suite = (rows["suite"] == suite.name) & (rows["suite_version"] == suite.version)
     return rows[is_of_suite & rows["task"].isin(suite.tasks)], frozenset(joined.rows.loc[~joined.is_own, "run_id"])

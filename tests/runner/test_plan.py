@@ -307,7 +307,9 @@ def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Pa
     mine = tmp_path / "mine.toml"
     text = (Path(suites.__file__).parent / "smoke.toml").read_text(encoding="utf-8")
     mine.write_text(text.replace('name = "smoke"', 'name = "mine"', 1), encoding="utf-8")
-    plan = plan_request(tiny(tmp_path, suite=str(mine)), torch.device("cpu"))
+    request = tiny(tmp_path, suite=str(mine))
+    plan = plan_request(request, torch.device("cpu"))
 
     assert plan.num_done == plan.num_planned > 0
+    assert set(run(request).rows["suite"]) == {"mine"}
     assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)
