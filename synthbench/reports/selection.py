@@ -160,7 +160,7 @@ def select(
             f"{versions}"
         )
 
-    protocols = standing["config_json"].map(_protocol) + standing["tuning_trials"].astype(str)
+    protocols = standing["config_json"].map(protocol_of) + standing["tuning_trials"].astype(str)
     of_protocol = standing[protocols == protocols.iloc[-1]]
     is_unchecked = (of_protocol["status"] == "ok") & ~of_protocol["causal_checked"].astype(bool)
     checked = of_protocol[~is_unchecked]
@@ -299,8 +299,8 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
     return rows[~is_withdrawn], counts
 
 
-def _protocol(config: str) -> str:
-    """The part of a run's configuration that its suite decides (not the width: matching may change it)."""
+def protocol_of(config: str) -> str:
+    """The part of a run's ``config_json`` that its suite decides (not the width: matching may change it), as text."""
     try:
         given = json.loads(config)
         return json.dumps(

@@ -1,20 +1,18 @@
 """One's own rows with those beside them: the packaged rows, and another store that is named. No store changes."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.reports.selection import EXTRA, default_suite, full_runs, version_shown
+from synthbench.reports.selection import EXTRA, default_suite, full_runs, protocol_of, version_shown
 from synthbench.results import CURVES, PACKAGED, Quarantined, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner.request import Request
-from synthbench.suites import Suite, load_suite, suite_names
+from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
 from synthbench.training.ladder import sized_in
@@ -82,8 +80,11 @@ class Joined:
         others = self.rows[may_agree & (self.rows["task"].isin(made.tasks) != suite.endswith(EXTRA))]
         listed = [name for name in others["task"].unique() if name in made.tasks]
         sizes = {name: identity.task_options(made, TASKS[name], *sized_in(made, name, {})) for name in listed}
-        protocol, sizes = (json.loads(json.dumps(part)) for part in (_protocol_of(made), sizes))
-        also = others[[_is_of(config, protocol, sizes) for config in others["config_json"]]]
+        sizes = json.loads(json.dumps(sizes))
+        protocol = protocol_of(json.dumps(identity.of_suite(made) | identity.of_member(made, 0, None)))
+        also = others[others["config_json"].map(protocol_of) == protocol]
+        options = also["config_json"].map(lambda config: json.loads(config).get("task_args"))
+        also = also[[given == sizes.get(task, given) for task, given in zip(also["task"], options, strict=True)]]
         if also.empty:
             return self
         of_suite = also.assign(suite=suite, suite_version=made.version, is_full=True)
@@ -136,25 +137,6 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
         tuple(left_out),
         next(((name, rows) for name, rows, _ in parts if name == other), None),
     )
-
-
-def _protocol_of(suite: Suite) -> dict[str, Any]:
-    """What all configurations of a suite's runs have in common; the width is left out, as matching changes it."""
-    protocol = {"tuning": None, "ladder": None, **identity.of_suite(suite), **identity.of_member(suite, 0, None)}
-    del protocol["seed"], protocol["model"]["model_dim"]
-    protocol.pop("learning_rate", None)
-    return protocol
-
-
-def _is_of(config: str, protocol: Mapping[str, Any], sizes: Mapping[str, Any]) -> bool:
-    """Whether a run has a suite's protocol and, if the suite lists its task, the size that it has there."""
-    try:
-        given = json.loads(config)
-        del given["model"]["model_dim"]
-        has_protocol = all(given.get(key) == value for key, value in protocol.items())
-        return has_protocol and given["task_args"] == sizes.get(given["task"], given["task_args"])
-    except (ValueError, TypeError, KeyError, AttributeError):  # not as a run writes it
-        return False
 
 
 def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False, is_checked: bool = False) -> _Frames:
