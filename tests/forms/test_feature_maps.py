@@ -39,11 +39,11 @@ def test_every_feature_knows_its_node() -> None:
 
 
 def test_exponents_are_clipped_at_twenty() -> None:
-    one, unit = torch.ones(1), torch.ones(1, 1)
+    one, unit = torch.ones(1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
 
     clipped = [positive_features(unit, direction * unit, 0 * one, 0 * one).item() for direction in (50.0, -50.0)]
 
-    assert clipped == pytest.approx([math.exp(20), math.exp(-20)], rel=1e-5)
+    assert clipped == pytest.approx([math.exp(20), math.exp(-20)], rel=1e-12)
 
 
 def test_proposition_2_positive_features_are_unbiased_and_have_this_variance(normal: Callable[..., Tensor]) -> None:
