@@ -1,4 +1,4 @@
-"""What a reader has to carry: lines of code and words of Markdown may shrink, and grow only for a stated reason.
+"""Weight of the repository: lines of code and words of Markdown may shrink, and grow only for a stated reason.
 
 ``weight.json`` has the numbers of today. ``SYNTHBENCH_REWRITE_GOLDEN=1 pytest tests/test_weight.py`` lowers them; a
 number is raised by hand, and the commit says why.

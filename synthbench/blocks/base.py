@@ -118,7 +118,7 @@ class Block(FieldModule):
         return self.around(x.unsqueeze(-2), mix).squeeze(-2), after
 
     def _mixed(self, mix: Mix, x: Tensor) -> Tensor:
-        """What the mechanism makes of its input, through the gate if the block has one."""
+        """Apply the mechanism to its input, and the gate if the block has one."""
         mixed = mix(x)
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 

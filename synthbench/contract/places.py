@@ -1,4 +1,4 @@
-"""How much the outputs of a mechanism change where the same tokens stand at later places."""
+"""Measures how far outputs of a mechanism change when the same tokens stand at later places."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

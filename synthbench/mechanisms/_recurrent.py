@@ -30,7 +30,7 @@ class RecurrentAttention(Attention):
         return self.merge_heads(self.attend(*self.heads(x), *self.controls(x)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position, from the last query alone where ``attend`` takes that."""
+        """Compute the last position of ``forward``, from the last query alone where ``attend`` allows it."""
         q, k, v = self.heads(x)
         if self.takes_last_queries:
             q = q[..., -1:, :]
@@ -68,7 +68,7 @@ class SiluAttention(RecurrentAttention):
 
     own_positions: ClassVar = "none"
     epsilon: ClassVar[float] = 1e-5
-    """What the norm adds to the mean square of a head's output."""
+    """The number that the norm adds to the mean square of a head's output."""
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw what comes around the recurrence; a unit calls this after it has drawn its own."""

@@ -268,7 +268,7 @@ class Attention(Mechanism):
         x: Tokens,  # noqa: ARG002 - for those that read something off the tokens
         state: State | None,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What positions may turn: queries, keys and values as they are, or shifted and normed."""
+        """Prepare queries, keys and values for the rotation: unchanged, or shifted and normed."""
         return q, k, v
 
     def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:

@@ -96,7 +96,7 @@ class Based(FeatureAttention):
         return torch.cat([first, last], dim=-3)
 
     def state_elements(self, length: int) -> int:
-        """What heads of both kinds keep, and the convolution."""
+        """The numbers that heads of both kinds and the convolution keep."""
         linear = super().state_elements(length) // self.num_heads * self.num_linear
         local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
         return linear + local + kept_by_convolution(self.conv, self.model_dim, length)

@@ -15,7 +15,7 @@ from synthbench.layers import RmsNorm
 from synthbench.mechanisms.base import Attention, Layer, mechanism
 
 LIMIT = 0.8
-"""What lambda_0 tends to in deep layers."""
+"""The limit of lambda_0 in deep layers."""
 
 
 @mechanism
@@ -111,7 +111,7 @@ class Differential(Attention):
         return answers
 
     def _pairs(self, x: KeyHeads) -> Tensor:
-        """What the first and the second softmax of every head are made of, [2, ..., heads, length, channels]."""
+        """Queries or keys of the first and the second softmax of every head, [2, ..., heads, length, channels]."""
         if self.layout == "split":
             halves: Tensor = x.unflatten(-1, (2, -1)).movedim(-2, 0)
             return halves

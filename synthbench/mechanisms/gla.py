@@ -60,7 +60,7 @@ class Gla(RecurrentAttention):
             self.gain = RmsNorm(self.head_dim)
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position, from its query alone."""
+        """Compute the last position of ``forward``, from its query alone."""
         q, k, v = self.heads(x)
         return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 

@@ -110,7 +110,7 @@ class Slstm(Mechanism):
         return self._normed(state.tensors["hidden"].flatten(-2))
 
     def _read(self, x: Tensor, state: State | None = None) -> Tensor:
-        """What the tokens give to z, i, f and o."""
+        """The contributions of the tokens to z, i, f and o."""
         fused: Tensor = self.gates(x)
         if self.own_convolution is not None:
             seen = silu(convolved(self.own_convolution, x, state))

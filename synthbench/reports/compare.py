@@ -383,7 +383,7 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
-    """Whether all rows are of a condition in which the positions of a mechanism are part of it."""
+    """True if every row has a condition that includes the positions of its mechanism."""
     return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 

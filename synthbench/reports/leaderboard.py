@@ -63,7 +63,7 @@ class Entry:
     """The same in words, ``1 seed``, if other mechanisms have more; otherwise empty."""
     rank: Rank
     skills: Float[np.ndarray, "tasks seeds"]
-    """Of every run, in [0, 1]; 0 without a score, NaN where it has fewer runs than another."""
+    """Skill of every run, in [0, 1]; 0 without a score, NaN where a mechanism has fewer runs than another."""
     skill: Interval
     """Mean over categories of the means over tasks and seeds; for these tasks and other seeds."""
     middle: Interval
@@ -331,5 +331,5 @@ def _improvement_table(board: Leaderboard) -> Table:
 
 
 def tasks_words(count: int, num_tasks: int) -> str:
-    """How many of the ranked tasks a mechanism has: ``3 of 24 tasks``, or ``no task that counts``."""
+    """Count of the ranked tasks that a mechanism has: ``3 of 24 tasks``, or ``no task that counts``."""
     return f"{count} of {num_tasks} tasks" if count else "no task that counts"

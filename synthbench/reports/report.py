@@ -50,7 +50,7 @@ _MADE_BY = (
     *("error_type", "device_type", "device_name"),
     *("synthbench_version", "git_sha", "git_dirty", "verified_by", "condition"),
 )
-"""Where rows come from; older stores have no column ``verified_by`` or ``condition``."""
+"""Origin of rows; older stores have no column ``verified_by`` or ``condition``."""
 
 
 class Page(NamedTuple):

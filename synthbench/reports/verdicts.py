@@ -31,7 +31,7 @@ FAR = 3.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one task says about the mechanisms that are compared; :func:`compared` says which."""
+    """The result of one task for the mechanisms that :func:`compared` names."""
 
     task: TaskFacts
     means: tuple[float, float] | None

@@ -155,7 +155,7 @@ class Suite(_Strict):
     ladder: LadderSettings | None = None
     """How rungs are climbed; without it, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
-    """How much of its authors' layer a mechanism has: one of ``CONDITIONS``, or ``BEFORE``. Options say it in ids."""
+    """The condition of its mechanisms: one of ``CONDITIONS``, or ``BEFORE``. In ids the options express it."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
     """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
 

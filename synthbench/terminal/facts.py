@@ -88,7 +88,7 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
 
 
 def sees_places(name: str) -> bool:
-    """Whether the outputs of a mechanism with its own positions change where the same tokens stand 7 places later."""
+    """Test if outputs of a mechanism with its own positions change when the same tokens stand 7 or 100 places later."""
     from synthbench.contract.places import change_when_moved
     from synthbench.mechanisms import MECHANISMS
 

@@ -55,7 +55,7 @@ class FirstVerdict:
     wall_s: float
     """Seconds that the runs took; those that were there already took none."""
     is_packaged: bool
-    """Whether the rows come with synthbench, so that nothing was trained."""
+    """True if the rows come with synthbench, so that nothing was trained."""
     next_command: str
     """Runs the rest of the suite."""
     num_ranked: int = 0

@@ -51,7 +51,7 @@ class ModelSize(NamedTuple):
 
     num_parameters: int
     num_parameters_mixer: int
-    """Of all mechanisms, of the convolutions on what they read, and of the gates on what they give."""
+    """Parameters of all mechanisms, of the convolutions on their inputs, and of the gates on their outputs."""
     state_elements: int
     """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 

@@ -35,7 +35,7 @@ class Component(NamedTuple):
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
-    """What ids say of a suite: its protocol. What it leaves out is left out, so a new setting renames no old row."""
+    """The part of a suite in ids: its protocol. Settings without a value are left out; a new one renames no row."""
     return {
         "model": suite.model.model_dump(
             mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True

@@ -33,9 +33,9 @@ class Joined:
 
     rows: pd.DataFrame
     curves: pd.DataFrame
-    """Of the runs whose store has learning curves; the packaged rows come without."""
+    """Learning curves, of the stores that have them; the packaged rows come without."""
     is_own: "pd.Series[bool]"
-    """Of each row, whether it is of one's own store and no copy of a packaged row."""
+    """True for each row of one's own store that is no copy of a packaged row."""
     origins: "pd.Series[str] | None"
     """The name of a row's store, by ``run_id``; None if all rows are of one's own store."""
     left_out: tuple[Quarantined, ...]

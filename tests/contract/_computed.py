@@ -240,7 +240,7 @@ def by_term(unit: type[Any], computed: Callable[[dict[str, Value]], Lists]) -> d
 
 
 def of_many_tokens(unit: type[Any], computed: Callable[[], Lists]) -> dict[str, Lists]:
-    """What is computed at the defaults for many tokens, as in a run in float32."""
+    """Outputs at the defaults for many tokens, as in a run in float32."""
     is_double, precision = unit.name in DOUBLE, "rough" if unit.name in ROUGH else "float32"
     with default_dtype(torch.float64 if is_double else torch.float32):
         of_term = in_tens(computed())

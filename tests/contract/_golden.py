@@ -84,7 +84,7 @@ def outline(entry: Entry) -> list[tuple[str, list[str]]]:
 
 
 def fragile(held: Entry, moved: Entry) -> list[str]:
-    """What is computed otherwise by more than a third of the tolerance where nothing but rounding is other."""
+    """Numbers that move by more than a third of their tolerance when only rounding differs."""
     terms = [term for term in terms_of(held) if term in moved]
     return [
         f"{where} as {term!r}" for term in terms if (where := differing(term, held[term], moved[term], share=1 / 3))

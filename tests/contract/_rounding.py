@@ -26,7 +26,7 @@ EXACT = {
     "rand", "relu", "repeat", "scalar_tensor", "scatter", "sgn", "sign", "sort", "stack", "topk", "tril", "triu",
     "uniform", "where", "zero", "zeros", "zeros_like",
 }  # fmt: skip
-"""What picks, moves or makes numbers without rounding: where two are equal, they are on every processor."""
+"""Operations that pick, move or make numbers without rounding: equal numbers are equal on every processor."""
 
 
 class Rounding(TorchDispatchMode):

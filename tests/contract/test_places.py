@@ -1,4 +1,4 @@
-"""Where the same tokens stand later, a mechanism that sees offsets only gives the same."""
+"""A mechanism that sees offsets only computes the same outputs when its tokens stand at later places."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def turn(net: Attention, length: int) -> None:
 
 
 def rotary_angles(length: int, width: int) -> Tensor:
-    """What RoPE multiplies the planes of a head by, read as complex numbers: [length, width / 2]."""
+    """The complex factors of RoPE for the planes of a head: [length, width / 2]."""
     planes = torch.arange(width // 2, dtype=torch.float64)
     angles = torch.arange(length).double()[:, None] * 10000.0 ** (-2 * planes / width)
     return torch.polar(torch.ones_like(angles), angles)

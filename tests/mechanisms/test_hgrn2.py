@@ -10,7 +10,7 @@ from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged
 
 
 def recurrence(net: Hgrn2, x: Tensor) -> list[Tensor]:
-    """What two heads read from their states, one token at a time."""
+    """Reads of two heads from their states, one token at a time."""
     o, f, i = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
     g = net.lower + (1 - net.lower) * f.sigmoid()
     state, outs = torch.zeros(len(x), 2, 6, 6, dtype=torch.float64), []

@@ -11,7 +11,7 @@ from tests.mechanisms.loops import agree, bare, heads_of, merged, moved, undecay
 
 
 def shifted(net: Rwkv7, x: Tensor) -> list[Tensor]:
-    """What r, w, k, v, a and g are read off."""
+    """The token mixes from which r, w, k, v, a and g are projected."""
     if net.shift is None:
         return [x] * 6
     before = torch.cat([0 * x[:, :1], x[:, :-1]], dim=1)

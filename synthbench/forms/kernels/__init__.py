@@ -145,7 +145,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """Whether kernels fit the device and their assembler is known to be good; one warning says if only that is not."""
+    """True if kernels fit the device and its assembler is known to be good; one warning if only the latter fails."""
     if not fits(device):
         return False
     objection = load("_assembler").objection(torch.cuda.get_device_capability(device))

@@ -110,7 +110,7 @@ class Witnesses(nn.Module):
     def points(
         self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Where the queries or keys of tokens from ``first`` lie in one geometry, turned by position if that is set."""
+        """Place queries or keys of the tokens from ``first`` in one geometry, turned by position if rotation is set."""
         mapped: Tensor = self.map(geometry)(x, side)
         if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
             even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)

@@ -46,7 +46,7 @@ def test_a_token_sees_the_nearest_of_the_keys_before_it(normal: Callable[..., Te
 def test_in_float32_the_nearest_are_as_near_and_trees_as_long_wherever_the_axes_lie(
     normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
-    """Which keys and edges these are is up to rounding where two are nearly as good; how long they are is not."""
+    """Rounding decides between keys or edges that are nearly as good, but not their lengths."""
     points, keys, clouds = normal(2, 130, 15), normal(2, 130, 15, seed=1), normal(260, 5, 15, seed=2)
     turn, _ = torch.linalg.qr(torch.randn(15, 15, generator=generator, dtype=torch.float64))
 
