@@ -24,6 +24,7 @@ from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict
 from synthbench.terms import MAIN_SUITE
+from synthbench.training.ladder_scores import USED, rescored
 from synthbench.trust.beside import NAMES
 
 
@@ -119,7 +120,7 @@ def quick(
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Rows of a store, one a run.
+    """Rows of a store, one a run; scores of ladders are counted from the baselines that are committed now.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']
@@ -135,12 +136,14 @@ def load(results: str | Path = "results", columns: str | Sequence[str] | None = 
     """
     store = Store.open(published() if results in NAMES else Path(results), create=False)
     if columns is None:
-        return store.runs()
+        return rescored(store.runs())
     wanted = list(dict.fromkeys(_listed("columns", columns)))
     for column in wanted:
         if column not in RUNS.names:
             raise UnknownName("column", column, RUNS.names)
-    return to_frame(store.outline(wanted))
+    if not {"score", "skill", "metrics"} & set(wanted):
+        return to_frame(store.outline(wanted))
+    return rescored(to_frame(store.outline(list(dict.fromkeys([*wanted, *USED])))))[wanted]
 
 
 def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:

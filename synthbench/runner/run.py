@@ -40,6 +40,7 @@ from synthbench.runner.rows import Failure
 from synthbench.runner.worker import Outcome, RunContext, record_failure
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Member
+from synthbench.training.ladder_scores import rescored
 
 CONTRACT = "contract"
 """Folder beside the rows with the contract's findings on components that do not come with synthbench."""
@@ -115,7 +116,7 @@ def planned_rows(members: Mapping[str, Member], results: Path) -> pd.DataFrame:
         results: Folder of the store.
     """
     rows = Store.open(results, create=False).runs()
-    rows = rows[rows["run_id"].isin(list(members))].reset_index(drop=True)
+    rows = rescored(rows[rows["run_id"].isin(list(members))].reset_index(drop=True))
     cells = [members[run_id].cell for run_id in rows["run_id"]]
     return rows.assign(
         suite=[cell.suite.name for cell in cells],

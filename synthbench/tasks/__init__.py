@@ -3,6 +3,7 @@
 from synthbench.tasks._measured import accuracy
 from synthbench.tasks._recorded import (
     RungBounds,
+    committed_bounds,
     floor_and_ceiling,
     local_ceiling,
     references,
@@ -37,6 +38,7 @@ __all__ = [
     "Split",
     "Task",
     "accuracy",
+    "committed_bounds",
     "floor_and_ceiling",
     "local_ceiling",
     "references",

@@ -111,7 +111,16 @@ def measured_rung(rung: Rung) -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def rung_bounds(rung: Rung) -> RungBounds:
     """Base, ceiling and answers of a rung, from the file where it has them, else measured."""
+    return committed_bounds(rung) or _bounds_in(measured_rung(rung))
+
+
+def committed_bounds(rung: Rung) -> RungBounds | None:
+    """Base, ceiling and answers of a rung as the file has them; None for a rung that it does not have."""
     is_built_in = type(rung.task).__module__.startswith("synthbench.tasks.")
-    entry = (entries().get(rung_key(rung)) if is_built_in else None) or measured_rung(rung)
+    entry = entries().get(rung_key(rung)) if is_built_in else None
+    return _bounds_in(entry) if entry else None
+
+
+def _bounds_in(entry: Entry) -> RungBounds:
     rule = max(entry["bases"], key=lambda name: entry["bases"][name])
     return RungBounds(entry["bases"][rule], rule, entry["ceiling"], entry["answers"])

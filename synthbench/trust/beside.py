@@ -16,6 +16,7 @@ from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
 from synthbench.training.ladder import sized_in
+from synthbench.training.ladder_scores import rescored
 from synthbench.trust.bundle import opened
 
 NAMES = (PACKAGED, "published")
@@ -98,6 +99,8 @@ class Joined:
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
     """Read one's own rows and those beside them. Of one run one's own row counts, then that of the store named.
 
+    Scores of ladders are counted from the committed baselines (:mod:`synthbench.training.ladder_scores`).
+
     Args:
         results: One's own store. If it is the default one and the packaged rows are wanted, it need not exist.
         other: A store's folder, a ``.parquet`` file of rows or a ``.tar.gz`` bundle.
@@ -121,7 +124,7 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
     # The store of a checkout has all packaged rows; they are not read again.
     if has_packaged and not set(run_ids) <= {run_id for _, rows, _ in parts for run_id in rows["run_id"]}:
         parts.append((PACKAGED, *_read(packaged, left_out)))
-    rows = _stacked([rows.assign(store=name) for name, rows, _ in parts])
+    rows = rescored(_stacked([rows.assign(store=name) for name, rows, _ in parts]))
     # One run may be a row of several suites, since its id names none.
     rows = rows.drop_duplicates(["run_id", "suite", "suite_version"], ignore_index=True)
     stores = rows.pop("store")

@@ -24,6 +24,7 @@ from synthbench.runner.run import findings_on
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.terms import registered, split_terms
+from synthbench.training.ladder_scores import USED, with_committed_baselines
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.bundle import (
     Manifest,
@@ -190,10 +191,13 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
 
     Other machines round otherwise, and a limit of time or memory says nothing of another machine.
     """
-    columns = ("run_id", "status", "score", "n_eval_examples")
-    known = {row["run_id"]: row for row in ours.table().select(columns).to_pylist()}
+    columns = ["run_id", "n_eval_examples", *USED]
+    our_rows, their_rows = (
+        map(with_committed_baselines, store.table().select(columns).to_pylist()) for store in (ours, theirs)
+    )
+    known = {row["run_id"]: row for row in our_rows}
     contradictions = []
-    for row in theirs.table().select(columns).to_pylist():
+    for row in their_rows:
         our = known.get(row["run_id"], row)
         if {our["status"], row["status"]} & {"timeout", "oom"}:
             continue

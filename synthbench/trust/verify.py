@@ -7,6 +7,7 @@ Code that does not come with synthbench runs in other processes only (:mod:`synt
 is not believed either: their models sit a second test, whose answers they never see (:mod:`synthbench.training.exam`).
 """
 
+import json
 import math
 import tempfile
 import threading
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 
 from synthbench import __version__, plugins
+from synthbench.canonical import canonical_json
 from synthbench.contract.trial import Trial
 from synthbench.errors import UsageError
 from synthbench.process import reserve_workspace
@@ -34,6 +36,7 @@ from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
+from synthbench.training.ladder_scores import with_committed_baselines
 from synthbench.trust.audit import digest, faults, sample
 from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
 from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
@@ -235,7 +238,14 @@ class Made:
             against_itself = next(iter(faults(self.again, datetime.now(UTC))), None)
             if (caught := against_itself or self.sitting.contradicts(self.again)) is not None:
                 return "differs", caught
-        return judged(self.row, self.again, self.curves, tolerance_of(self.row, deviation))
+        row, tolerance = with_committed_baselines(self.row), tolerance_of(self.row, deviation)
+        if row["metrics"] == self.row["metrics"]:
+            return judged(row, self.again, self.curves, tolerance)
+        metrics = json.loads(row["metrics"])
+        metrics.pop("validation_accuracy", None)
+        row |= {"metrics": canonical_json(metrics), "curve_sha256": None}
+        verdict, reason = judged(row, self.again, (None, None), tolerance)
+        return verdict, f"{reason}; without its validation, which was counted from other baselines"
 
     @property
     def is_doubtful(self) -> bool:
@@ -312,7 +322,7 @@ def _rerun(made: Made, deviation: float) -> Rerun:
         task=row["task"],
         mechanism=row["mech"],
         seed=row["seed"],
-        recorded=row["score"],
+        recorded=with_committed_baselines(row)["score"],
         again=again["score"] if again else None,
         tolerance=tolerance_of(row, deviation),
         verdict=verdict,

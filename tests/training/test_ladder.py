@@ -2,17 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthbench.api import load
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.heights import height, rungs_in
@@ -22,13 +24,16 @@ from synthbench.runner.plan import make_cells, shortened
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
-from synthbench.tasks import IGNORE, TASKS, Split, rung_bounds
+from synthbench.tasks import IGNORE, TASKS, Split, _recorded, rung_bounds
+from synthbench.training import ladder_scores
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import mixture
+from synthbench.training.ladder_scores import rescored
 from synthbench.training.sequences import draw
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer, on_rungs, train_group
 from synthbench.trust.audit import faults
+from synthbench.trust.beside import join
 from synthbench.trust.lookup import Groups, against_the_code
 from synthbench.trust.verify import Sampling, verify
 
@@ -160,16 +165,78 @@ def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
     assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
 
 
-def test_a_rung_with_another_base_than_the_tasks_is_a_fault_without_a_re_run(made: Store) -> None:
+def test_a_rung_with_another_load_than_the_tasks_is_a_fault_without_a_re_run(made: Store) -> None:
     row = rows_of(made)[0]
     metrics = json.loads(row["metrics"])
-    told = {**row, "metrics": canonical_json(metrics | {"rung2.base": 0.0})}
+    told = {**row, "metrics": canonical_json(metrics | {"rung2.load": 7.0})}
     fewer = {**row, "metrics": canonical_json({name: metrics[name] for name in metrics if name[:5] != "rung9"})}
 
     assert against_the_code(row, Groups([row])) == []
     (fault,) = against_the_code(told, Groups([told]))
-    assert re.match(r"rung 2 has load, base and ceiling \(.*, 0\.0, .*\); the code says", fault)
+    assert re.match(r"rung 2 has load, base and ceiling \(7\.0, .*\); the code says", fault)
     assert against_the_code(fewer, Groups([fewer])) == ["metrics have 8 rungs; the code says 12"]
+
+
+@pytest.fixture
+def higher_baselines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A shortcut of the last third of the room is found on every level of the task."""
+    entries = dict(_recorded.entries())
+    for rung in cell_of().rungs:
+        entry, bound = entries[_recorded.rung_key(rung)], rung_bounds(rung)
+        found = bound.ceiling - (bound.ceiling - bound.base) / 3
+        entries[_recorded.rung_key(rung)] = {**entry, "bases": {**entry["bases"], "found later": found}}
+    monkeypatch.setattr(_recorded, "entries", lambda: entries)
+    yield from _without_caches()
+
+
+def _without_caches() -> Iterator[None]:
+    cached = (rung_bounds, ladder_scores._bounds_of)
+    for function in cached:
+        function.cache_clear()
+    yield
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("higher_baselines")
+def test_a_score_is_counted_from_the_committed_baselines_whenever_the_row_was_made(made: Store) -> None:
+    stored = made.runs()
+    rows = rescored(stored)
+
+    for before, now in zip(stored.to_dict("records"), rows.to_dict("records"), strict=True):
+        reached = [level.skill for level in rungs_in(json.loads(before["metrics"]))]
+        levels = rungs_in(json.loads(now["metrics"]))
+        assert [level.skill for level in levels] == pytest.approx([1 + 3 * (skill - 1) for skill in reached])
+        assert now["score"] == now["skill"] == height(levels) / len(levels) < before["score"]
+    changed = ["metrics", "score", "skill"]
+    pd.testing.assert_frame_equal(rows.drop(columns=changed), stored.drop(columns=changed))
+    assert load(made.root, ["seed", "score"])["score"].to_list() == rows["score"].to_list()
+    assert join(made.root, has_packaged=False).rows["score"].to_list() == rows["score"].to_list()
+
+
+@pytest.mark.end_to_end
+@pytest.mark.usefixtures("higher_baselines")
+def test_a_row_from_before_a_shortcut_was_found_is_confirmed(made: Store) -> None:
+    reruns = verify(made, Sampling(fraction=1.0, device="cpu")).reruns
+    assert {rerun.verdict for rerun in reruns} == {"bitwise"}
+    assert all(rerun.detail.endswith("which was counted from other baselines") for rerun in reruns)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task_version": "99"},
+        {"task": "a_task_of_a_plugin"},
+        {"task_args": "{}"},
+        {"task_args": '{"rungs":[{"task":{"nothing":1},"length":4,"load":4,"first_new":0}]}'},
+        {"metric_name": "accuracy"},
+        {"status": "diverged", "metrics": "{}", "score": None, "skill": None},
+    ],
+)
+@pytest.mark.usefixtures("higher_baselines")
+def test_a_row_of_a_task_without_committed_baselines_keeps_its_score(made: Store, changes: dict[str, Any]) -> None:
+    rows = made.runs().assign(**changes)
+    assert rescored(rows) is rows
 
 
 def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
