@@ -48,7 +48,6 @@ from synthbench.terminal.facts import (
     block_facts,
     mechanism_facts,
     position_facts,
-    sees_places,
     task_facts,
 )
 from synthbench.terminal.show import draw
@@ -242,7 +241,7 @@ def _mechanisms() -> Iterator[str]:
                 facts["complexity"],
                 *facts["state"].values(),
                 facts["conditions"]["stock"]["positions"],
-                "seen" if sees_places(facts["name"]) else "not seen",
+                "seen" if facts["sees_places"] else "not seen",
                 " ".join(f"{name}={value}" for name, value in facts["conditions"]["bare"]["options"].items()) or "--",
             )
             for family, members in by_family.items()

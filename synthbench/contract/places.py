@@ -17,6 +17,8 @@ LATER = (7, 100)
 """Places by which tokens are moved."""
 LENGTH = 48
 """Tokens: more than a chunk."""
+SMALLEST_CHANGE = 1e-6
+"""A relative change of outputs that is more than rounding in float64."""
 
 
 class Moved(Rotation):
@@ -34,14 +36,17 @@ class Moved(Rotation):
 
 
 @torch.no_grad()
-def change_when_moved(unit: type[Mechanism], arguments: Mapping[str, Any]) -> tuple[float, float]:
+def change_when_moved(
+    unit: type[Mechanism], arguments: Mapping[str, Any], positions: str | None = None
+) -> tuple[float, float]:
     """Largest change of an output where all tokens stand 7, and 100, places later, over the largest output.
 
-    It is rounding where a mechanism sees offsets only. In float64, with the positions of the mechanism's authors.
+    It is rounding where a mechanism sees offsets only. In float64.
 
     Args:
         unit: The class, registered or not.
         arguments: Its hyper-parameters, and what of the model around it should not be small.
+        positions: A rotation's name, or ``none``. Default: those of the mechanism's authors.
 
     Raises:
         UsageError: If an argument is not allowed.
@@ -52,19 +57,30 @@ def change_when_moved(unit: type[Mechanism], arguments: Mapping[str, Any]) -> tu
     x, outs = torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64), []
     for later in (0, *LATER):
         for part in parts_of(mechanism):
-            _move(part, later)
+            _move(part, later, positions or part.own_positions)
         outs.append(mechanism(x))
     near, far = (float((out - outs[0]).abs().max() / outs[0].abs().max()) for out in outs[1:])
     return near, far
 
 
-def _move(mechanism: Mechanism, later: int) -> None:
+def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: str | None = None) -> bool:
+    """Test if outputs of a mechanism change when the same tokens stand 7 or 100 places later.
+
+    Args:
+        unit: The class, registered or not.
+        options: Its options that differ from the defaults.
+        positions: As in :func:`change_when_moved`.
+    """
+    return max(change_when_moved(unit, options, positions)) > SMALLEST_CHANGE
+
+
+def _move(mechanism: Mechanism, later: int, positions: str) -> None:
     """Let all that a mechanism knows of places begin at ``later``."""
     if isinstance(mechanism, FeatureAttention):
         mechanism.factors = _later_factors(mechanism, later)  # type: ignore[method-assign]
-    if isinstance(mechanism, Attention) and mechanism.own_positions != "none":
+    if isinstance(mechanism, Attention) and positions != "none":
         with _double():
-            encoding = POSITIONS[mechanism.own_positions](
+            encoding = POSITIONS[positions](
                 model_dim=mechanism.model_dim, num_heads=mechanism.num_heads, length=LENGTH + max(LATER)
             )
             rotations = encoding.rotations(mechanism.turned_widths, None)

@@ -29,6 +29,8 @@ COLUMNS = (
     *("n_params_mixer", "state_size"),
 )
 """The columns of a row that cells are made from."""
+OF_VIEW = ("condition", "sees_places")
+"""Further ones of rows that :mod:`synthbench.trust.view` shows in a suite with conditions."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -91,6 +93,10 @@ class MechanismFacts(NamedTuple):
     """In the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
     state: float
     """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
+    condition: str | None = None
+    """``stock`` or ``bare``; None for a layer from before there were conditions."""
+    sees_places: bool | None = None
+    """Whether outputs change when the same tokens stand some places later; None if unknown."""
 
     @property
     def block(self) -> str:
@@ -268,7 +274,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     """
     _refuse_mixtures(rows)
     if oldest_first is None:
-        oldest_first = records(rows, COLUMNS)
+        oldest_first = records(rows, [name for name in (*COLUMNS, *OF_VIEW) if name in rows])
     # The newest row describes a component: later rows overwrite earlier ones.
     tasks = {task_key(row): row for row in oldest_first}
     rows_of: dict[Key, list[Row]] = {}
@@ -350,14 +356,15 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
     """The rows with a column ``setting``: the arguments in which settings of a mechanism differ, or the match.
 
-    The label of a matched mechanism says so, because matching makes another comparison.
+    The label of a matched mechanism says so, because matching makes another comparison; so does that of a bare one.
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
     described = {}
     for key, row in mechanisms.items():
+        label = f"{row['mech_label']} (bare)" if row.get("condition") == "bare" else row["mech_label"]
         if is_known(row["match"]):
             asked, term = split_match(row["match"])
-            described[key] = {**row, "mech_label": f"{row['mech_label']} (match {asked})", "setting": term}
+            described[key] = {**row, "mech_label": f"{label} (match {asked})", "setting": term}
         else:
             others = [arguments[other] for other in mechanisms if other[:-1] == key[:-1]]
             differing = [
@@ -365,7 +372,7 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
                 for name, value in arguments[key].items()
                 if any(other.get(name) != value for other in others)
             ]
-            described[key] = {**row, "setting": ", ".join(differing)}
+            described[key] = {**row, "mech_label": label, "setting": ", ".join(differing)}
     return described
 
 
@@ -446,6 +453,8 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
         source=row["mech_source"],
         num_parameters=num_parameters,
         state=state,
+        condition=row["condition"] if row.get("condition") in ("stock", "bare") else None,
+        sees_places=row["sees_places"] if is_known(row.get("sees_places")) else None,
     )
 
 

@@ -28,6 +28,7 @@ from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, skills_of
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import (
+    NOTHING,
     Cell,
     Column,
     Line,
@@ -48,6 +49,11 @@ SOLVED = 0.9
 USUAL_SEEDS = LOOKS[0].num_seeds or 0
 """Seeds that mechanisms have unless more are needed; where one has fewer, that stands beside its name."""
 FEW_SEEDS = "A single run is taken to scatter as the other mechanisms do on its task. "
+CONDITION_WORDS = (
+    "Condition stock: the layer as its authors build it; bare: the recurrence or the scores alone. A mechanism sees "
+    "absolute places if its outputs change when the same tokens stand some places later. "
+)
+YES_OR_NO = {True: "yes", False: "no", None: NOTHING}
 THESE_TASKS = "the 95 % interval for these tasks and other seeds"
 """The question that most intervals of a ranking answer."""
 
@@ -96,6 +102,11 @@ class Leaderboard:
     def has_ladder(self) -> bool:
         """Whether skills are heights over the rungs of each task."""
         return any(task.ladder for task in self.tasks)
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether it is known which layers are those of their authors."""
+        return any(entry.mechanism.condition for entry in self.entries)
 
     @property
     def num_seeds(self) -> str:
@@ -261,6 +272,13 @@ def leaderboard_tables(board: Leaderboard) -> list[Table]:
     solved: dict[Column | str, Callable[[Entry], Cell | str]] = {}
     if not board.has_ladder:
         solved["Solved"] = lambda entry: interval_cell(entry.solved, show=percent)
+    conditions: dict[Column | str, Callable[[Entry], Cell | str]] = {}
+    if board.has_conditions:
+        conditions = {
+            "Condition": lambda entry: entry.mechanism.condition or NOTHING,
+            "Positions": lambda entry: entry.mechanism.positions,
+            "Sees absolute places": lambda entry: YES_OR_NO[entry.mechanism.sees_places],
+        }
     summary = table_of(
         "leaderboard-summary",
         "Means and ranks",
@@ -268,8 +286,8 @@ def leaderboard_tables(board: Leaderboard) -> list[Table]:
         f"IQM: interquartile mean of all runs. "
         + (f"Solved: share of runs with a skill of {SOLVED:g}, in per cent. All three" if solved else "Both")
         + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
-        "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
-        "these.",
+        f"tasks. {CONDITION_WORDS * board.has_conditions}Rank by mean skill, with 95 % intervals that hold for all "
+        "mechanisms at once and for tasks like these.",
         ("Mechanism",),
         board.entries,
         lambda entry: (entry.label,),
@@ -279,6 +297,7 @@ def leaderboard_tables(board: Leaderboard) -> list[Table]:
             **solved,
             "Parameters": lambda entry: fixed(entry.mechanism.num_parameters, 0),
             "State": lambda entry: fixed(entry.mechanism.state, 0),
+            **conditions,
             "Rank": lambda entry: Cell(str(entry.rank.value), remarks=(entry.rank.ends,)),
         },
     )

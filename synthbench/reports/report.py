@@ -15,6 +15,7 @@ from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
     COLUMNS,
+    OF_VIEW,
     Cells,
     Key,
     MechanismFacts,
@@ -48,9 +49,9 @@ _RESERVED = (
 
 _MADE_BY = (
     *("error_type", "device_type", "device_name"),
-    *("synthbench_version", "git_sha", "git_dirty", "verified_by", "condition"),
+    *("synthbench_version", "git_sha", "git_dirty", "verified_by", *OF_VIEW),
 )
-"""Origin of rows; older stores have no column ``verified_by`` or ``condition``."""
+"""Origin of rows; some have no column ``verified_by`` or of a view."""
 
 
 class Page(NamedTuple):

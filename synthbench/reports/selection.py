@@ -90,7 +90,8 @@ class Selection:
     def without_variants(self) -> "Selection":
         """On ladders, without rows of settings that were run on some of the tasks of another one of their mechanism.
 
-        Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both. In suite
+        Nor of layers in no condition of the suite. Tables of all tasks show the fuller setting, and
+        :mod:`synthbench.reports.variants` compares both. In suite
         ``peers`` without those of other settings than published numbers are compared with, which may explain them.
         """
         if self.suite == PEERS:
@@ -118,6 +119,8 @@ class Selection:
             if any(tasks < others for other, others in tasks_of.items() if other[0] == column[0])
         ]
         is_variant = columns.isin(variants)
+        if "is_variant" in self.rows:  # as :mod:`synthbench.trust.view` says of other conditions
+            is_variant |= self.rows["is_variant"].to_numpy(dtype=bool)
         main, others = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
         return replace(self, rows=main, variants=others)
 

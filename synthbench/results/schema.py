@@ -33,7 +33,7 @@ from synthbench.registry import NAME
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsupported"]
 STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
@@ -160,6 +160,13 @@ RUN_COLUMNS = (
         "as it was before there were conditions",
         choices=("stock", "bare", "2026.1"),
         since=5,
+    ),
+    circumstance_or_null(
+        "note",
+        "string",
+        "",
+        "a doubt about the configuration, such as a rotation that means nothing to the mechanism; else null",
+        since=6,
     ),
     circumstance("mech_code_hash", "string", "", "hash of the source; information only"),
     circumstance("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),

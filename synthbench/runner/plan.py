@@ -300,10 +300,7 @@ def _on_other_suites(suites: Mapping[str, str], plan: Plan) -> Iterator[str]:
 
 def _on_rotation(cells: Sequence[Cell]) -> Iterator[str]:
     """Name the mechanisms to which the rotation that is asked for means nothing, with the reason."""
-    turned = {cell.mechanism: cell.positions[0].name for cell in cells if cell.positions[0].rotates}
-    for mechanism, positions in turned.items():
-        if note := getattr(mechanism, "rotation_note", ""):
-            yield f"positions {positions!r} mean nothing to {mechanism.name}: {note}"
+    yield from dict.fromkeys(cell.note for cell in cells if cell.note is not None)
 
 
 def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:

@@ -245,6 +245,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
         "condition": suite.condition,
+        "note": cell.note,
         "mech_code_hash": cell.code["mech"],
         "causal_checked": provenance.causal_checked,
         "block": term_of(*cell.block),

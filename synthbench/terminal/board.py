@@ -8,10 +8,10 @@ from typing import Any
 from synthbench.knobs import resolve
 from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.cells import skills_of
-from synthbench.reports.leaderboard import Leaderboard, tasks_words
+from synthbench.reports.leaderboard import YES_OR_NO, Leaderboard, tasks_words
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.report import Report
-from synthbench.reports.table import Cell, Table, fixed, in_words
+from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
 from synthbench.terminal.layout import aligned
 
 MOST_LINES = 10
@@ -78,6 +78,9 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
                 "rank": entry.rank.value if entry else None,
                 "name": mechanism.name,
                 "label": mechanism.label,
+                "condition": mechanism.condition,
+                "positions": mechanism.positions,
+                "sees_places": mechanism.sees_places,
                 **_as_facts(entry.skill if entry else UNKNOWN),
                 "num_seeds": min(len(cell.runs) for cell in runs.values()),
                 "num_tasks": len(runs),
@@ -107,17 +110,20 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
         yield f"Mean skill, {where}, {num_tasks}{', with its 95 % interval over seeds' * has_ends}:"
         of = _part_of(facts["category"])
         parts = list(ranked[0][of])
+        has_conditions = any(one["condition"] for one in ranked)
         body = [
             [
                 str(one["rank"]),
                 _called(one),
                 _skill(one),
                 str(one["num_seeds"]),
+                *([one["condition"] or NOTHING, one["positions"], YES_OR_NO[one["sees_places"]]] * has_conditions),
                 *(fixed(one[of][part]["skill"], 2) for part in parts),
             ]
             for one in ranked
         ]
-        yield from aligned([["rank", "mechanism", "skill", "seeds", *parts], *body])
+        conditions = ["condition", "positions", "sees places"] * has_conditions
+        yield from aligned([["rank", "mechanism", "skill", "seeds", *conditions, *parts], *body])
     if others:
         yield "Not ranked, as tasks are missing:" if facts["is_ranked"] else "With rows, in tables of their own:"
         body = [[_called(one), f"{one['num_tasks']} of {num_tasks}", _seeds(one["num_seeds"])] for one in others]
@@ -127,7 +133,8 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
 def csv_of_standings(facts: dict[str, Any]) -> str:
     """The ranking in tidy form: a line for the mean of each mechanism, and one for each of its parts."""
     of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
-    keys, ends = ("name", "label", "rank", "num_seeds", "num_tasks"), ("skill", "low", "high")
+    keys = ("name", "label", "condition", "positions", "sees_places", "rank", "num_seeds", "num_tasks")
+    ends = ("skill", "low", "high")
     lines = [
         [facts["suite"], facts["suite_version"], *(one[key] for key in keys), each, part, *(mean[end] for end in ends)]
         for one in facts["mechanisms"]
@@ -150,7 +157,8 @@ def _seeds(number: int) -> str:
 
 def _called(one: dict[str, Any]) -> str:
     """The label of a mechanism, and its name where a command does not take the label for it."""
-    is_taken = resolve("mechanism", one["label"], {one["name"]: one["name"]}) == one["name"]
+    label = one["label"].removesuffix(" (bare)")
+    is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
     return one["label"] if is_taken else f"{one['label']} ({one['name']})"
 
 

@@ -14,8 +14,6 @@ from synthbench.tasks import TASKS, Task, sized
 if TYPE_CHECKING:
     from synthbench.mechanisms import Mechanism
 
-SMALLEST_CHANGE = 1e-6
-"""Relative change of outputs, in float64, that is no rounding."""
 STATE_LENGTHS = (64, 1024)
 """Lengths for which the state of a mechanism is told, for a width of 64 in 4 heads."""
 
@@ -57,6 +55,7 @@ def _bounds(task: Task, length: int) -> dict[str, Any]:
 
 def mechanism_facts(name: str) -> dict[str, Any]:
     """Label, family, cost, state in numbers a layer, hyper-parameters, source and version of a mechanism."""
+    from synthbench.contract.places import sees_places
     from synthbench.mechanisms import MECHANISMS
 
     unit = MECHANISMS[name]
@@ -67,6 +66,7 @@ def mechanism_facts(name: str) -> dict[str, Any]:
         "complexity": unit.complexity,
         "state": {str(length): unit(max_length=length).state_elements(length) for length in STATE_LENGTHS},
         "conditions": {condition: _in_condition(unit, condition) for condition in CONDITIONS},
+        "sees_places": sees_places(unit, {}),
         "rotation_note": getattr(unit, "rotation_note", ""),
         **_of_unit(unit),
     }
@@ -85,14 +85,6 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
         "parameters": num_parameters(built),
         "state": built.state_elements(STATE_LENGTHS[0]),
     }
-
-
-def sees_places(name: str) -> bool:
-    """Test if outputs of a mechanism with its own positions change when the same tokens stand 7 or 100 places later."""
-    from synthbench.contract.places import change_when_moved
-    from synthbench.mechanisms import MECHANISMS
-
-    return max(change_when_moved(MECHANISMS[name], {})) > SMALLEST_CHANGE
 
 
 def position_facts(name: str) -> dict[str, Any]:

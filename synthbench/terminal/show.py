@@ -13,7 +13,7 @@ from synthbench.errors import UnknownName
 from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
-from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, sees_places, suite_facts, task_facts
+from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
 
 
 def facts_of(name: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _conditions(facts: dict[str, Any]) -> list[RenderableType]:
         options = ", ".join(f"{option}={value}" for option, value in fact["options"].items())
         table.add_row(name, options or "--", fact["positions"], str(fact["parameters"]), str(fact["state"]))
     note = facts["rotation_note"]
-    places = "yes" if sees_places(facts["name"]) else "no"
+    places = "yes" if facts["sees_places"] else "no"
     return [
         table,
         Text(f"Sees absolute places, with its own positions: {places}."),

@@ -234,6 +234,16 @@ class Cell:
         }
         return identity.of_cell(self.suite, components, device_type=self.device_type, match=self.match)
 
+    @property
+    def note(self) -> str | None:
+        """A doubt about the configuration, in words: a rotation that means nothing to the mechanism; None without."""
+        positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
+        return (
+            f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"
+            if positions.rotates and reason
+            else None
+        )
+
     @cached_property
     def program(self) -> str:
         """What two cells must have in common for their members to train as one program: all but the task's contents.

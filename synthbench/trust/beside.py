@@ -1,6 +1,5 @@
 """One's own rows with those beside them: the packaged rows, and another store that is named. No store changes."""
 
-import json
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -8,15 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.reports.selection import EXTRA, default_suite, full_runs, protocol_of, version_shown
+from synthbench.reports.selection import EXTRA, default_suite, full_runs, version_shown
 from synthbench.results import CURVES, PACKAGED, Quarantined, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner.request import Request
-from synthbench.suites import load_suite, suite_names
-from synthbench.tasks import TASKS
-from synthbench.training import identity
-from synthbench.training.ladder import sized_in
+from synthbench.suites import suite_names
 from synthbench.training.ladder_scores import rescored
+from synthbench.trust import view
 from synthbench.trust.bundle import opened
 
 NAMES = (PACKAGED, "published")
@@ -66,34 +63,16 @@ class Joined:
     def seen_from(self, suite: str | None) -> "Joined":
         """The same rows, and those that are also a suite's, although they were made in another one.
 
-        A run knows its protocol and its task, not its suite. A row is also a suite's if both agree with it; a row of
-        ``suite.extra`` has a task that the suite does not list.
-
         Args:
             suite: Default: as in :meth:`shown`. Of a suite that is not installed the rows stay as they are.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         if suite.removesuffix(EXTRA) not in suite_names():
             return self
-        made = load_suite(suite.removesuffix(EXTRA))
-        may_agree = (self.rows["suite"] != suite) & (self.rows["steps_planned"] == made.training.steps)
-        may_agree &= ~self.rows["run_id"].isin(self.rows.loc[self.rows["suite"] == suite, "run_id"])
-        others = self.rows[may_agree & (self.rows["task"].isin(made.tasks) != suite.endswith(EXTRA))]
-        listed = [name for name in others["task"].unique() if name in made.tasks]
-        sizes = {name: identity.task_options(made, TASKS[name], *sized_in(made, name, {})) for name in listed}
-        sizes = json.loads(json.dumps(sizes))
-        protocol = protocol_of(json.dumps(identity.of_suite(made) | identity.of_member(made, 0, None)))
-        also = others[others["config_json"].map(protocol_of) == protocol]
-        options = also["config_json"].map(lambda config: json.loads(config).get("task_args"))
-        also = also[[given == sizes.get(task, given) for task, given in zip(also["task"], options, strict=True)]]
-        if also.empty:
-            return self
-        of_suite = also.assign(suite=suite, suite_version=made.version, is_full=True)
-        return replace(
-            self,
-            rows=pd.concat([self.rows, of_suite], ignore_index=True),
-            is_own=pd.concat([self.is_own, self.is_own[also.index]], ignore_index=True),
-        )
+        also = view.also_of(self.rows, suite)
+        rows = pd.concat([self.rows, also], ignore_index=True) if len(also) else self.rows
+        is_own = pd.concat([self.is_own, self.is_own[also.index]], ignore_index=True) if len(also) else self.is_own
+        return replace(self, rows=view.in_conditions(rows, suite), is_own=is_own)
 
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:

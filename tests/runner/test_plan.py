@@ -261,6 +261,13 @@ def test_a_rotation_that_means_nothing_is_allowed_and_said(
     assert "nothing to softmax" not in notices
 
 
+def test_the_row_of_a_rotation_that_means_nothing_says_so(tmp_path: Path) -> None:
+    report = run(tiny(tmp_path, mechanisms=("kda", "softmax"), positions="rope", seeds=(1,), steps=1))
+    notes = dict(zip(report.rows["mech"], report.rows["note"].fillna(""), strict=True))
+    assert notes["kda"].startswith("positions 'rope' mean nothing to kda: a decay per channel")
+    assert notes["softmax"] == ""
+
+
 @pytest.mark.parametrize(
     ("condition", "conv", "positions"), [("stock", 4, "none"), ("bare", 0, "none"), (None, 0, "learned")]
 )

@@ -1,0 +1,83 @@
+"""Shows rows as a suite does, whichever suite they were made in: a run knows its protocol, not its suite."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from synthbench.contract.places import sees_places
+from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.reports.selection import protocol_of
+from synthbench.runner.plan import make_cells, surrounded
+from synthbench.suites import CONDITIONS, EXTRA, Suite, load_suite
+from synthbench.tasks import TASKS
+from synthbench.training import identity
+from synthbench.training.ladder import sized_in
+
+_OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_version", "positions_args")
+"""The parts of a configuration that a condition decides."""
+
+
+def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Give the rows that were made in other suites and that are a suite's too, as rows of it.
+
+    A row is also a suite's if protocol and task agree with it; of ``suite.extra`` if its task is one that the suite
+    does not list.
+    """
+    made = load_suite(name.removesuffix(EXTRA))
+    may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
+    may_agree &= ~rows["run_id"].isin(rows.loc[rows["suite"] == name, "run_id"])
+    others = rows[may_agree & (rows["task"].isin(made.tasks) != name.endswith(EXTRA))]
+    listed = [task for task in others["task"].unique() if task in made.tasks]
+    sizes = {task: identity.task_options(made, TASKS[task], *sized_in(made, task, {})) for task in listed}
+    sizes = json.loads(json.dumps(sizes))
+    protocol = protocol_of(json.dumps(identity.of_suite(made) | identity.of_member(made, 0, None)))
+    also = others[others["config_json"].map(protocol_of) == protocol]
+    options = also["config_json"].map(lambda config: json.loads(config).get("task_args"))
+    also = also[[given == sizes.get(task, given) for task, given in zip(also["task"], options, strict=True)]]
+    return also.assign(suite=name, suite_version=made.version, is_full=True)
+
+
+def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
+    """Say of each row of a suite what the board shows: its condition, if it sees places, if it is a mere variant.
+
+    A row from before the conditions has one if its configuration is the same as a run of that condition would have;
+    a rotation that only adds offsets to a recurrence leaves it bare.
+    ``sees_places`` is null for a mechanism that is not installed, and for other positions than its authors'. A variant
+    is a layer in no condition of the suite.
+    """
+    made = load_suite(suite.removesuffix(EXTRA))
+    is_shown = rows["suite"] == suite
+    if made.condition not in CONDITIONS:
+        return rows.assign(is_variant=is_shown & rows["condition"].isin(CONDITIONS))
+    shown = rows[is_shown]
+    of_name = {name: _conditions_of(made, name) for name in shown["mech"].unique() if name in MECHANISMS}
+    found = [
+        of_name.get(name, {}).get(_mechanism_in(configuration), (condition, None))
+        for name, configuration, condition in zip(shown["mech"], shown["config_json"], shown["condition"], strict=True)
+    ]
+    told = rows.assign(sees_places=None)
+    told.loc[is_shown, "condition"] = [condition for condition, _ in found]
+    told["sees_places"] = pd.Series([sees for _, sees in found], index=shown.index, dtype=object).reindex(rows.index)
+    return told.assign(is_variant=is_shown & ~told["condition"].isin(CONDITIONS))
+
+
+def _conditions_of(suite: Suite, mechanism: str) -> dict[str, tuple[str, bool]]:
+    """The condition of each configuration of a mechanism that has one, and if it sees absolute places."""
+    unit, task = MECHANISMS[mechanism], next(iter(suite.tasks))
+    found: dict[str, tuple[str, bool]] = {}
+    turned = [("bare", "rope")] if issubclass(unit, Attention) and not unit.rotation_note else []
+    # Where both conditions are one, it is called stock.
+    for condition, positions in (*((name, None) for name in CONDITIONS), *turned):
+        among = surrounded(suite, block=None, positions=positions, condition=condition)
+        (cell,) = make_cells(among, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=True)
+        sees = sees_places(unit, cell.mechanism_arguments, positions)
+        if positions is None or not sees:
+            found.setdefault(_mechanism_in(json.dumps(cell.identity)), (condition, sees))
+    return found
+
+
+def _mechanism_in(config: str) -> str:
+    given: Mapping[str, Any] = json.loads(config)
+    return json.dumps({name: given.get(name) for name in _OF_MECHANISM}, sort_keys=True)

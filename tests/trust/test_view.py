@@ -1,0 +1,84 @@
+"""A suite with conditions shows each row of its protocol in its condition, and older layers as variants."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from synthbench.cli import app
+from synthbench.contract.places import change_when_moved
+from synthbench.mechanisms import MECHANISMS
+from synthbench.reports.cells import grid
+from synthbench.reports.leaderboard import leaderboard, leaderboard_tables
+from synthbench.reports.selection import select
+from synthbench.trust.beside import Joined, join
+
+SUITE = "core"
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Joined:
+    return join(Path("results"))
+
+
+@pytest.fixture(scope="module")
+def shown(packaged: Joined) -> pd.DataFrame:
+    rows = packaged.seen_from(SUITE).rows
+    return rows[rows["suite"] == SUITE]
+
+
+def test_a_row_from_before_the_conditions_gets_the_one_that_its_configuration_is(
+    packaged: Joined, shown: pd.DataFrame
+) -> None:
+    old = shown[shown["run_id"].isin(packaged.rows.loc[packaged.rows["condition"].isna(), "run_id"])]
+    conditions = old.groupby("mech")["condition"].agg(lambda names: "/".join(sorted(set(names.fillna("none")))))
+    rotated = ("gla", "kda", "rwkv7", "hgrn2", "path", "mamba2", "differential", "rewa-geometric")
+    assert {name for name in conditions.index if conditions[name] == "none"} == set(rotated)
+    for name in ("softmax", "lstm", "identity", "yat"):
+        assert conditions[name] == "stock"
+    for name in ("mamba1", "hyena", "deltanet", "mlstm", "forgetting", "based"):
+        assert conditions[name] == "bare"
+
+
+def test_what_is_in_no_condition_is_a_variant_and_on_no_board(packaged: Joined, shown: pd.DataFrame) -> None:
+    assert (shown["is_variant"] == ~shown["condition"].isin(["stock", "bare"])).all()
+    selection = select(packaged.seen_from(SUITE).rows, SUITE).without_variants()
+    assert set(selection.rows["condition"]) <= {"stock", "bare"}
+    assert "hgrn2" in set(selection.variants["mech"])
+
+
+def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: Joined) -> None:
+    board = leaderboard(grid(select(packaged.seen_from(SUITE).rows, SUITE).without_variants().rows))
+    entries = {entry.mechanism.label: entry.mechanism for entry in board.entries}
+    (summary,) = (table for table in leaderboard_tables(board) if table.name == "leaderboard-summary")
+    headings = [column.label for column in summary.columns]
+    cells = {
+        line.labels[0].partition(" (1 seed)")[0]: dict(zip(headings, line.cells, strict=True)) for line in summary.lines
+    }
+
+    assert entries["FoX (bare)"].condition == "bare"
+    assert "FoX" not in entries
+    assert entries["Standard"].condition == "stock"
+    for label, facts in entries.items():
+        assert cells[label]["Condition"].value == facts.condition
+        change = max(change_when_moved(MECHANISMS[facts.name], {}))
+        assert cells[label]["Sees absolute places"].value == ("yes" if change > 1e-3 else "no")
+
+
+def test_a_suite_from_before_the_conditions_has_no_such_columns(packaged: Joined) -> None:
+    rows = packaged.seen_from("climb").rows
+    board = leaderboard(grid(select(rows, "climb").without_variants().rows))
+    assert not board.has_conditions
+    assert not any("(bare)" in entry.label for entry in board.entries)
+
+
+def test_the_command_says_the_condition_of_each() -> None:
+    result = CliRunner().invoke(app, ["leaderboard", "--suite", SUITE, "--json"])
+    facts = {one["label"]: one for one in json.loads(result.stdout)["mechanisms"]}
+    assert (
+        facts["Mamba (bare)"] | {"condition": "bare", "positions": "none", "sees_places": False}
+        == facts["Mamba (bare)"]
+    )
+    assert facts["Linear"]["sees_places"] is True
