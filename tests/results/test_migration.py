@@ -90,7 +90,9 @@ def test_compaction_writes_what_reading_gives_and_the_digest_stays(older: Store,
 
 def test_nobody_gets_the_verification_or_the_digest_of_another_row(older: Store, rows: list[Row]) -> None:
     (verified,) = (row for row in rows if row["verified_by"])
-    forged = {**verified, "score": 1.0, "verified_by": None}
+    forged = {
+        **verified, "score": 1.0, "verified_by": None, "finished_at": verified["finished_at"] + timedelta(seconds=1)
+    }  # fmt: skip
     older.write(forged, [])
 
     found = {row["run_id"]: row for row in older.table().to_pylist()}[verified["run_id"]]
