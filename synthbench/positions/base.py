@@ -33,6 +33,8 @@ class PositionEncoding(FieldModule, MemberLayer):
     source: ClassVar[str]
     rotates: ClassVar[bool] = False
     """Whether it turns queries and keys, which a mechanism must then have."""
+    extends: ClassVar[bool] = True
+    """Whether a model that was trained with it can be built for longer sequences: not with a learned table."""
 
     model_dim: int = 64
     num_heads: int = 4

@@ -20,6 +20,7 @@ class Learned(PositionEncoding):
 
     name: ClassVar = "learned"
     source: ClassVar = "vaswani2017attention"
+    extends: ClassVar = False
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw ``length`` vectors."""

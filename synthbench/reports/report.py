@@ -12,6 +12,7 @@ from synthbench import sources
 from synthbench.reports.against.peers import peers_table
 from synthbench.reports.against.published import PEERS, causes
 from synthbench.reports.against.ratios import ratio_table
+from synthbench.reports.beyond import beyond_table
 from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
     COLUMNS,
@@ -42,7 +43,18 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *("averages", "bits", "difference", "full", "leaderboard", "peers", "predictions", "prototypes", "readme"),
+    *(
+        "averages",
+        "beyond",
+        "bits",
+        "difference",
+        "full",
+        "leaderboard",
+        "peers",
+        "predictions",
+        "prototypes",
+        "readme",
+    ),
     *("separation", "steps_to_threshold", "variants"),
 )
 """Stems of pages and of the report's README: the page of a category of the same name gets another."""
@@ -210,7 +222,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
     against_peers = peers_table(cells, report.selection) if report.selection.suite == PEERS else None
     predicted = ratio_table(cells) if cells.has_ladder else None
-    for extra in (predicted, against_peers, steps_table(cells)):
+    for extra in (predicted, against_peers, steps_table(cells), beyond_table(cells, report.runs)):
         if extra is not None:
             pages[extra.name] = Page.of(extra)
     if report.variants:

@@ -22,6 +22,7 @@ from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, references
 from synthbench.training.cell import Cell, Member
 from synthbench.training.evaluate import Score
 from synthbench.training.identity import DTYPE
+from synthbench.training.ladder_scores import metrics_beyond
 from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.train import GroupResult, MemberResult
 
@@ -157,7 +158,8 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     if member.validation:
         metrics["validation_accuracy"] = member.validation[-1].accuracy
     if cell.course is not None:
-        return metrics | metrics_of_rungs(member.rungs)
+        reached = {factor: None if score is None else score.accuracy for factor, score in member.beyond.items()}
+        return metrics | metrics_of_rungs(member.rungs) | metrics_beyond(cell.rungs, reached)
     if _is_in_bits(cell):
         return metrics | _metrics_in_bits(cell, member)
     metrics |= {

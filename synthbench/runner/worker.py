@@ -24,7 +24,7 @@ from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve
 from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import blocks_of
-from synthbench.training.train import GroupResult, train_group
+from synthbench.training.train import GroupResult, is_out_of_memory, train_group
 
 INNERMOST = 20
 """Frames of a traceback that are shown: those nearest to the error."""
@@ -275,7 +275,6 @@ def _message(problem: BaseException, cell: Cell) -> str:
 def _status_of(problem: BaseException) -> Literal["contract", "oom", "unsupported", "error"]:
     if isinstance(problem, ContractError):
         return "contract"
-    # On a CPU a failed allocation is a plain RuntimeError.
-    if isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem):
+    if is_out_of_memory(problem):
         return "oom"
     return "unsupported" if is_refused(problem) else "error"

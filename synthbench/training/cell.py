@@ -20,7 +20,7 @@ from synthbench.terms import configured
 from synthbench.training import identity
 from synthbench.training.ensemble import OWN, Model, SequenceModel
 from synthbench.training.identity import Component
-from synthbench.training.ladder import Course, course_of
+from synthbench.training.ladder import Course, beyond, course_of
 from synthbench.training.prototypes import BagModel, PrototypeModel
 
 
@@ -103,6 +103,14 @@ class Cell:
         }
         return {1: (self.task, self.length), **stretches}
 
+    @cached_property
+    def beyond(self) -> dict[int, Rung]:
+        """Levels longer than any that is trained on, by factor; none in a suite without ladders.
+
+        Their scores are no part of a run's score, and nothing here is of its id.
+        """
+        return beyond(self.rungs) if self.rungs else {}
+
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence of any test; on ladders, of any task's."""
@@ -153,11 +161,14 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
-        On a ladder it is one model for all rungs.
+        On a ladder it is one model for all rungs; another factor is that of a test beyond them.
         """
         if self.task.has_prototypes:
             return self._prototypes(generator)
-        task, length = self.tests[factor] if self.course is None else (self.task, self.length)
+        if self.course is None:
+            task, length = self.tests[factor]
+        else:
+            task, length = (self.task, self.length) if factor == 1 else self.beyond[factor][:2]
         return SequenceModel(
             self.suite.model.model_copy(update={"positions": self._positions_term}),
             task.vocab_size,

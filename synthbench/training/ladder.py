@@ -2,14 +2,21 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+
+import numpy as np
 
 from synthbench.errors import UsageError
 from synthbench.suites import Suite
 from synthbench.suites.config import LadderSettings, TrainingSettings
-from synthbench.tasks import TASKS, Rung, Sized, rung_bounds, sized
+from synthbench.tasks import IGNORE, TASKS, Rung, Sized, rung_bounds, sized
+from synthbench.tasks.base import LENGTHS
+
+FACTORS_BEYOND = (2, 4)
+"""Multiples of the longest trained level's tokens at which a trained model is tested too."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -91,6 +98,46 @@ class Course:
     def tokens(self, num_steps: int) -> int:
         """Tokens of the first ``num_steps`` steps."""
         return sum(self.batch_sizes[rung] * self.rungs[rung].length for rung in self.order[:num_steps])
+
+
+def beyond(levels: Sequence[Rung]) -> dict[int, Rung]:
+    """Find the levels beyond a ladder on which its models are tested, by their multiple of its longest sequences.
+
+    A level of the task's own has a load and a committed baseline. Where there is none of that length, or it has tokens
+    that no trained level has, it is the last trained level stretched. Nobody has counted the load of that: it is 0.
+    Where lower positions are the easier ones, only those behind the trained length are scored. A factor is missing
+    where the task has no such sequences.
+
+    >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
+    {2: 512, 4: 1024}
+    """
+    last = levels[-1]
+    own = type(last.task).ladder(max(LENGTHS))
+    known_inputs, known_answers = (set[int]().union(*tokens) for tokens in zip(*map(_tokens, levels), strict=True))
+    found = {}
+    for factor in FACTORS_BEYOND:
+        candidates = [level for level in own if level.length == factor * last.length]
+        with suppress(UsageError):
+            candidates.append(_stretched(last, factor))
+        for level in candidates:
+            inputs, answers = _tokens(level)
+            if inputs <= known_inputs and answers <= known_answers:
+                found[factor] = level
+                break
+    return found
+
+
+def _stretched(level: Rung, factor: int) -> Rung:
+    task, length = level.task.stretched(level.length, factor)
+    task.check_length(length)
+    return Rung(task, length, load=0, first_new=level.length if level.first_new else 0)
+
+
+@lru_cache(maxsize=4096)
+def _tokens(level: Rung) -> tuple[frozenset[int], frozenset[int]]:
+    """The tokens of a fixed sample of a level's inputs, and those of its targets."""
+    sample = level.task.sample(np.random.Generator(np.random.Philox(key=0)), 128, level.length)
+    return frozenset(np.unique(sample.inputs).tolist()), frozenset(np.unique(sample.targets).tolist()) - {IGNORE}
 
 
 def course_of(suite: Suite, task: str) -> Course:

@@ -5,7 +5,7 @@ later raises a baseline and needs no new training: readers compute the score aga
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +13,10 @@ import pandas as pd
 
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
-from synthbench.heights import HEIGHT, height, metrics_of_rungs, rungs_in
+from synthbench.heights import HEIGHT, RungScore, height, metrics_of_rungs, rungs_in
 from synthbench.registry import version_of
-from synthbench.tasks import TASKS, Rung, RungBounds, committed_bounds
+from synthbench.tasks import TASKS, Rung, RungBounds, committed_bounds, floor_and_ceiling
+from synthbench.training.ladder import FACTORS_BEYOND, beyond
 
 USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics", "score", "skill"]
 """The columns that :func:`rescored` reads."""
@@ -26,12 +27,17 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
 
     A row of another task stays as it is: one without a ladder, from a plugin, or of a version that is not installed.
     """
-    bounds = _bounds_of(row["task"], row["task_version"], row["task_args"]) if _has_levels(row) else None
-    levels = rungs_in(json.loads(row["metrics"])) if bounds else []
-    if bounds is None or len(levels) != len(bounds):
+    trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if _has_levels(row) else ()
+    bounds = _bounds_of(trained)
+    metrics = json.loads(row["metrics"])
+    levels = rungs_in(metrics) if bounds else []
+    if len(levels) != len(bounds) or not levels:
         return dict(row)
     levels = [level._replace(base=of.base, ceiling=of.ceiling) for level, of in zip(levels, bounds, strict=True)]
-    metrics = json.loads(row["metrics"]) | metrics_of_rungs(levels)
+    again = {}
+    if any(f"x{factor}.score" in metrics for factor in FACTORS_BEYOND):  # no row from before has them
+        again = {factor: metrics.get(f"x{factor}.score") for factor in _committed_beyond(trained)}
+    metrics |= metrics_of_rungs(levels) | metrics_beyond(trained, again)
     share = height(levels) / len(levels)
     return {**row, "metrics": canonical_json(metrics), "score": share, "skill": share}
 
@@ -57,17 +63,63 @@ def _has_levels(row: Mapping[Any, Any]) -> bool:
     return bool(row["status"] == "ok" and row["metric_name"].endswith(HEIGHT))
 
 
+def metrics_beyond(trained: Sequence[Rung], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
+    """The tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` and so on.
+
+    Skill is counted from the committed baseline of the task's own level, elsewhere from the floor; both are called
+    ``x2.floor``, as in suites without ladders. The load is null where the test is no level of the task's.
+
+    Args:
+        trained: The levels of the run, the easiest first.
+        accuracies: By factor; None where the model reads no more tokens.
+    """
+    tests = beyond(trained) if accuracies else {}
+    metrics: dict[str, float | None] = {}
+    for factor, accuracy in accuracies.items():
+        level = tests[factor]
+        floor, ceiling = _bounds_beyond(level)
+        reached = None if accuracy is None else RungScore(level.load, accuracy, floor, ceiling)
+        metrics |= {
+            f"x{factor}.load": float(level.load) if level.load else None,
+            f"x{factor}.length": float(level.length),
+            f"x{factor}.score": accuracy,
+            f"x{factor}.floor": floor,
+            f"x{factor}.ceiling": ceiling,
+            f"x{factor}.skill": None if reached is None or ceiling <= floor else reached.skill,
+        }
+    return metrics
+
+
 @lru_cache(maxsize=4096)
-def _bounds_of(task: str, version: str, arguments: str) -> tuple[RungBounds, ...] | None:
-    """The committed bounds of the levels that a row names; None if one has none."""
+def _bounds_beyond(level: Rung) -> tuple[float, float]:
+    if (found := committed_bounds(level)) is not None:
+        return found.base, found.ceiling
+    floor, ceiling = floor_and_ceiling(level.task, level.length)
+    return floor.value, ceiling.value
+
+
+@lru_cache(maxsize=4096)
+def _committed_beyond(trained: tuple[Rung, ...]) -> tuple[int, ...]:
+    """Factors of the tests whose baseline is committed, so that it may be another one than that of the row's day."""
+    return tuple(factor for factor, level in beyond(trained).items() if committed_bounds(level) is not None)
+
+
+@lru_cache(maxsize=4096)
+def _levels_of(task: str, version: str, arguments: str) -> tuple[Rung, ...]:
+    """The levels that a row names; none if they are no levels of the installed task."""
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
-        return None
+        return ()
     try:
-        levels = [
+        return tuple(
             Rung(TASKS[task](**level["task"]), level["length"], level["load"], level["first_new"])
             for level in json.loads(arguments)["rungs"]
-        ]
+        )
     except (KeyError, TypeError, UsageError):  # a store may come from a stranger
-        return None
+        return ()
+
+
+@lru_cache(maxsize=4096)
+def _bounds_of(levels: tuple[Rung, ...]) -> tuple[RungBounds, ...]:
+    """The committed bounds of some levels; none if one of them has none."""
     found = [bounds for level in levels if (bounds := committed_bounds(level)) is not None]
-    return tuple(found) if len(found) == len(levels) else None
+    return tuple(found) if len(found) == len(levels) else ()

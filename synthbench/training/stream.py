@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
-from synthbench.tasks import IGNORE, Batch, Split
+from synthbench.tasks import IGNORE, Batch, Split, Task
 from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import KeptBlocks, data_blocks
 
@@ -45,27 +45,34 @@ def device_blocks(
     batch_size: int,
     device: torch.device,
     factor: int = 1,
+    is_beyond: bool = False,
     kept: KeptBlocks | None = None,
 ) -> Iterator[DeviceBlock]:
     """Draw the members' streams block by block and move each block to the device.
 
     On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
-    of a cell's tests; the length is the same for all members. A block that ``kept`` has is not drawn again. On a ladder
-    training has all targets of a rung, and every other split those that are new on it.
+    of a cell's tests, or with ``is_beyond`` of those beyond its ladder; the length is the same for all members. A block
+    that ``kept`` has is not drawn again. On a ladder training has all targets of a rung, and every other split those
+    that are new on it.
     """
+
+    def test_of(cell: Cell) -> tuple[Task, int]:
+        return cell.beyond[factor][:2] if is_beyond else cell.tests[factor]
+
     names = [(member.cell, member.seed) for member in members]
     distinct = list(dict.fromkeys(names))
     stream_of_member = [distinct.index(name) for name in names]
     streams = [
-        data_blocks(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size, kept=kept)
+        data_blocks(*test_of(cell), split, seed, num_batches=num_batches, batch_size=batch_size, kept=kept)
         for cell, seed in distinct
     ]
-    task, length = members[0].cell.tests[factor]
+    task, length = test_of(members[0].cell)
 
     def targets_of(batch: Batch, cell: Cell) -> Integer[np.ndarray, "batches batch length"]:
         if split == "train" or not cell.rungs:
             return batch.targets
-        return cell.rungs[factor - 1].new_targets(batch.targets)
+        rung = cell.beyond[factor] if is_beyond else cell.rungs[factor - 1]
+        return rung.new_targets(batch.targets)
 
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):

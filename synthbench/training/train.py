@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from synthbench.errors import ContractError
+from synthbench.errors import ContractError, UsageError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
+from synthbench.registry import is_built_in
 from synthbench.tasks import IGNORE, Rung, Split, floor_and_ceiling, rung_bounds
 from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
@@ -37,6 +38,15 @@ from synthbench.training.prototypes import PrototypeModel, check_alone
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
+
+SEQUENCES_BEYOND = 128
+"""Test sequences beyond the trained length, times the factor: few, as they are long; 64 and 32 of them."""
+TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
+"""Tokens of those that pass through the model at once.
+
+More than elsewhere on a CPU, where few long sequences at once cost an LSTM six times as much; fewer on a GPU, where
+scores of 1,024 tokens take more memory.
+"""
 
 MOST_SHAPES = 32
 """Shapes of batches on which a program is checked for leaks; a ladder has a shape a rung."""
@@ -67,6 +77,8 @@ class MemberResult:
     stretched: dict[int, Score] = field(default_factory=dict)
     rungs: list[RungScore] = field(default_factory=list)
     """On a ladder, what ``score`` is made of: its accuracy is the height over the number of rungs."""
+    beyond: dict[int, Score | None] = field(default_factory=dict)
+    """On a ladder, the scores beyond the trained length, by factor; None where the model reads no more tokens."""
     metrics: dict[str, float] = field(default_factory=dict)
     predictions: Int[np.ndarray, "sequences length"] | None = None
     """Tokens predicted in the test, where asked for; arbitrary at positions that are not scored."""
@@ -188,6 +200,7 @@ class Trainer:
         *,
         members: Sequence[Member] | None = None,
         factor: int = 1,
+        is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
         """The batches of a stream one by one, each a block of one; for all members by default."""
         blocks = device_blocks(
@@ -197,6 +210,7 @@ class Trainer:
             batch_size=batch_size,
             device=self.device,
             factor=factor,
+            is_beyond=is_beyond,
             kept=self.kept,
         )
         for block in blocks:
@@ -440,8 +454,12 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
         if member.diverged_at is None:
             member.score = score
             member.metrics |= metrics | of_answers
-    for cell in dict.fromkeys(member.cell for member in trainer.members if not is_ladder):
-        _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
+    for cell in dict.fromkeys(member.cell for member in trainer.members):
+        of_cell = [member for member in result.members if member.member.cell is cell]
+        if is_ladder:
+            _test_beyond(trainer, of_cell)
+        else:
+            _test_stretched(trainer, of_cell)
     result.eval_s += time.perf_counter() - began
 
 
@@ -549,3 +567,38 @@ def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
         for result, score in zip(results, evaluate(trainer.stretched(members, factor), batches), strict=True):
             if result.diverged_at is None:
                 result.stretched[factor] = score
+
+
+def _test_beyond(trainer: Trainer, results: Sequence[MemberResult]) -> None:
+    """Score a cell's members on levels longer than any that they were trained on."""
+    members = [result.member for result in results]
+    cell = members[0].cell
+    for factor in cell.beyond:
+        num_sequences = max(1, min(cell.suite.evaluation.test_sequences, SEQUENCES_BEYOND) // factor)
+        scores = _scores_beyond(trainer, members, factor, num_sequences) if cell.positions[0].extends else None
+        for index, result in enumerate(results):
+            if result.diverged_at is None:
+                result.beyond[factor] = None if scores is None else scores[index]
+
+
+def _scores_beyond(trainer: Trainer, members: Sequence[Member], factor: int, num_sequences: int) -> list[Score] | None:
+    """The scores of a cell's members on one such level; None if the mechanism reads no more than ``max_length`` tokens.
+
+    A built-in mechanism says so by a :class:`UsageError`. Somebody else's may raise anything, which must not cost the
+    run its row.
+    """
+    batches = trainer.batches("test", 1, num_sequences, members=members, factor=factor, is_beyond=True)
+    try:
+        return evaluate(trainer.stretched(members, factor), batches, tokens_at_once=TOKENS_BEYOND[trainer.device.type])
+    except UsageError:
+        return None
+    except Exception as problem:
+        if all(map(is_built_in, members[0].cell.components)) or is_out_of_memory(problem):
+            raise
+        return None
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether an exception says that the memory did not suffice."""
+    # On a CPU a failed allocation is a plain RuntimeError.
+    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)

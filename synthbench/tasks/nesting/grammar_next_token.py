@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
@@ -79,6 +80,16 @@ class GrammarNextToken(Task):
     def min_length(self) -> int:
         """The depth; and, if only second parts are asked, a word and the first part of another, of one token each."""
         return 1 if self.scored == "all" else 3
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Nothing.
+
+        Raises:
+            UsageError: Always: its ceiling on 1,024 tokens takes half a minute to compute, longer than most trainings.
+        """
+        raise UsageError(
+            f"{self.name} is not stretched: its ceiling takes too long to compute; got {factor} x {length}"
+        )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw words token by token: each begins the second part of the lowest constituent that lacks it."""

@@ -98,8 +98,13 @@ class AliasRecall(Recall):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the pairs, in as many times the length."""
-        return replace(self, num_pairs=factor * self.num_pairs), factor * length
+        """``factor`` times the pairs, in as many times the length; the same pairs where there are no more keys."""
+        pairs = factor * self.num_pairs
+        return (
+            replace(self, num_pairs=pairs)
+            if pairs <= min(self.tokens_used or self.num_keys, self.num_answers)
+            else self
+        ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """The value read last, and the values in the order of the pairs, one more at each query."""

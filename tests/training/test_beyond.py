@@ -1,0 +1,235 @@
+"""Models of a ladder are tested beyond the length that they were trained on, apart from their score."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from synthbench.results import Store
+from synthbench.results.schema import RUNS
+from synthbench.runner.plan import make_cells, shortened
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import load_suite
+from synthbench.tasks import IGNORE, TASKS, committed_bounds
+from synthbench.training import ladder_scores, train
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ladder import FACTORS_BEYOND, beyond
+from synthbench.training.ladder_scores import metrics_beyond, with_committed_baselines
+from synthbench.training.stream import device_blocks
+from synthbench.training.train import Trainer, train_group
+from synthbench.trust.audit import faults
+from synthbench.trust.compare import judged
+from synthbench.trust.verify import Sampling, verify
+
+CPU = torch.device("cpu")
+ON_LADDERS = [name for name in TASKS if TASKS[name].ladder(256)]
+
+
+def cell_of(task: str = "parity_running", mechanism: str = "linear", longest: int = 16, **model: Any) -> Cell:
+    suite = shortened(load_suite("climb"), steps=4, limit=8)
+    assert suite.ladder is not None
+    suite = suite.model_copy(
+        update={
+            "ladder": suite.ladder.model_copy(update={"longest": longest}),
+            "model": suite.model.model_copy(update=model),
+        }
+    )
+    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+def test_every_task_of_climb_is_tested_at_both_factors() -> None:
+    for task in load_suite("climb").tasks:
+        assert tuple(beyond(TASKS[task].ladder(256))) == FACTORS_BEYOND
+
+
+@pytest.mark.parametrize("task", ON_LADDERS)
+def test_a_test_beyond_has_longer_sequences_of_trained_tokens(task: str) -> None:
+    levels = TASKS[task].ladder(64)
+    longest = max(level.length for level in levels)
+    rng = np.random.default_rng(1)
+    trained = [level.task.sample(rng, 128, level.length) for level in levels]
+    for factor, level in beyond(levels).items():
+        inputs, targets = level.task.sample(rng, 64, level.length)
+        scored = level.new_targets(targets)
+        assert longest < level.length <= factor * longest
+        assert level.task.vocab_size == levels[-1].task.vocab_size
+        assert (scored != IGNORE).any()
+        # Of rare tokens the samples may show other ones.
+        assert np.isin(inputs, np.unique(np.concatenate([batch.inputs.ravel() for batch in trained]))).mean() > 0.999
+        if levels[-1].first_new:
+            assert level.first_new >= longest
+
+
+def test_a_level_of_the_tasks_own_is_taken_and_else_the_last_one_stretched() -> None:
+    own = beyond(TASKS["parity_running"].ladder(256))
+    stretched = beyond(TASKS["mqar"].ladder(256))
+
+    assert [(level.length, level.load, level.first_new) for level in own.values()] == [
+        (512, 512, 384),
+        (1024, 1024, 768),
+    ]
+    assert [(level.length, level.load, level.first_new) for level in stretched.values()] == [(256, 0, 0), (512, 0, 0)]
+    # Another 32 pairs would need keys that no level has.
+    assert {level.task for level in stretched.values()} == {TASKS["mqar"].ladder(256)[-1].task}
+
+
+def test_only_positions_beyond_the_trained_length_are_scored() -> None:
+    cell = cell_of()
+    blocks = {
+        factor: next(
+            device_blocks(
+                [Member(cell, 1, 1e-3)], "test", num_batches=1, batch_size=2, device=CPU, factor=factor, is_beyond=True
+            )
+        )
+        for factor in cell.beyond
+    }
+    assert {factor: block.columns.tolist() for factor, block in blocks.items()} == {
+        2: list(range(24, 32)),
+        4: list(range(48, 64)),
+    }
+
+
+def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = [Member(cell_of(), 1, 3e-3)]
+    (with_them,) = train_group(members, CPU).members
+    monkeypatch.setattr("synthbench.training.ladder.FACTORS_BEYOND", ())
+    others = [Member(cell_of(), 1, 3e-3)]
+    (without,) = train_group(others, CPU).members
+
+    assert members[0].run_id == others[0].run_id
+    assert (with_them.score, with_them.rungs) == (without.score, without.rungs)
+    assert (set(with_them.beyond), set(without.beyond)) == ({2, 4}, set())
+
+
+@pytest.mark.parametrize("mechanism", sorted(load_suite("climb").mechanisms))
+def test_every_mechanism_of_climb_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
+    cell = cell_of(mechanism=mechanism, longest=8)
+    trainer = Trainer([Member(cell, 3, 1e-2)], CPU)
+    column, tokens = torch.tensor([7]), torch.randint(2, (1, 4, 8))
+    scores = {factor: train._scores_beyond(trainer, trainer.members, factor, 2) for factor in cell.beyond}
+
+    assert {factor for factor, score in scores.items() if score is None} == (
+        {2, 4} if mechanism == "cosformer" else set()
+    )
+    # It is the trained model, whatever the length that it is built for.
+    torch.testing.assert_close(trainer.stretched(trainer.members, 4)(tokens, column), trainer.model(tokens, column))
+
+
+def test_a_learned_table_of_positions_has_no_rows_beyond_and_the_run_is_kept() -> None:
+    (result,) = train_group([Member(cell_of(positions="learned"), 1, 3e-3)], CPU).members
+    assert result.beyond == {2: None, 4: None}
+    assert result.score is not None
+
+
+def test_members_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
+    # The same lengths and so one program; of other vocabularies, and beyond 256 tokens of other lengths too.
+    cells = [cell_of("string_copy"), cell_of("odds_first")]
+    members = [Member(cell, seed, 3e-3) for cell in cells for seed in (1, 2)]
+    assert len({cell.program for cell in cells}) == 1
+    beside = train_group(members, CPU).members
+    alone = [result for cell in cells for result in train_group([m for m in members if m.cell is cell], CPU).members]
+    for one, other in zip(beside, alone, strict=True):
+        for factor in FACTORS_BEYOND:
+            scores = one.beyond[factor], other.beyond[factor]
+            assert scores[0] is not None
+            assert scores[1] is not None
+            assert scores[0].num_scored == scores[1].num_scored
+            assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-3)
+
+
+def test_a_run_that_diverges_has_no_tests_beyond() -> None:
+    (member,) = train_group([Member(cell_of(longest=8), 1, 1e20)], CPU).members
+    assert member.diverged_at is not None
+    assert member.beyond == {}
+
+
+def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = cell_of()
+    trainer = Trainer([Member(cell, 1, 3e-3)], CPU)
+    for problem, is_kept in ((IndexError("row 17"), True), (MemoryError(), False)):
+
+        def fail(*_arguments: Any, problem: Exception = problem, **_named: Any) -> None:
+            raise problem
+
+        monkeypatch.setattr(train, "evaluate", fail)
+        with pytest.raises(type(problem)):  # a built-in one has no excuse
+            train._scores_beyond(trainer, trainer.members, 2, 2)
+        monkeypatch.setattr(train, "is_built_in", lambda _unit: False)
+        if is_kept:
+            assert train._scores_beyond(trainer, trainer.members, 2, 2) is None
+        else:
+            with pytest.raises(type(problem)):
+                train._scores_beyond(trainer, trainer.members, 2, 2)
+        monkeypatch.undo()
+
+
+def test_metrics_name_load_length_and_bounds_and_skill() -> None:
+    levels = TASKS["parity_running"].ladder(256)
+    found = metrics_beyond(levels, {2: 0.75, 4: None})
+    bounds = committed_bounds(beyond(levels)[2])
+    assert bounds is not None
+
+    assert {name: found[f"x2.{name}"] for name in ("load", "length", "score")} == {
+        "load": 512,
+        "length": 512,
+        "score": 0.75,
+    }
+    assert (found["x2.floor"], found["x2.ceiling"]) == (bounds.base, bounds.ceiling)
+    assert found["x2.skill"] == pytest.approx((0.75 - bounds.base) / (1 - bounds.base))
+    assert (found["x4.length"], found["x4.score"], found["x4.skill"]) == (1024, None, None)
+    assert metrics_beyond(TASKS["mqar"].ladder(256), {2: 0.5})["x2.load"] is None
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A row."""
+    root = tmp_path_factory.mktemp("beyond") / "results"
+    request = Request(
+        suite="climb", tasks=("parity_running",), mechanisms=("linear",), seeds=(1,), steps=4, limit=4, device="cpu",
+        results=root, executor="inline",
+    )  # fmt: skip
+    assert run(request).ok
+    return Store.open(root, create=False)
+
+
+def rows_of(store: Store) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = store.outline(RUNS.names).to_pylist()
+    return rows
+
+
+def test_a_row_has_them_beside_its_score(made: Store) -> None:
+    for row in rows_of(made):
+        metrics = json.loads(row["metrics"])
+        assert [metrics[f"x{factor}.length"] for factor in (2, 4)] == [512, 1024]
+        assert all(0 <= metrics[f"x{factor}.score"] <= 1 for factor in (2, 4))
+        assert row["score_ood"] is None
+        assert faults(row, datetime.now(UTC)) == []
+        assert json.loads(with_committed_baselines(row)["metrics"]) == metrics
+
+
+def test_a_baseline_that_is_found_later_lowers_the_skill_beyond_too(
+    made: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = rows_of(made)[0]
+    before = json.loads(row["metrics"])
+    monkeypatch.setattr(ladder_scores, "_bounds_beyond", lambda _level: (0.75, 1.0))
+    after = json.loads(with_committed_baselines(row)["metrics"])
+    assert after["x2.floor"] == 0.75
+    assert after["x2.skill"] == pytest.approx((before["x2.score"] - 0.75) / 0.25)
+    assert after["x2.score"] == before["x2.score"]
+
+
+@pytest.mark.end_to_end
+def test_rows_with_them_are_confirmed_and_rows_from_before_them_as_well(made: Store) -> None:
+    verification = verify(made, Sampling(fraction=1.0, device="cpu"))
+    assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
+    row = rows_of(made)[0]
+    kept = {name: value for name, value in json.loads(row["metrics"]).items() if name[:3] not in ("x2.", "x4.")}
+    from_before = {**row, "metrics": json.dumps(kept)}
+    assert judged(from_before, row, (None, None), 0.0)[0] == "bitwise"
+    assert judged(row, from_before, (None, None), 0.0)[0] == "differs"
