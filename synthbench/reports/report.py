@@ -43,19 +43,8 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *(
-        "averages",
-        "beyond",
-        "bits",
-        "difference",
-        "full",
-        "leaderboard",
-        "peers",
-        "predictions",
-        "prototypes",
-        "readme",
-    ),
-    *("separation", "steps_to_threshold", "variants"),
+    *("averages", "beyond", "bits", "difference", "full", "leaderboard", "peers", "predictions", "prototypes"),
+    *("readme", "separation", "steps_to_threshold", "variants"),
 )
 """Stems of pages and of the report's README: the page of a category of the same name gets another."""
 
