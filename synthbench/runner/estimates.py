@@ -13,12 +13,13 @@ from synthbench.training.cell import Cell
 
 KINSHIPS = (
     ("device_type", "d_model", "n_layers", "task", "task_args", "mech", "mech_args"),
+    ("device_type", "seq_len", "mech"),  # with other options: a layer in another condition
     ("device_type", "seq_len", "mech_family"),
     ("device_type", "task_category", "mech_family"),
     ("device_type", "mech_family"),
     ("device_type",),
 )
-"""What two rows share if they need equal time for equal work, the nearest kin first: cell, family, then device."""
+"""Columns that two rows share if they need equal time for equal work, from cell and mechanism to family and device."""
 
 TRAITS = (*dict.fromkeys(name for kinship in KINSHIPS for name in kinship), "steps_planned", "batch_size")
 """Columns that decide how long a member takes."""
