@@ -1,0 +1,201 @@
+"""Compare scores of mechanisms with published language models, by the rules of ``plan.md``.
+
+``python studies/language_models/compare.py`` writes the tables of ``README.md``; ``--check`` exits with 1 if they
+differ. With ``--condition`` or ``--baselines`` it prints one table and writes nothing.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from synthbench.reports.render.markdown import plain_table
+from synthbench.reports.selection import select
+from synthbench.results import Store, published
+from synthbench.runner.plan import plan_request
+from synthbench.runner.request import Request
+from synthbench.suites import load_suite
+from synthbench.training.ladder_scores import rescored
+
+HERE = Path(__file__).parent
+MARKS = "<!-- written by compare.py -->\n", "<!-- end -->\n"
+DRAWS = 9_999
+RECALL = ["mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall"]
+HOPS = ["khop_induction", "induction_latest", "induction_first", "induction_majority"]
+LOSS = "wikitext|slimpajama|training|validation"
+OUTCOMES = {"real recall": "real recall", "perplexity": LOSS, "LAMBADA": "lambada", "zero-shot": "zero-shot"}
+"""Beginnings of the metrics of each outcome."""
+SEEN = ["before", "after the hypothesis"]
+"""Values of ``looked_up`` from before the plan: tables that made its hypothesis, and those read after that."""
+
+
+def tables_of(outcome: str) -> pd.DataFrame:
+    """Read the tables of an outcome that count: a row each, a column for each mechanism, higher is better."""
+    rows = pd.read_csv(HERE / "published.csv")
+    rows = rows[rows["metric"].str.match(OUTCOMES[outcome]) & rows["variant"].isna()]
+    signed = rows.assign(value=rows["value"].where(rows["better"] == "high", -rows["value"]))
+    table = ["source", "where", "size", "metric", "looked_up"]
+    tables = signed.set_index([*table, "mechanism"])["value"].unstack()  # noqa: PD010  # raises if a value is given twice
+    return tables[tables.index.get_level_values("looked_up").isin(SEEN) | (tables.notna().sum(axis=1) >= 3)]
+
+
+def signs(values: np.ndarray) -> np.ndarray:
+    """Compare each two mechanisms [..., mechanisms]: 1 if the first is higher, −1 if lower, else 0."""
+    compared: np.ndarray = np.nan_to_num(np.sign(values[..., :, None] - values[..., None, :]))
+    return compared
+
+
+def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
+    """Compare an order with tables by the pairs whose values differ; mechanisms without a score are left out.
+
+    p: one permutation of the scores for all tables, one-sided. low, high: bootstrap of the share over mechanisms.
+    """
+    names = [str(name) for name in tables if not np.isnan(scores.get(name, np.nan))]
+    x, wins = scores[names].to_numpy(dtype=float).round(9), (signs(tables[names].to_numpy()) > 0).astype(float)
+    wins = wins[wins.any(axis=(1, 2))]
+    if not len(wins):
+        return dict.fromkeys(("concordant", "pairs", "tau", "p", "low", "high"), 0.0)
+    pairs, hits, rng = wins.sum(axis=0), wins * (1 + signs(x)) / 2, np.random.default_rng(0)
+    concordant, tau = hits.sum(), (2 * hits.sum(axis=(1, 2)) / wins.sum(axis=(1, 2)) - 1).mean()
+    permuted = rng.permuted(np.tile(x, (DRAWS, 1)), axis=1)
+    p = (1 + ((pairs * (1 + signs(permuted)) / 2).sum(axis=(1, 2)) >= concordant).sum()) / (1 + DRAWS)
+    drawn = rng.multinomial(len(x), np.full(len(x), 1 / len(x)), size=DRAWS).astype(float)
+    right, all_ = (np.einsum("da,ab,db->d", drawn, weights, drawn) for weights in (hits.sum(axis=0), pairs))
+    low, high = np.quantile(right[all_ > 0] / all_[all_ > 0], [0.025, 0.975])
+    return {"concordant": concordant, "pairs": pairs.sum(), "tau": tau, "p": p, "low": low, "high": high}
+
+
+def agreement(tables: pd.DataFrame) -> tuple[int, int]:
+    """Count the pairs of mechanisms on which tables of different sources agree, and those that differ in both."""
+    found, sources = signs(tables.to_numpy()), tables.index.get_level_values("source").to_numpy()
+    products = [a * b for i, a in enumerate(found) for j, b in enumerate(found[:i]) if sources[i] != sources[j]]
+    return sum(int((one > 0).sum()) // 2 for one in products), sum(int((one != 0).sum()) // 2 for one in products)
+
+
+def misses_of(tables: pd.DataFrame, scores: pd.Series) -> dict[tuple[str, str], int]:
+    """Count the tables that order two mechanisms otherwise than their scores, by pair, the higher score first."""
+    wins, ordered = (signs(tables.to_numpy()) < 0).sum(axis=0), signs(scores.reindex(tables.columns).to_numpy())
+    of = tables.columns
+    return {(of[a], of[b]): int(wins[a, b]) for a, b in np.argwhere((wins > 0) & (ordered > 0))}
+
+
+@cache
+def rows_of(condition: str) -> pd.DataFrame:
+    """Read the rows of ``climb`` in one condition.
+
+    A layer that is the same in both has one row for both, so those of ``stock`` are those that the command would skip.
+    """
+    rows = Store.open(published(), create=False).runs()
+    rows = rows[rows["suite"] == "climb"]
+    if condition != "stock":
+        return rows[rows["condition"].isna()]
+    request = Request("climb", mechanisms=(*rows["mech"].unique(),), condition=condition, results=published())
+    asked = replace(request, seeds=(*map(int, rows["seed"].unique()),))
+    return rows[rows["run_id"].isin(plan_request(asked, torch.device("cpu")).members)]
+
+
+def predictors(condition: str, baselines: str) -> pd.DataFrame:
+    """One row a mechanism, one column a predictor, in which higher is better; NaN where a task has no rows."""
+    rows = rows_of(condition)
+    rows = select(rescored(rows) if baselines == "committed" else rows, "climb", "2026.1").without_variants().rows
+    if rows.duplicated(["mech", "task", "seed"]).any():
+        raise ValueError("a mechanism has rows in two settings of one condition, and neither is a variant")
+    runs = rows.assign(skill=rows["skill"].fillna(0.0))  # a run that failed scores 0
+    scores = runs.pivot_table("skill", "mech", "task").reindex(columns=list(load_suite("climb").tasks))
+    of, models = rows.groupby("mech"), pd.read_csv(HERE.parents[1] / "reports/validity/mechanisms.csv", index_col=0)
+    bits = models[["docstrings, all", "library, all"]].mean(axis=1)
+    found = {"recall": scores[RECALL], "mqar": scores[["mqar"]], "hops": scores[HOPS], "all tasks": scores}
+    return pd.DataFrame({name: tasks.mean(axis=1, skipna=False) for name, tasks in found.items()}).assign(
+        parameters=of["n_params_mixer"].max().astype(float),
+        state=of["state_size"].max().astype(float),
+        models=of["mech_label"].first().map(-bits),
+        year=of["mech_source"].first().str.extract(r"(\d{4})", expand=False).astype(float),
+    )
+
+
+def groups() -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the groups of tables that are shown, each with its name."""
+    recall, loss = tables_of("real recall"), tables_of("perplexity")
+    source, phase = recall.index.get_level_values("source"), recall.index.get_level_values("looked_up")
+    yield "real recall: hypothesis", recall[phase == SEEN[0]]
+    yield "seen", recall[phase == SEEN[1]]
+    yield "seen, of 3 mechanisms or more", recall[(phase == SEEN[1]) & (recall.notna().sum(axis=1) > 2)]
+    yield "new", recall[~phase.isin(SEEN)]
+    yield "all", recall
+    yield "all without softmax", recall.drop(columns="softmax")
+    yield from ((f"all but {name.split(' (')[0].split(', ')[-1]}", recall[source != name]) for name in source.unique())
+    yield from ((outcome, tables_of(outcome)) for outcome in list(OUTCOMES)[1:])
+    yield "perplexity without softmax", loss.drop(columns="softmax")
+
+
+def section(condition: str, baselines: str) -> str:
+    """Write the table of one condition, the pairs that recall misses, and which mechanisms have no score."""
+    frame, lines, recall = predictors(condition, baselines), [], tables_of("real recall")
+    for name, tables in groups():
+        found = [statistics_of(tables, frame[column]) for column in frame]
+        cells = ["{concordant:g}/{pairs:.0f} ({p:.4f})".format(**of) if of["pairs"] else "–" for of in found]
+        main = "{low:.2f} to {high:.2f}|{tau:+.2f}".format(**found[0]) if found[0]["pairs"] else "–|–"
+        size = len(tables), tables.notna().any().sum()
+        lines.append([name, *size, *cells, *main.split("|"), "{}/{}".format(*agreement(tables))])
+    table = plain_table(lines, ["tables", "number", "mechanisms", *frame, "share, 95 %", "τ", "papers agree"])
+    misses = [f"{a} over {b}" + f" ({n} ×)" * (n > 1) for (a, b), n in misses_of(recall, frame["recall"]).items()]
+    unknown = sorted(set(map(str, recall)) - set(frame["recall"].dropna().index))
+    missed = f"Pairs that recall orders otherwise than a table of real recall: {', '.join(misses) or 'none'}."
+    return f"{table}\n\n{missed}\n\nMechanisms without rows of all four recall tasks: {', '.join(unknown) or 'none'}."
+
+
+def verdicts() -> Iterator[str]:
+    """Yield what came of each hypothesis of the plan, by its rules, with scores from the committed baselines."""
+    old, stock = (predictors(condition, "committed")["recall"] for condition in ("2026.1", "stock"))
+    new, recall, loss = (
+        dict(groups())["new"].dropna(axis=1, how="all"),
+        tables_of("real recall"),
+        tables_of("perplexity"),
+    )
+    found, of_loss = statistics_of(new, stock), statistics_of(loss, stock)
+    missed = {pair: count for pair, count in misses_of(recall, old).items() if pair[0] == "mamba2"}
+    changed = sum(count for (a, b), count in missed.items() if stock.get(a, np.nan) < stock.get(b, np.nan))
+    is_held = found["p"] < 0.05 and found["concordant"] >= 0.65 * found["pairs"]
+    judged = [
+        (f"Real recall in new tables, {found['pairs']:.0f} pairs", list(new), is_held),
+        (f"No order of perplexity, {of_loss['pairs']:.0f} pairs", list(loss), of_loss["p"] >= 0.05),
+        (f"Misses of Mamba-2 repaired, {changed} of {sum(missed.values())}", [*sum(missed, ())], changed > 2),
+    ]
+    for number, (words, needed, holds) in enumerate(judged, start=1):
+        is_known = set(needed) <= set(stock.dropna().index) and (number > 1 or found["pairs"] >= 20)
+        yield f"{number}. {words}: {('holds' if holds else 'fails') if is_known else 'not decided'}."
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the tables of the page, check them, or print one; the exit code."""
+    parser = argparse.ArgumentParser(description="Compare scores with published language models")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs")
+    parser.add_argument("--condition", choices=["2026.1", "stock"], help="print the table of this condition only")
+    parser.add_argument("--baselines", choices=["day", "committed"], help="baselines that scores are counted from")
+    asked = parser.parse_args(arguments)
+    if asked.condition or asked.baselines:
+        sys.stdout.write(section(asked.condition or "2026.1", asked.baselines or "committed") + "\n")
+        return 0
+    page, parts = (HERE / "README.md").read_text(encoding="utf-8"), ["\n".join(verdicts())]
+    for condition in ("2026.1", "stock"):
+        now, before = (section(condition, baselines) for baselines in ("committed", "day"))
+        parts += [
+            f"### Condition {condition}",
+            now,
+            f"Baselines of the day: {'the same' if now == before else before}.",
+        ]
+    start, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
+    text = page[:start] + "\n" + "\n\n".join(parts) + "\n\n" + page[end:]
+    if not asked.check:
+        (HERE / "README.md").write_text(text, encoding="utf-8")
+    return int(asked.check and text != page)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""The scripts of studies: pairs are counted as the plan says, the page is current, and costs are of one machine."""
+
+import importlib.util
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthbench.runner.estimates import TIMED, traits_of
+from synthbench.runner.plan import make_plan
+from synthbench.training.cell import Cell
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"study_{Path(name).stem}", STUDIES / name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+compare, launch = loaded("language_models/compare.py"), loaded("launch/launch.py")
+
+NAMES = list("abcdef")
+VALUES = st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=len(NAMES), max_size=len(NAMES))
+
+
+@st.composite
+def some_tables(draw: st.DrawFn) -> pd.DataFrame:
+    rows = draw(st.lists(VALUES, min_size=1, max_size=4))
+    sources = draw(st.lists(st.sampled_from("xy"), min_size=len(rows), max_size=len(rows)))
+    index = pd.MultiIndex.from_arrays([sources, range(len(rows))], names=["source", "number"])
+    return pd.DataFrame(rows, index=index, columns=NAMES, dtype=float)
+
+
+@given(some_tables(), VALUES)
+def test_pairs_are_those_of_two_loops(tables: pd.DataFrame, values: list[int | None]) -> None:
+    scores = pd.Series(values, NAMES, dtype=float)
+    pairs = [
+        (table[a] - table[b]) * (scores[a] - scores[b])
+        for _, table in tables.iterrows()
+        for a, b in combinations(NAMES, 2)
+        if abs(table[a] - table[b]) > 0 and not np.isnan(scores[a] - scores[b])
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "DRAWS", 19)
+        found = compare.statistics_of(tables, scores)
+
+    assert found["pairs"] == len(pairs)
+    assert found["concordant"] == sum(1.0 if pair > 0 else 0.5 if pair == 0 else 0.0 for pair in pairs)
+    assert sum(compare.misses_of(tables, scores).values()) == sum(pair < 0 for pair in pairs)
+    if pairs:
+        assert 0 < found["p"] <= 1
+        assert 0 <= found["low"] <= found["high"] <= 1
+        assert -1 <= found["tau"] <= 1
+
+
+@given(some_tables())
+def test_papers_agree_only_with_other_papers(tables: pd.DataFrame) -> None:
+    products = [
+        (one[a] - one[b]) * (other[a] - other[b])
+        for (key, one), (other_key, other) in combinations(tables.iterrows(), 2)
+        for a, b in combinations(NAMES, 2)
+        if key[0] != other_key[0]  # type: ignore[index]  # the key is a tuple
+    ]
+
+    assert compare.agreement(tables) == (sum(p > 0 for p in products), sum(abs(p) > 0 for p in products))
+
+
+def test_an_order_that_all_tables_share_is_no_accident_and_another_name_changes_nothing() -> None:
+    index = pd.MultiIndex.from_product([["x", "y"], [0]], names=["source", "number"])
+    tables = pd.DataFrame([range(6), range(6)], index=index, columns=NAMES, dtype=float)
+    right = compare.statistics_of(tables, pd.Series(range(6), NAMES, dtype=float))
+    wrong = compare.statistics_of(tables, pd.Series(range(6, 0, -1), NAMES, dtype=float))
+
+    assert (right["concordant"], right["tau"], right["low"]) == (30, 1, 1)
+    assert right["p"] < 0.01
+    assert (wrong["concordant"], wrong["tau"], wrong["p"]) == (0, -1, 1)
+
+
+def test_every_value_names_its_source_and_its_table_and_is_given_once() -> None:
+    values = pd.read_csv(STUDIES / "language_models/published.csv")
+
+    assert values[["source", "where", "year", "read_from", "looked_up", "checked", "value"]].notna().all(axis=None)
+    assert not values.duplicated(["source", "where", "size", "metric", "mechanism", "variant"]).any()
+    recall = compare.tables_of("real recall").index.get_level_values("looked_up")
+    assert [(recall == phase).sum() for phase in compare.SEEN] == [5, 6]
+
+
+@pytest.mark.end_to_end
+def test_the_page_has_the_tables_that_the_rows_make() -> None:
+    assert compare.main(["--check"]) == 0, "python studies/language_models/compare.py writes them anew"
+
+
+HOSTS = ("old", "1"), ("new", "1"), ("rare", "2")
+
+
+def rows_of_hosts() -> pd.DataFrame:
+    sizes = zip(HOSTS, (launch.FEWEST, launch.FEWEST, launch.FEWEST - 1), strict=True)
+    dated = [
+        (*host, pd.Timestamp("2026-01-01") + day * pd.Timedelta(days=1))
+        for day, (host, n) in enumerate(sizes)
+        for _ in range(n)
+    ]
+    return pd.DataFrame(dated, columns=["device_name", "host_hash", "finished_at"])
+
+
+@pytest.mark.parametrize(
+    ("here", "name", "chosen"),
+    [(HOSTS[0], None, HOSTS[0]), (HOSTS[2], None, HOSTS[1]), (HOSTS[0], "rare", HOSTS[2])],
+)
+def test_times_are_of_this_class_or_of_the_newest_with_enough_rows(
+    here: tuple[str, str], name: str | None, chosen: tuple[str, str]
+) -> None:
+    assert launch.chosen_host(rows_of_hosts(), here, name) == chosen
+
+
+def test_a_class_without_rows_is_refused() -> None:
+    with pytest.raises(SystemExit, match="there are"):
+        launch.chosen_host(rows_of_hosts(), HOSTS[0], "none")
+
+
+def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> None:
+    cell, kin = make_cell("reverse", "slay"), make_cell("copy", "slay")
+    timed: dict[str, Any] = {**traits_of(cell), "status": "ok", "ensemble_size": 3, "wall_s": 36.0}
+    seeds = (1, 2)
+    done = {cell.members(seeds)[0].run_id: 1.0}
+    costs = launch.costs_of(make_plan([cell, kin], seeds, done), pd.DataFrame([timed], columns=list(TIMED)))
+
+    (line,) = costs.to_dict("records")
+    runs = sum(len(one.members(seeds)) for one in (cell, kin))
+    assert (line["planned"], line["done"], line["missing"]) == (runs, 1, runs - 1)
+    assert line["hours"] >= (len(cell.members(seeds)) - 1) * 12.0 / 3600
+    assert 0 < line["own"] < line["trained"]
