@@ -381,7 +381,12 @@ def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
 
 def rungs() -> dict[str, Rung]:
     """The rungs of every task's ladder, by their names in the file of bounds."""
-    return {_recorded.rung_key(rung): rung for name in TASKS for rung in TASKS[name].ladder(max(LENGTHS))}
+    return {
+        _recorded.rung_key(rung): rung
+        for name in TASKS
+        for is_extended in (False, True)
+        for rung in TASKS[name].ladder(max(LENGTHS), is_extended=is_extended)
+    }
 
 
 def bounds(*, is_all: bool = False) -> str:

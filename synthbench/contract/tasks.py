@@ -5,7 +5,7 @@ Each check raises a :class:`ContractError` that says what is wrong, where and by
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -262,7 +262,7 @@ def check_knobs(task: Task, length: int) -> None:
         if knob.type is str and not knob.choices:
             continue
         tried = _tried_in_vain(task, length, name, knob)
-        if tried is None or any(_tried_in_vain(rung.task, rung.length, name, knob) is None for rung in _rungs(task)):
+        if tried is None or any(_tried_in_vain(rung.task, rung.length, name, knob) is None for rung in _rungs(task, is_extended=False)):
             continue
         values = ", ".join(map(str, tried)) or "no other value that the task accepts"
         raise _broken(
@@ -291,8 +291,12 @@ def _tried_in_vain(task: Task, length: int, name: str, knob: Knob) -> list[Value
 
 def check_rungs(task: Task) -> None:
     """Each rung has a larger load than the one below, the same ids, something new to score, and room for skill."""
+    for is_extended in (False, *([True] if task.extended_levels else [])):
+        _check_ladder(_rungs(task, is_extended=is_extended))
+
+
+def _check_ladder(rungs: Sequence[Rung]) -> None:
     below: Rung | None = None
-    rungs = _rungs(task)
     for rung in rungs:
         check_ids(rung.task, rung.length)
         batch = _sample(rung.task, rung.length, SMALL_BATCH)
@@ -315,9 +319,9 @@ def check_rungs(task: Task) -> None:
             )
 
 
-def _rungs(task: Task) -> list[Rung]:
+def _rungs(task: Task, *, is_extended: bool) -> list[Rung]:
     try:
-        return task.ladder(sys.maxsize)
+        return task.ladder(sys.maxsize, is_extended=is_extended)
     except Exception as error:
         raise _broken(task, task.length, f"its ladder gave {type(error).__name__}: {error}") from error
 

@@ -106,6 +106,8 @@ class LadderSettings(_Strict):
     """Tokens of a step: sequences of a rung are as many as fit, but never fewer than ``batch_size``."""
     batch_answers: Positive
     """Answers of a step, at least, on average: a task that asks once a sequence takes more sequences."""
+    extended: bool = False
+    """Whether tasks that have a ladder with harder levels climb that one. In ids the levels express it."""
 
 
 class TuningSettings(_Strict):

@@ -99,6 +99,11 @@ class Task(ABC):
     its strings are longer than those below; or, where the beginning of a sequence is a shorter one, only positions
     from ``first_new`` on are scored. A task without rungs is not ranked.
     """
+    extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
+    """A ladder like :attr:`rungs` with harder levels, for suites that ask for it: the best reach the top of that one.
+
+    Rows are named by the levels of their ladder, so :attr:`rungs` stays as it is; and more levels may need more ids.
+    """
     load: ClassVar[str] = "tokens"
     """What the load counts, in the plural: ``pairs``."""
     readout: ClassVar[Readout] = "position"
@@ -237,14 +242,18 @@ class Task(ABC):
         return {name: value for name, value in numbers[str(number)].items() if name not in ("load", "first_new")}
 
     @classmethod
-    def ladder(cls, longest: int) -> list[Rung]:
+    def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Rung]:
         """The rungs of sequences of up to ``longest`` tokens, the easiest first.
 
         >>> [rung.load for rung in TASKS["parity_running"].ladder(longest=16)]
         [6, 8, 12, 16]
+
+        Args:
+            longest: Tokens of the longest sequence.
+            is_extended: Whether to take :attr:`extended_levels`, of a task that has them.
         """
         found: list[Rung] = []
-        for arguments in cls.rungs:
+        for arguments in (cls.extended_levels if is_extended else ()) or cls.rungs:
             knobs = dict(arguments)
             load, length, first_new = (int(knobs.pop(name, 0)) for name in ("load", "length", "first_new"))
             if length <= longest:

@@ -20,7 +20,7 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
     """What an id says of a task: its length and options in full, or its rungs and what their load counts."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
-    rungs = task.ladder(suite.ladder.longest)
+    rungs = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
     return {"load": task.load, "rungs": [{**rung._asdict(), "task": arguments_of(rung.task)} for rung in rungs]}
 
 
@@ -42,7 +42,7 @@ def of_suite(suite: Suite) -> dict[str, Any]:
         ),
         "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
         "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
-        **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json")}),
+        **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json", exclude={"extended"})}),
     }
 
 

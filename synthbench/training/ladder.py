@@ -112,7 +112,8 @@ def beyond(levels: Sequence[Rung]) -> dict[int, Rung]:
     {2: 512, 4: 1024}
     """
     last = levels[-1]
-    own = type(last.task).ladder(max(LENGTHS))
+    task = type(last.task)
+    own = [*task.ladder(max(LENGTHS)), *(task.ladder(max(LENGTHS), is_extended=True) if task.extended_levels else ())]
     known_inputs, known_answers = (set[int]().union(*tokens) for tokens in zip(*map(_tokens, levels), strict=True))
     found = {}
     for factor in FACTORS_BEYOND:
@@ -149,7 +150,7 @@ def course_of(suite: Suite, task: str) -> Course:
     """
     if suite.ladder is None:
         raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")
-    rungs = TASKS[task].ladder(suite.ladder.longest)
+    rungs = TASKS[task].ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
     if not rungs:
         raise UsageError(
             f"task {task!r} has no rungs of up to {suite.ladder.longest} tokens, and suite {suite.name!r} climbs; "

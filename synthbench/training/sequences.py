@@ -94,28 +94,29 @@ def draw(
     name, given = parse_term(registered(task, TASKS.resolve))
     protocol = None if suite is None else load_suite(suite)
     is_ladder = protocol is not None and protocol.ladder is not None
-    listed = {} if protocol is None or is_ladder else protocol.tasks.get(name, {})
-    length, options = sized(name, {**listed, **given})
-    stream = _split(split)
-    rung = None
-    if protocol is None:
-        num_batches, batch_size = _in_batches(count, batch_size)
-    elif batch_size is None and is_ladder:
-        rung, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
-    elif batch_size is None:
-        num_batches, batch_size = _read_by(protocol, stream)
-    else:
+    if protocol is not None and batch_size is not None:
         raise UsageError(f"batch size is {batch_size}; allowed: none beside suite {protocol.name!r}, which has its own")
+    stream = _split(split)
+    if protocol is not None and is_ladder:
+        rung, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
+        unit, length = rung.task, rung.length
+    else:
+        listed = {} if protocol is None else protocol.tasks.get(name, {})
+        length, options = sized(name, {**listed, **given})
+        rung, unit = None, TASKS[name](**options)
+        num_batches, batch_size = _in_batches(count, batch_size) if protocol is None else _read_by(protocol, stream)
     most = min(num_batches * batch_size, MOST_TOKENS // length)
     count = count or num_batches * batch_size
     if count > most:
         raise UsageError(f"count is {count}; allowed: 1 to {most}")
-    unit = TASKS[name](**options)
     try:
         sequences = sequences_of(
             unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count
         )
-        return sequences if rung is None else replace(sequences, targets=rung.new_targets(sequences.targets))
+        # Training asks for all answers of a level.
+        if rung is None or stream == "train":
+            return sequences
+        return replace(sequences, targets=rung.new_targets(sequences.targets))
     except SynthbenchError:
         raise
     except Exception as problem:  # a plugin's task may raise anything
@@ -165,8 +166,8 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
     }[split]
 
 
-def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Rung | None, int, int]:
-    """The same on the rung that is asked for, and the rung where only what is new on it counts."""
+def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Rung, int, int]:
+    """The rung that is asked for, and the same on it."""
     course = course_of(suite, task)
     numbers = [str(number) for number, _ in enumerate(course.rungs, start=1)]
     if list(given) != ["rung"] or given["rung"] not in numbers:
@@ -176,7 +177,7 @@ def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str])
         )
     index = numbers.index(given["rung"])
     if split == "train":
-        return None, course.num_batches[index], course.batch_sizes[index]
+        return course.rungs[index], course.num_batches[index], course.batch_sizes[index]
     if split == "test":
         return course.rungs[index], 1, suite.evaluation.test_sequences
     if suite.evaluation.validation_sequences is not None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
@@ -83,7 +83,9 @@ def of_task(unit: type[Task]) -> dict[str, Any]:
     few = first_batch(task, FEW, length)
     settings = {unit.name: (task, length)}
     if unit.stretched is not Task.stretched:
-        settings |= {f"{unit.name} stretched by {factor}": task.stretched(length, factor) for factor in (2, 4)}
+        for factor in (2, 4):
+            with suppress(UsageError):  # some task has none
+                settings[f"{unit.name} stretched by {factor}"] = task.stretched(length, factor)
     settings |= {term_of(unit, setting): (unit(**setting), length) for setting in other_settings(unit)}
     return {
         "inputs": few.inputs.tolist(),

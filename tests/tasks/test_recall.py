@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.tasks import accuracy, shortcut_accuracies
@@ -21,6 +22,7 @@ from synthbench.tasks.recall.memorization import Memorization
 from synthbench.tasks.recall.mqar import Mqar
 from synthbench.tasks.recall.noisy_recall import NoisyRecall
 from synthbench.tasks.recall.overwrite_recall import OverwriteRecall
+from synthbench.tasks.recall.query_first_recall import QueryFirstRecall
 from tests.tasks._known import Known, checks_of, drawn
 
 
@@ -130,7 +132,17 @@ def read_aliases(task: Any, inputs: list[int]) -> Iterator[int]:
         yield values.get(meaning[token], IGNORE) if is_query else IGNORE
 
 
+def read_query_first(task: Any, inputs: list[int]) -> Iterator[int]:
+    """Memory for one pair: the first token, and the token after it where it comes again."""
+    kept = IGNORE
+    for before, token in zip([IGNORE, *inputs], inputs, strict=False):
+        if before == inputs[0] and task.num_keys <= token < task.vocab_size - 1:
+            kept = token
+        yield kept if token == task.vocab_size - 1 else IGNORE
+
+
 READERS = {
+    "query_first_recall": read_query_first,
     "joint_recall": read_joint,
     "alias_recall": read_aliases,
     "mqar": read_pairs,
@@ -209,6 +221,18 @@ def of_composites(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
+def of_one_pair(task: Any, inputs: list[int]) -> list[set[int]]:
+    """The first key stands in one pair; keys, values and the question mark have ids of their own."""
+    first, *pairs, mark = inputs
+    keys, values = pairs[0::2], pairs[1::2]
+    assert keys.count(first) == 1
+    assert max(keys) < (task.tokens_used or task.num_keys)
+    assert task.num_keys <= min(values)
+    assert max(values) < task.num_keys + task.num_answers
+    assert mark == task.vocab_size - 1
+    return reference(task, inputs)
+
+
 def of_contexts(task: Any, inputs: list[int]) -> list[set[int]]:
     """Every context has the same keys, and every key another value in each."""
     width = 1 + 2 * task.num_keys
@@ -237,6 +261,18 @@ def of_memory(task: Any, inputs: list[int]) -> list[set[int]]:
 
 SPARE = (0, 3)
 KNOWN = {
+    "query_first_recall": Known(
+        of_one_pair,
+        oracle,
+        drawn(
+            lambda num_keys, num_values, used: QueryFirstRecall(num_keys, num_values, tokens_used=used),
+            (3, 9),
+            (2, 9),
+            [0, 2, 3],
+        ),
+        lengths=lambda _task: st.integers(2, 20).map(lambda pairs: 2 * pairs),
+        others=[(QueryFirstRecall(num_keys=5, num_values=4), 14), (QueryFirstRecall(num_keys=8, tokens_used=3), 10)],
+    ),
     "mqar": Known(
         of_pairs,
         oracle,
@@ -294,8 +330,12 @@ KNOWN = {
     "in_context_recall": Known(
         reference,
         oracle,
-        drawn(InContextRecall, vocabulary=(4, 20), keys_used=(0, 2), scored=["repeats", "probe"]),
-        [(InContextRecall(vocabulary=9, scored="probe"), 21), (InContextRecall(vocabulary=12, keys_used=2), 20)],
+        drawn(InContextRecall, vocabulary=(4, 20), keys_used=(0, 2), values_used=(0, 2), scored=["repeats", "probe"]),
+        [
+            (InContextRecall(vocabulary=9, scored="probe"), 21),
+            (InContextRecall(vocabulary=12, keys_used=2), 20),
+            (InContextRecall(vocabulary=12, keys_used=3, values_used=2), 20),
+        ],
     ),
     "noisy_recall": Known(
         reference,
@@ -475,6 +515,49 @@ def test_stretching_multiplies_the_pairs_with_the_length() -> None:
     assert Mqar(num_pairs=5).stretched(40, 4) == (Mqar(num_pairs=20), 160)
 
 
+@pytest.mark.parametrize("task", [Mqar(num_pairs=5, tokens_used=19), AliasRecall(num_pairs=5, tokens_used=19)])
+def test_where_no_keys_are_left_stretching_adds_blanks(task: Task) -> None:
+    longer, length = task.stretched(20, 4)
+    inputs, targets = longer.sample(np.random.default_rng(0), 50, length)
+
+    assert (longer, length) == (task, 80)
+    assert ((targets != IGNORE).sum(axis=1) == 5).all()
+    # Every token of the longer sequences stands in those as trained on too.
+    assert set(np.unique(inputs)) <= set(np.unique(task.sample(np.random.default_rng(1), 500, 20).inputs))
+
+
+def test_on_every_level_of_query_first_recall_several_keys_stand_once() -> None:
+    """A single one would be the first key, whatever that is."""
+    for level in QueryFirstRecall.ladder(longest=1024)[1:]:
+        inputs, _ = level.task.sample(np.random.default_rng(0), 200, level.length)
+        counts = [Counter(keys) for keys in inputs[:, 1:-1:2].tolist()]
+        others = np.mean([list(of.values()).count(1) - 1 for of in counts])
+        assert others > 0.5, level.load
+
+
+def test_the_place_of_the_first_key_and_all_values_are_uniform() -> None:
+    inputs, targets = QueryFirstRecall(num_keys=4, num_values=4).sample(np.random.default_rng(0), 20_000, 10)
+    places = (inputs[:, 1:-1:2] == inputs[:, :1]).argmax(axis=1)
+
+    assert_shares(places[:, None], {(place,): 1 / 4 for place in range(4)})
+    assert_shares(targets[:, -1:], {(value,): 1 / 4 for value in range(4, 8)})
+    assert_shares(inputs[:, 2:3], {(value,): 1 / 4 for value in range(4, 8)})
+
+
+@pytest.mark.parametrize("unit", [Mqar, InContextRecall])
+def test_an_extended_ladder_goes_on_where_the_ladder_ends(unit: type[Task]) -> None:
+    levels, extended = unit.ladder(longest=256), unit.ladder(longest=256, is_extended=True)
+
+    assert [level.load for level in extended[: len(levels)]] == [level.load for level in levels]
+    assert extended[-1].load == 64 > levels[-1].load
+    assert extended[-1].length == 256
+    assert len({level.task.vocab_size for level in extended}) == 1
+
+
+def test_a_task_without_an_extended_ladder_keeps_its_own() -> None:
+    assert OverwriteRecall.ladder(longest=256, is_extended=True) == OverwriteRecall.ladder(longest=256)
+
+
 @pytest.mark.parametrize(
     ("name", "knobs", "reason"),
     [
@@ -500,6 +583,17 @@ def test_stretching_multiplies_the_pairs_with_the_length() -> None:
             {"keys_used": 9},
             r"keys_used of .* is 9; allowed: at most 8, the number of keys in the vocabulary",
         ),
+        (
+            "in_context_recall",
+            {"values_used": 9},
+            r"values_used of .* is 9; allowed: at most 8, the number of values in the vocabulary",
+        ),
+        (
+            "query_first_recall",
+            {"num_keys": 8, "tokens_used": 9},
+            r"tokens_used of .* is 9; allowed: at most 8, the number of keys",
+        ),
+        ("query_first_recall", {"tokens_used": 1}, r"tokens_used of .* is 1; allowed: 0, or 2 and more"),
         ("fuzzy_recall", {"vocabulary": 4}, r"max_motif of .* is 3; allowed: at most 2, the number of tokens"),
         ("fuzzy_recall", {"vocabulary": 6, "num_keys": 16}, r"num_keys of .* is 16; allowed: at most 15, .* different"),
     ],

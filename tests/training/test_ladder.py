@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,41 @@ def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
         count * size * rung.length
         for count, size, rung in zip(course.num_batches, course.batch_sizes, course.rungs, strict=True)
     )
+
+
+def extended(cell: Cell) -> Cell:
+    """The same in a suite that asks for harder levels."""
+    assert cell.suite.ladder is not None
+    ladder = cell.suite.ladder.model_copy(update={"extended": True})
+    suite = cell.suite.model_copy(update={"ladder": ladder})
+    (found,) = make_cells(suite, {cell.task_name: {}}, {cell.mechanism_name: {}}, device_type="cpu", is_full=False)
+    return found
+
+
+def test_a_suite_can_ask_for_harder_levels_which_name_other_runs() -> None:
+    harder = extended(cell_of("mqar"))
+    assert [rung.load for rung in harder.rungs][-3:] == [32, 48, 64]
+    assert harder.members([1])[0].run_id != cell_of("mqar").members([1])[0].run_id
+    assert [rung["load"] for rung in harder.resolved_task_arguments["rungs"]] == [rung.load for rung in harder.rungs]
+    (result,) = train_group([Member(extended(cell_of("mqar", steps=1)), 1, 3e-3)], CPU).members
+    assert len(result.rungs) == 11
+
+
+def test_a_task_without_harder_levels_has_the_same_runs_whether_a_suite_asks_for_them() -> None:
+    plain = cell_of("parity_running")
+    assert extended(plain).members([1])[0].run_id == plain.members([1])[0].run_id
+
+
+def test_the_sequences_of_harder_levels_can_be_drawn(tmp_path: Path) -> None:
+    text = files("synthbench.suites").joinpath("climb.toml").read_text(encoding="utf-8")
+    (tmp_path / "harder.toml").write_text(
+        text.replace('name = "climb"', 'name = "harder"').replace("[ladder]", "[ladder]\nextended = true"),
+        encoding="utf-8",
+    )
+    drawn = draw("mqar:rung=11", split="test", seed=1, count=4, suite=str(tmp_path / "harder.toml"))
+    assert drawn.length == 256
+    assert drawn.task.vocab_size == 129
+    assert ((drawn.targets != IGNORE).sum(axis=1) == 64).all()
 
 
 def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:

@@ -39,9 +39,42 @@ class InContextRecall(Stream):
     rungs: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "keys_used": keys, "vocabulary": 32} for keys in (2, 3, 4, 6, 8, 12, 16)
     )
+    # 22 % of the runs of climb reach the top of 16 keys. More keys come as often up to 256 tokens, then less often.
+    extended_levels: ClassVar = tuple(
+        {
+            "load": keys,
+            "length": min(8 * keys, 256),
+            "keys_used": keys,
+            "values_used": 16,
+            "vocabulary": 128,
+        }
+        for keys in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    )
     scored: Literal["repeats", "probe"] = knob(
         "repeats", "where values are asked: at all keys seen before, or the last"
     )
+    values_used: int = knob(
+        0, "values that occur, the first of the vocabulary's; 0: all of them", low=0, high=2048, is_addition=True
+    )
+
+    def __post_init__(self) -> None:
+        """Check the options, also against each other.
+
+        Raises:
+            UsageError: If an option lies outside its range, or there are too few keys or values.
+        """
+        super().__post_init__()
+        self.check_at_most("values_used", self.vocabulary // 2, "the number of values in the vocabulary")
+
+    @property
+    def num_answers(self) -> int:
+        """Half of the vocabulary are values, unless fewer are used."""
+        return self.values_used or self.vocabulary // 2
+
+    @property
+    def num_keys(self) -> int:
+        """The other half are keys."""
+        return self.vocabulary - self.vocabulary // 2
 
     @property
     def vocab_size(self) -> int:

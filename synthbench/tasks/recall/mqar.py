@@ -50,6 +50,18 @@ class Mqar(Dictionary):
         }
         for pairs in (2, 3, 4, 6, 8, 12, 16, 24, 32)
     )
+    # 16 % of the runs of climb reach the top of 32 pairs.
+    extended_levels: ClassVar = tuple(
+        {
+            "load": pairs,
+            "length": 4 * pairs,
+            "num_pairs": pairs,
+            "vocabulary": 129,
+            "tokens_used": min(max(pairs, 32), 2 * pairs),
+            "alpha": 1.0,
+        }
+        for pairs in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    )
     load: ClassVar = "pairs"
     num_pairs: int = knob(16, "number of pairs, each of which is asked once", low=1, high=4096)
     alpha: float = knob(0.01, "places have probabilities in proportion to place ** (alpha - 1)", low=0, high=1)
