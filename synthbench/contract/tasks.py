@@ -262,7 +262,7 @@ def check_knobs(task: Task, length: int) -> None:
         if knob.type is str and not knob.choices:
             continue
         tried = _tried_in_vain(task, length, name, knob)
-        if tried is None or any(_tried_in_vain(rung.task, rung.length, name, knob) is None for rung in _rungs(task, is_extended=False)):
+        if tried is None or any(_tried_in_vain(rung.task, rung.length, name, knob) is None for rung in _rungs(task)):
             continue
         values = ", ".join(map(str, tried)) or "no other value that the task accepts"
         raise _broken(
@@ -319,7 +319,7 @@ def _check_ladder(rungs: Sequence[Rung]) -> None:
             )
 
 
-def _rungs(task: Task, *, is_extended: bool) -> list[Rung]:
+def _rungs(task: Task, *, is_extended: bool = False) -> list[Rung]:
     try:
         return task.ladder(sys.maxsize, is_extended=is_extended)
     except Exception as error:

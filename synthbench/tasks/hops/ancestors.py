@@ -35,7 +35,8 @@ class Ancestors(Task):
     quarter of nodes is asked about.
 
     Source: after Brevo of Allen-Zhu (2025): the ancestors of a node in topological order, leaves first. There any such
-    order is right, and the number of edges varies.
+    order is right, the number of edges varies, and a node has up to four parents among all nodes before it. There a
+    graph has several roots. Ours has one, so the first answer is that root, whatever node is asked about.
     """
 
     name: ClassVar = "ancestors"

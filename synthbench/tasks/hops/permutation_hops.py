@@ -34,7 +34,8 @@ class PermutationHops(Task):
     Nodes that begin questions are distinct. Out of range the cycle grows.
 
     Source: after Depo of Allen-Zhu (2025), which asks for k hops on a permutation so: edges in random order, a token
-    for each number of hops, and names of several tokens. There names differ in length, and so do cycles.
+    for each number of hops, and names of several tokens. There names differ in length and have an end token, cycles
+    differ in length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
     """
 
     name: ClassVar = "permutation_hops"

@@ -30,7 +30,9 @@ class PrefixArithmetic(Task):
     All trees with as many operators are equally likely, and so are the operators and the numbers.
 
     Source: after Mano of Allen-Zhu (2025): prefix notation, +, - and *, modulo 23. There the number of operators
-    varies, and a token says it.
+    varies, and a token says it. There each operator splits the others between its operands uniformly, which makes
+    shallower trees: of mean depth 5.7 with 10 operators and 11.6 with 63, where ours have 7.1 and 23.1. Its knowledge
+    augmentation is left out.
     """
 
     name: ClassVar = "prefix_arithmetic"
