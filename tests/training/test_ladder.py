@@ -332,7 +332,7 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
     ("task", "split", "words"),
     [
         ("parity_running", "train", "parity_running:rung=1"),
-        ("parity_running:rung=99", "train", "allowed: 1 to 16"),
+        ("parity_running:rung=99", "train", "its rung, 1 to 12"),
         ("parity_running:rung=13", "train", "its rung, 1 to 12"),
     ],
 )

@@ -46,9 +46,9 @@ class InContextRecall(Stream):
             "length": min(8 * keys, 256),
             "keys_used": keys,
             "values_used": 16,
-            "vocabulary": 128,
+            "vocabulary": 256,
         }
-        for keys in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+        for keys in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
     )
     scored: Literal["repeats", "probe"] = knob(
         "repeats", "where values are asked: at all keys seen before, or the last"
