@@ -1,6 +1,9 @@
 """The scripts of studies: pairs are counted as the plan says, the page is current, and costs are of one machine."""
 
 import importlib.util
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -100,6 +103,20 @@ def test_every_value_names_its_source_and_its_table_and_is_given_once() -> None:
 @pytest.mark.end_to_end
 def test_the_page_has_the_tables_that_the_rows_make() -> None:
     assert compare.main(["--check"]) == 0, "python studies/language_models/compare.py writes them anew"
+
+
+@pytest.mark.end_to_end
+def test_a_script_from_the_text_of_the_plan_alone_counts_the_same() -> None:
+    script = STUDIES / "language_models/recount.py"
+    again = json.loads(subprocess.run([sys.executable, script, "--json"], check=True, capture_output=True).stdout)
+    scores, tables = compare.predictors("2026.1", "day"), dict(compare.groups())
+    named = {"hypothesis": "real recall: hypothesis", "seen": "seen", "all": "all"}
+
+    for predictor in ("recall", "mqar", "hops"):
+        for group, name in named.items():
+            found = compare.statistics_of(tables[name], scores[predictor])
+            assert again[predictor][group] == [found["concordant"], found["pairs"]]
+    assert again["papers"]["all"] == list(compare.agreement(tables["all"]))
 
 
 HOSTS = ("old", "1"), ("new", "1"), ("rare", "2")
