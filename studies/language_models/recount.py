@@ -19,10 +19,11 @@ PREDICTORS = {
 PERPLEXITY = ["wikitext ppl", "slimpajama ppl", "validation loss", "training loss"]
 # Only real-recall columns are hypothesis tables. Perplexity of the same papers is shown apart under that name.
 HYPOTHESIS = "2412.06464|2406.06484|2502.13685"
+Table = tuple[str, str, pd.Series]
 TODAY = ["before", "after the hypothesis"]  # `looked_up` of values in the data before the plan; others are new
 
 
-def scores(condition):
+def scores(condition: str | None) -> dict[str, pd.Series]:
     """Scores of mechanisms by predictor: the mean over seeds, then over tasks, all of which must be there."""
     rows = synthbench.load("packaged")
     usual = rows.is_full & rows.role.isna() & rows.match.isna() & rows.score.notna() & (rows.block == "transformer")
@@ -37,7 +38,7 @@ def scores(condition):
     return {name: mean.dropna() for name, mean in means.items()}
 
 
-def tables(published, metrics, known, left_out):
+def tables(published: pd.DataFrame, metrics: list[str], known: pd.Index, left_out: list[str]) -> list[Table]:
     """Tables as (source, group, values), higher is better. Each size that a paper trained is a table of its own."""
     rows = published[published.metric.isin(metrics) & published.variant.isna() & published.mechanism.isin(known)]
     found = []
@@ -52,13 +53,13 @@ def tables(published, metrics, known, left_out):
     return found
 
 
-def products(one, other):
+def products(one: pd.Series, other: pd.Series) -> list[float]:
     """1, 0 or -1 for each pair of mechanisms that differs in `one`: whether `other` agrees; 0 if it has them equal."""
     pairs = combinations(sorted(set(one.index) & set(other.index)), 2)
     return [np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs if one[a] != one[b]]
 
 
-def count(chosen, score):
+def count(chosen: list[Table], score: pd.Series | None) -> list[float]:
     """[concordant, pairs] with a score, which counts half where it is equal, or without one of papers by each other."""
     if score is not None:
         signs = [sign for _, _, values in chosen for sign in products(values, score)]
