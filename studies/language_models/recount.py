@@ -49,7 +49,7 @@ def tables(published: pd.DataFrame, metrics: list[str], known: pd.Index, left_ou
             continue
         group = "new" if is_new else "hypothesis" if pd.Series(source).str.contains(HYPOTHESIS)[0] else "seen"
         values = part.value.where(part.better == "high", -part.value).set_axis(part.mechanism)
-        found.append((source, group, values.drop(left_out, errors="ignore")))
+        found.append((str(source), group, values.drop(left_out, errors="ignore")))
     return found
 
 
