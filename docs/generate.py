@@ -1,7 +1,8 @@
 """Generate files from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
 These are pages of this folder, and the bounds of the suites' tasks and of all rungs. Bounds already known for a task's
-version stay; ``--all`` measures all again.
+version stay; ``--all`` measures all again, ``--levels [TASK ...]`` the shortcut baselines of all levels, or of those
+of some tasks: after a change of the rules.
 The prose about a component is its docstring; its numbers are computed.
 """
 
@@ -42,6 +43,7 @@ from synthbench.tasks import (
     shortcut_accuracies,
     sized,
 )
+from synthbench.tasks._measured import MOST_SEARCHED, measured_bases
 from synthbench.tasks.base import LENGTHS
 from synthbench.terminal.facts import (
     STATE_LENGTHS,
@@ -402,6 +404,32 @@ def bounds(*, is_all: bool = False) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def _measured_again(rung: Rung, entry: _recorded.Entry | None) -> dict[str, Any]:
+    """The entry of a level with the rules of today; of a version that is known the ceiling and the answers stay."""
+    if entry is None:
+        return _recorded.measured_rung(rung)
+    few = rung.task.sample(np.random.default_rng(0), 2, rung.length).inputs
+    is_complete = rung.length > MOST_SEARCHED and rung.task.rung_shortcuts(few).keys() <= entry["bases"].keys()
+    return {**entry, "bases": entry["bases"] if is_complete else measured_bases(rung)}
+
+
+def measure_levels(names: Sequence[str]) -> None:
+    """Measure the levels of some tasks again, or of all, and write the file of bounds after each task."""
+    known = dict(_recorded.entries())
+    of_task: dict[str, dict[str, Rung]] = {}
+    for key, rung in rungs().items():
+        of_task.setdefault(rung.task.name, {})[key] = rung
+    if unknown := set(names) - of_task.keys():
+        sys.exit(f"no ladder: {', '.join(sorted(unknown))}")
+    for name in names or sorted(of_task):
+        known = {key: entry for key, entry in known.items() if not (key.startswith(f"{name} ") and " from " in key)}
+        known |= {key: _measured_again(rung, _recorded.entries().get(key)) for key, rung in of_task[name].items()}
+        lines = [f"{json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known)]
+        _recorded.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        sys.stdout.write(f"{name}: {len(of_task[name])} levels\n")
+        sys.stdout.flush()
+
+
 def _headed(page: Iterator[str]) -> Iterator[str]:
     title, *paragraphs = page
     yield from (title, HEADER, *paragraphs)
@@ -418,6 +446,9 @@ def _join(blocks: Iterable[str]) -> str:
 def main() -> int:
     """Write the pages, or say which differ; the exit code."""
     os.environ[SWITCH] = "off"  # the pages describe what comes with synthbench, whatever else is installed
+    if "--levels" in sys.argv[1:]:
+        measure_levels([name for name in sys.argv[1:] if name != "--levels"])
+        return 0
     if "--all" in sys.argv[1:]:  # first, as a page has them too
         _recorded.FILE.write_text(bounds(is_all=True), encoding="utf-8")
         _recorded.entries.cache_clear()

@@ -22,7 +22,7 @@ NUM_TOKENS = 2**18
 """Size of the samples from which the best constants are estimated and scored."""
 NUM_STANDARD_ERRORS = 5.0
 """How far above the floor chance may lift the constants; a check of a sound task fails once in millions."""
-LEAST_GAP = 0.2
+LEAST_GAP = 0.05
 """Least distance of a rung's base from its ceiling: in a narrower one skill is mostly noise."""
 ROUNDING = 1e-9
 MOST_BITS = 64

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
+from synthbench.tasks._rules import search
 from synthbench.tasks.base import IGNORE, Batch, Bound, Rung, Task, Tokens
 
 NUM_TOKENS = 2**19
@@ -10,6 +11,9 @@ NUM_TOKENS = 2**19
 
 NUM_ANSWERS = 2**13
 """Fewest targets of such a sample of a rung: of several equally good rules the luckiest is the base."""
+
+MOST_SEARCHED = 256
+"""Tokens of the longest level on which generic rules are tried: on longer ones few scored positions fit into memory."""
 
 
 def measured_local_ceiling(task: Task, length: int) -> Bound:
@@ -37,7 +41,8 @@ def measured_bases(rung: Rung) -> dict[str, float]:
 
     ``floor`` is one constant a position, ``local`` the best rule that sees its own token and position, ``place`` the
     token at the place that is right most often for a position, ``seen`` any of the answers that have been read,
-    ``unasked`` any of those that were not the answer before; then every shortcut.
+    ``unasked`` any of those that were not the answer before; then every shortcut of the task, and of each family of
+    generic rules the best, see :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, rung.new_targets(targets))
@@ -52,7 +57,10 @@ def measured_bases(rung: Rung) -> dict[str, float]:
     }
     for name, predictions in rung.task.rung_shortcuts(fresh.inputs).items():
         bases[name] = accuracy(predictions, fresh.targets).value
-    return bases
+    if rung.length > MOST_SEARCHED:
+        return bases
+    found = search(fit, fresh, rung.task.vocab_size, left_out=rung.task.no_shortcuts)
+    return bases | {best.rule: best.accuracy for best in found.values()}
 
 
 def answers_per_sequence(task: Task, length: int) -> float:

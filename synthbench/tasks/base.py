@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -110,6 +111,11 @@ class Task(ABC):
     """Where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
     measure: ClassVar[Measure] = "accuracy"
     """What its scores count. In bits nothing bounds a score but 0, so rows have no skill; see :meth:`references`."""
+    no_shortcuts: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Generic rules that do what the task asks for, or more: patterns of their names, and the reason in one sentence.
+
+    They do not count into the shortcut baseline of a level; see :mod:`synthbench.tasks._rules`.
+    """
     not_tested: ClassVar[str] = ""
     """One sentence: what a high score does *not* show."""
 

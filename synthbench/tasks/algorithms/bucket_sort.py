@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from synthbench.knobs import knob
 from synthbench.tasks._bounds import binomials
+from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import Batch, Bound, Tokens, task
 
@@ -65,6 +66,24 @@ class BucketSort(Transduction):
         for string_length in set(string_lengths.ravel().tolist()):
             modes[string_length, :string_length] = _order_statistics(string_length, self.num_symbols).argmax(axis=1)
         return {"string length": modes[string_lengths, slots.clip(0)]}
+
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also the string sorted by the counts of its later half, or third, and what is expected of the rest."""
+        string_lengths = self.string_lengths(inputs)
+        positions = np.arange(inputs.shape[1])
+        slots = positions - string_lengths - 1
+        found = self.shortcuts(inputs)
+        for name, share in {"later half": 2, "later third": 3}.items():
+            sizes = -(-string_lengths // share)
+            is_counted = (positions < string_lengths) & (positions >= string_lengths - sizes)
+            counts = count_symbols(np.where(is_counted, inputs, self.num_symbols), self.num_symbols + 1)
+            # In whole numbers: how many symbols are at most each one, times the number of symbols.
+            at_most = self.num_symbols * counts[:, : self.num_symbols].cumsum(axis=1)
+            at_most += (string_lengths - sizes) * np.arange(1, self.num_symbols + 1)
+            middle = (2 * slots + 1) * self.num_symbols
+            guesses = (2 * at_most[:, None, :-1] <= middle[:, :, None]).sum(axis=2)
+            found[name] = guesses
+        return found
 
 
 def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:

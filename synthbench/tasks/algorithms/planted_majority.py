@@ -1,6 +1,7 @@
 """The task planted_majority."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +31,11 @@ class PlantedMajority(Task):
 
     name: ClassVar = "planted_majority"
     source: ClassVar = "yehudai2024count"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "most frequent of all tokens": "The most frequent of all tokens is the answer.",
+        }
+    )
     length: ClassVar = 64
     # With a margin of 4 the last quarter tells the answer in most short sequences.
     rungs: ClassVar = tuple({"load": length, "length": length, "margin": 2} for length in LENGTHS if length >= 12)

@@ -1,6 +1,7 @@
 """The task ngram_lookup."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,11 @@ class NgramLookup(Task):
 
     name: ClassVar = "ngram_lookup"
     source: ClassVar = "jelassi2024repeat"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after * copy of the last [2-5]": "What followed the whole n-gram is the answer.",
+        }
+    )
     length: ClassVar = 128
     # With fewer symbols chance repeats the n-gram in long strings, and what follows its last token most often is right.
     rungs: ClassVar = tuple(

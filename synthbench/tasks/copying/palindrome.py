@@ -10,6 +10,9 @@ from synthbench.knobs import knob
 from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, task
 
+MOST_CODES = 2**62
+"""Combinations of tokens that have a number."""
+
 
 @task
 @dataclass(frozen=True)
@@ -29,12 +32,21 @@ class Palindrome(Transduction):
     """
 
     name: ClassVar = "palindrome"
+    version: ClassVar = 2
     source: ClassVar = "kimi2025linear"
     length: ClassVar = 64
-    # Few symbols have many copies: among 16, the last two tokens tell the place in strings of up to a hundred symbols.
-    rungs: ClassVar = string_rungs(32, num_symbols=3)
+    # Without blocks the last five tokens tell the place in most strings of a hundred symbols. In shorter strings of
+    # blocks the last two of the symbols of their own do.
+    rungs: ClassVar = string_rungs(96, num_symbols=2, block=8)
     load: ClassVar = "symbols"
     num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
+    block: int = knob(
+        1,
+        "symbols of a block: all blocks of a string are equal but for one symbol each, which alone is asked",
+        low=1,
+        high=1024,
+        is_addition=True,
+    )
 
     @property
     def vocab_size(self) -> int:
@@ -51,11 +63,19 @@ class Palindrome(Transduction):
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         positions = np.arange(length)
+        is_own = np.ones(strings.shape, dtype=bool)
+        if self.block > 1:
+            # The string begins anywhere in a block.
+            place = (np.arange(strings.shape[1]) + rng.integers(self.block, size=(batch_size, 1))) % self.block
+            shared = rng.integers(self.num_symbols, size=(batch_size, self.block))
+            is_own = place == 0
+            strings = np.where(is_own, strings, np.take_along_axis(shared, place, axis=1))
         mirror = 2 * string_lengths - positions
         inputs = _symbols(strings, np.where(positions < string_lengths, positions, mirror))
         inputs[positions == string_lengths] = self.separator
         inputs[mirror <= 0] = self.separator + 1
         is_asked = (positions >= string_lengths) & (mirror > 0)
+        is_asked &= np.take_along_axis(is_own, (mirror - 1).clip(0, strings.shape[1] - 1), axis=1)
         return Batch(inputs, np.where(is_asked, _symbols(strings, mirror - 1), IGNORE))
 
     def floor(self, length: int) -> Bound:
@@ -69,6 +89,15 @@ class Palindrome(Transduction):
         found = {"forwards": _symbols(inputs, positions - string_lengths)}
         for num_tokens in (1, 2):
             found[f"last {num_tokens}"] = self._before_copies(inputs, string_lengths, num_tokens)
+        return found
+
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also the same with the last 4 and 5 tokens, and with all since one or two symbols of a block's own."""
+        string_lengths = self.string_lengths(inputs)
+        found = self.shortcuts(inputs)
+        for num_tokens in sorted({4, 5, self.block, self.block + 1, 2 * self.block, 2 * self.block + 1}):
+            if num_tokens > 2 and self.vocab_size**num_tokens < MOST_CODES:
+                found[f"last {num_tokens}"] = self._before_copies(inputs, string_lengths, num_tokens)
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:

@@ -74,3 +74,18 @@ class SelectiveCopying(Task):
         predictions = np.zeros_like(inputs)
         predictions[:, num_places + 1 :] = inputs[:, places]
         return {"average places": predictions}
+
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also the symbols that stand nearest to those places, blanks left out; the earlier of two."""
+        num_places = inputs.shape[1] - self.num_tokens - 1
+        places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
+        positions = np.arange(num_places)
+        is_symbol = inputs[:, :num_places] < self.num_symbols
+        before = np.maximum.accumulate(np.where(is_symbol, positions, -1), axis=1)[:, places]
+        after = np.where(is_symbol, positions, 2 * num_places)
+        after = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1][:, places]
+        is_before = (before >= 0) & (places - before <= after - places)
+        predictions = np.zeros_like(inputs)
+        nearest = np.where(is_before, before, after).clip(0, num_places - 1)
+        predictions[:, num_places + 1 :] = np.take_along_axis(inputs, nearest, axis=1)
+        return {**self.shortcuts(inputs), "symbols nearest to average places": predictions}

@@ -12,6 +12,9 @@ from synthbench.knobs import knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
+PLAIN = ("whole graph", "any order", "child")
+WITH_END = ("whole graph, end when ready", "child, end when ready")
+
 NUM_GRAPHS = 2**13
 """Size of the sample from which the floor is estimated."""
 
@@ -155,6 +158,13 @@ class Ancestors(Task):
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """The next node of the whole graph; the next ancestor in any order; a child of the one named last."""
+        return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also the first and the last of them with an end as soon as all parents of the node asked about are named."""
+        return self._guesses(inputs)
+
+    def _guesses(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         rows, num_read = np.arange(len(inputs)), 2 * self._num_edges + 2
         # Nodes by the order in which they first stand in the sequence, as in the list of edges.
         firsts = np.full((len(inputs), self.vocab_size), inputs.shape[1])
@@ -166,7 +176,7 @@ class Ancestors(Task):
         parents, children = _parents(tokens[:, : num_read - 2], self.num_nodes)
         is_ancestor, _ = _topological(parents, children, tokens[:, num_read - 1])
         end = np.full((len(inputs), 1), self.node_ids + 1)
-        found = {name: np.zeros_like(inputs) for name in ("whole graph", "any order", "child")}
+        found = {name: np.zeros_like(inputs) for name in (*PLAIN, *WITH_END)}
         is_left = np.ones((len(inputs), self.num_nodes + 1), dtype=bool)
         is_left[:, self.num_nodes] = False
         missing = parents.sum(axis=2)
@@ -187,6 +197,9 @@ class Ancestors(Task):
                     rows, np.where(is_candidate.any(axis=1), is_candidate.argmax(axis=1), self.num_nodes)
                 ]
                 found[name][:, position] = choice
+                if name in PLAIN[::2]:
+                    is_done = missing[rows, tokens[:, num_read - 1]] == 0
+                    found[f"{name}, end when ready"][:, position] = np.where(is_done, end[:, 0], choice)
         return found
 
 

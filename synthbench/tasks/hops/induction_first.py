@@ -1,6 +1,7 @@
 """The task induction_first."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from synthbench.tasks.base import task
@@ -26,5 +27,10 @@ class InductionFirst(ControlledInduction):
 
     name: ClassVar = "induction_first"
     policy: ClassVar = "first"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after the first copy of *": "The successor of the first occurrence is the answer.",
+        }
+    )
     rungs: ClassVar = TRIGGER_RUNGS
     load: ClassVar = "triggers"

@@ -1,6 +1,7 @@
 """The task induction_latest."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from synthbench.tasks.base import task
@@ -26,5 +27,10 @@ class InductionLatest(ControlledInduction):
 
     name: ClassVar = "induction_latest"
     policy: ClassVar = "latest"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after the latest copy of *": "The successor of the latest occurrence is the answer.",
+        }
+    )
     rungs: ClassVar = TRIGGER_RUNGS
     load: ClassVar = "triggers"

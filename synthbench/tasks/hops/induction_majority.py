@@ -1,6 +1,7 @@
 """The task induction_majority."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +32,11 @@ class InductionMajority(ControlledInduction):
 
     name: ClassVar = "induction_majority"
     policy: ClassVar = "majority"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after the most frequent copy of *": "The most frequent successor is the answer.",
+        }
+    )
     length: ClassVar = 96
     # The more occurrences, the smaller the share by which the winner leads. Two triggers leave little to remember.
     rungs: ClassVar = tuple(

@@ -1,10 +1,11 @@
 """The task permutation_hops."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
@@ -40,6 +41,11 @@ class PermutationHops(Task):
 
     name: ClassVar = "permutation_hops"
     source: ClassVar = "allenzhu2025canon"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after * copy of the last [2-5]": "One hop is the task on the first level; on others it counts.",
+        }
+    )
     length: ClassVar = 96
     # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. Low rungs
     # write names with few symbols.
@@ -204,6 +210,55 @@ class PermutationHops(Task):
             tokens[:, :, width + 1 :] = rest
             found[name] = np.pad(tokens.reshape(len(inputs), -1), ((0, 0), (length - num_asked, 0)))
         return found
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also any node but those near the start, one way or both; the second of two tokens follows the one shown.
+
+        The most frequent first token of the nodes that are left, then the last in the list of those that begin so.
+        """
+        found = self.shortcuts(inputs)
+        if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:
+            return found
+        length, num_nodes = inputs.shape[1], self._num_nodes(inputs.shape[1])
+        num_asked = 4 * self.num_questions
+        edges = inputs[:, length - num_asked - 4 * num_nodes : length - num_asked].reshape(len(inputs), num_nodes, 4)
+        questions = inputs[:, length - num_asked :].reshape(len(inputs), self.num_questions, 4)
+        sources, ends = self._joined(edges[:, :, :2]), self._joined(edges[:, :, 2:])
+        starts = self._joined(questions[:, :, 1:3])
+        onwards, back = (np.tile(np.arange(self._most_nodes), (len(inputs), 1)) for _ in range(2))
+        np.put_along_axis(onwards, sources, ends, axis=1)
+        np.put_along_axis(back, ends, sources, axis=1)
+        is_node = np.zeros((len(inputs), self._most_nodes), dtype=bool)
+        np.put_along_axis(is_node, sources, values=True, axis=1)
+        is_left = np.repeat(is_node[:, None], self.num_questions, axis=1)
+        ahead = behind = starts
+        np.put_along_axis(is_left, starts[:, :, None], values=False, axis=2)
+        found["not the start"] = self._most_likely(is_left, questions, length)
+        is_either = is_left.copy()
+        for hop in range(1, min(3, self.longest_chain)):
+            ahead = np.take_along_axis(onwards, ahead, axis=1)
+            behind = np.take_along_axis(back, behind, axis=1)
+            np.put_along_axis(is_left, ahead[:, :, None], values=False, axis=2)
+            found[f"none up to {hop} away"] = self._most_likely(is_left, questions, length)
+            np.put_along_axis(is_either, ahead[:, :, None], values=False, axis=2)
+            np.put_along_axis(is_either, behind[:, :, None], values=False, axis=2)
+            found[f"none up to {hop} away either way"] = self._most_likely(is_either, questions, length)
+        return found
+
+    def _most_likely(
+        self,
+        is_left: Bool[np.ndarray, "batch questions nodes"],
+        questions: Int[np.ndarray, "batch questions 4"],
+        length: int,
+    ) -> Int[np.ndarray, "batch length"]:
+        """The most frequent first token of some nodes; then the last second token after the first one shown."""
+        by_first = is_left.reshape(*is_left.shape[:2], self._num_used, self._num_used)
+        tokens = np.zeros_like(questions)
+        tokens[:, :, 2] = by_first.sum(axis=3).argmax(axis=2)
+        shown = questions[:, :, 3, None, None].clip(max=self._num_used - 1)
+        seconds = np.take_along_axis(by_first, shown, axis=2)[:, :, 0]
+        tokens[:, :, 3] = self._num_used - 1 - seconds[:, :, ::-1].argmax(axis=2)
+        return np.pad(tokens.reshape(len(questions), -1), ((0, 0), (length - tokens.shape[1] * 4, 0)))
 
     def _joined(self, tokens: Int[np.ndarray, "batch nodes tokens"]) -> Int[np.ndarray, "batch nodes"]:
         """Nodes by their tokens."""

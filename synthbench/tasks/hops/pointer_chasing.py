@@ -1,6 +1,7 @@
 """The task pointer_chasing."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,11 @@ class PointerChasing(Task):
 
     name: ClassVar = "pointer_chasing"
     source: ClassVar = "peng2024limitations"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after *": "One hop is the task on the first level, and gives a wrong node on all others.",
+        }
+    )
     length: ClassVar = 70
     # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. More node ids
     # would allow more hops, but are learned too slowly: with 64 even one hop is not learned in 500 steps of all rungs.

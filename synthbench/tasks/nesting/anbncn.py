@@ -1,6 +1,7 @@
 """The task anbncn."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +33,11 @@ class AnBnCn(Task):
 
     name: ClassVar = "anbncn"
     source: ClassVar = "gers2001languages"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "table*first mark": "The distance from the first a is the counter that the task asks for.",
+        }
+    )
     length: ClassVar = 96
     rungs: ClassVar = tuple(
         {"load": most, "length": length, "smallest": fewer + 1, "largest": most}

@@ -132,6 +132,31 @@ class Dyck(NextSymbols):
         latest = np.maximum.accumulate(np.where(is_open, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also the innermost bracket among as many of the last tokens as twice, or three times, the fewest asked about.
+
+        Where all of them are closed again, it is the type most often open.
+        """
+        found = self.shortcuts(inputs)
+        if not self.nearest:
+            return found
+        is_open, length = inputs < self.num_types, inputs.shape[1]
+        depths = np.cumsum(2 * is_open - 1, axis=1)
+        positions = np.arange(length)
+        # The innermost bracket opened where the depth was last reached from below.
+        opened = np.zeros_like(inputs)
+        latest = np.zeros((len(inputs), length + 2), dtype=np.int64)
+        rows = np.arange(len(inputs))
+        for position in range(length):
+            depth = depths[:, position]
+            latest[rows, depth] = np.where(is_open[:, position], position, latest[rows, depth])
+            opened[:, position] = latest[rows, depth]
+        innermost = self._sets(depths, np.take_along_axis(inputs, opened, axis=1))
+        for factor in (2, 3):
+            is_near = positions - opened < factor * self.nearest
+            found[f"innermost of the last {factor} × nearest"] = np.where(is_near, innermost, found["most often open"])
+        return found
+
     def _most_often_open(self, inputs: Tokens) -> Tokens:
         """The type of which most brackets are open; of several, the one opened last."""
         rows, length = np.arange(len(inputs)), inputs.shape[1]

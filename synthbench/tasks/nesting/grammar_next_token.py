@@ -47,14 +47,13 @@ class GrammarNextToken(Task):
     """
 
     name: ClassVar = "grammar_next_token"
+    version: ClassVar = 2
     source: ClassVar = "allenzhu2023grammar"
     length: ClassVar = 64
-    # The rung of n levels scores what n - 1 levels do not have. Of fewer than four, three tokens tell nearly all.
+    # The rung of n levels scores what n - 1 levels do not have. Of fewer than six, five tokens tell most.
     rungs: ClassVar = tuple(
         {"load": depth, "length": length, "depth": depth, "scored": "top"}
         for depth, length in (
-            (4, 24),
-            (5, 32),
             (6, 48),
             (7, 64),
             (8, 96),

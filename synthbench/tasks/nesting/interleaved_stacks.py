@@ -9,6 +9,9 @@ from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
+MOST_RUNS = 4
+"""Runs of POPs in a row that a rule counts."""
+
 
 @task
 @dataclass(frozen=True)
@@ -26,29 +29,30 @@ class InterleavedStacks(Task):
 
     Which stack is next is uniform, and a PUSH is as likely as a POP, except from an empty stack and onto a full one.
     With ``pops=2`` only those POPs are asked that follow another POP of their stack, so that the value pushed there
-    last is not the answer.
+    last is not the answer. With ``buried=5`` at least five values were pushed onto the stack after the answer.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention with 64 stacks. There a stack has a token of
     its own.
     """
 
     name: ClassVar = "interleaved_stacks"
+    version: ClassVar = 2
     source: ClassVar = "kimi2025linear"
     length: ClassVar = 128
-    # Each stack is used about as often on every rung.
+    # Each stack is used about as often on every rung. Values under fewer pushes are mostly those that were pushed as
+    # many back as there were POPs in a row.
     rungs: ClassVar = tuple(
-        {"load": num_stacks, "length": length, "num_stacks": num_stacks, "stack_ids": 32, "pops": 2}
+        {"load": num_stacks, "length": length, "num_stacks": num_stacks, "stack_ids": 32, "buried": 5}
         for num_stacks, length in (
-            (1, 24),
-            (2, 48),
-            (3, 64),
-            (4, 96),
-            (6, 128),
-            (8, 192),
-            (12, 256),
-            (16, 384),
-            (24, 512),
-            (32, 768),
+            (1, 48),
+            (2, 96),
+            (3, 128),
+            (4, 192),
+            (6, 256),
+            (8, 384),
+            (12, 512),
+            (16, 768),
+            (24, 1024),
         )
     )
     load: ClassVar = "stacks"
@@ -57,6 +61,13 @@ class InterleavedStacks(Task):
     depth: int = knob(8, "most values on a stack", low=1, high=1024)
     num_values: int = knob(8, "number of values", low=2, high=4096)
     pops: int = knob(1, "operations on its stack that are POPs, at least, up to one that is asked", low=1, high=16)
+    buried: int = knob(
+        0,
+        "pushes onto its stack, at least, since the push of a value that is asked",
+        low=0,
+        high=1024,
+        is_addition=True,
+    )
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
@@ -80,7 +91,7 @@ class InterleavedStacks(Task):
     @property
     def min_length(self) -> int:
         """As many pushes as pops, with a value each but the last."""
-        return 4 * self.pops - 1
+        return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw stacks and operations; values are uniform."""
@@ -91,8 +102,9 @@ class InterleavedStacks(Task):
         is_pop = np.empty(size, dtype=bool)
         in_a_row = np.empty(size, dtype=np.int64)
         rows = np.arange(batch_size)
-        heights, streaks = np.zeros((2, batch_size, self.num_stacks), dtype=np.int64)
-        contents = np.zeros((batch_size, self.num_stacks, self.depth), dtype=np.int64)
+        since = np.empty(size, dtype=np.int64)
+        heights, streaks, num_pushed = np.zeros((3, batch_size, self.num_stacks), dtype=np.int64)
+        contents, pushed_at = np.zeros((2, batch_size, self.num_stacks, self.depth), dtype=np.int64)
         for operation, stack in enumerate(stacks):
             height = heights[rows, stack]
             pushes = (height == 0) | (wants_push[operation] & (height < self.depth))
@@ -100,13 +112,17 @@ class InterleavedStacks(Task):
             value = np.where(pushes, values[operation], contents[rows, stack, top])
             contents[rows, stack, top] = values[operation] = value
             heights[rows, stack] = top + pushes
+            num_pushed[rows, stack] += pushes
+            pushed_at[rows, stack, top] = np.where(pushes, num_pushed[rows, stack], pushed_at[rows, stack, top])
+            since[operation] = num_pushed[rows, stack] - pushed_at[rows, stack, top]
             streaks[rows, stack] = in_a_row[operation] = np.where(pushes, 0, streaks[rows, stack] + 1)
             is_pop[operation] = ~pushes
         tokens = np.empty((batch_size, size[0], 2), dtype=np.int64)
         tokens[:, :, 0] = (stacks + self.stack_ids * is_pop).T
         tokens[:, :, 1] = 2 * self.stack_ids + values.T
         targets = np.full_like(tokens, IGNORE)
-        targets[:, :, 0] = np.where(in_a_row >= self.pops, 2 * self.stack_ids + values, IGNORE).T
+        is_asked = (in_a_row >= self.pops) & (since >= self.buried)
+        targets[:, :, 0] = np.where(is_asked, 2 * self.stack_ids + values, IGNORE).T
         inputs, targets = (part.reshape(batch_size, -1)[:, :length].copy() for part in (tokens, targets))
         return Batch(inputs, targets)
 
@@ -132,3 +148,35 @@ class InterleavedStacks(Task):
                 pushed[0, rows, stacks] = np.where(is_push, inputs[:, position + 1], last)
         last_push, push_before, last_value = found.transpose(0, 2, 1)
         return {"last push": last_push, "push before": push_before, "last value": last_value}
+
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also, of the pushes onto the stack, popped or not, the one so many back as POPs were made there.
+
+        Of these POPs only the latest in a row count, or the latest runs in a row of them; or the number is fixed.
+        """
+        batch_size, length = inputs.shape
+        rows = np.arange(batch_size)
+        history = np.full((batch_size, self.stack_ids, length // 2 + 1), 2 * self.stack_ids)
+        num_pushed = np.zeros((batch_size, self.stack_ids), dtype=np.int64)
+        runs = np.zeros((MOST_RUNS, batch_size, self.stack_ids), dtype=np.int64)
+        was_push = np.zeros((batch_size, self.stack_ids), dtype=bool)
+        found = np.zeros((MOST_RUNS + 2, length, batch_size), dtype=np.int64)
+        for position in range(0, length, 2):
+            is_push, stacks = inputs[:, position] < self.stack_ids, inputs[:, position] % self.stack_ids
+            begins = ~is_push & was_push[rows, stacks]
+            latest = runs[:, rows, stacks]
+            latest = np.where(begins, np.concatenate([np.zeros_like(latest[:1]), latest[:-1]]), latest)
+            latest[0] += ~is_push
+            runs[:, rows, stacks] = latest
+            was_push[rows, stacks] = is_push
+            place = num_pushed[rows, stacks]
+            fixed = np.repeat([[self.buried + 1], [self.buried + 2]], batch_size, axis=1)
+            back = np.concatenate([latest.cumsum(axis=0), fixed])
+            found[:, position] = history[rows, stacks, (place - back).clip(0)]
+            if position + 1 < length:
+                pushing = np.flatnonzero(is_push)
+                history[pushing, stacks[pushing], place[pushing]] = inputs[pushing, position + 1]
+                num_pushed[pushing, stacks[pushing]] += 1
+        names = [f"as far back as the POPs of {runs} runs" for runs in range(1, MOST_RUNS + 1)]
+        names += ["as far back as can be asked", "one further back than can be asked"]
+        return {**self.shortcuts(inputs), **dict(zip(names, found.transpose(0, 2, 1), strict=True))}

@@ -30,13 +30,15 @@ class StackManipulation(Transduction):
     """
 
     name: ClassVar = "stack_manipulation"
+    version: ClassVar = 2
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
     # Half of the actions are a POP, so that the latest pushes alone, or the stack at the beginning alone, say little.
+    # In shorter strings nearly all POPs stand right behind the PUSH that they undo.
     rungs: ClassVar = tuple(
         {"load": (length - 1) // 2, "length": length, "shortest": (below + 1) // 2, "num_symbols": 4, "pop_rate": 0.5}
         for below, length in pairwise(LENGTHS)
-        if length >= 8
+        if length >= 24
     )
     load: ClassVar = "symbols and actions"
     shortest: int = knob(2, "symbols and actions in the shortest string", low=2, high=65536)
@@ -85,6 +87,33 @@ class StackManipulation(Transduction):
             guesses[name] = np.take_along_axis(inputs, np.take_along_axis(order, ranks, axis=1), axis=1)
             guesses[name] %= self.num_symbols
         return guesses
+
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also an end where the numbers of PUSH and POP say so, and POPs that undo only a PUSH right before them."""
+        string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
+        positions = np.arange(length)
+        slots = (positions - string_lengths - 1).clip(0)
+        is_string = positions < string_lengths
+        is_pop = is_string & (inputs == 2 * self.num_symbols)
+        is_pushed = is_string & ~is_pop
+        num_left = (is_pushed.sum(axis=1) - is_pop.sum(axis=1))[:, None]
+        found = self.shortcuts(inputs)
+        for name in ("without pops", "without actions"):
+            found[f"{name}, end by counts"] = np.where(slots >= num_left, 2 * self.num_symbols + 1, found[name])
+        is_kept = is_pushed | is_pop
+        # The next kept token of each, found from behind.
+        upcoming = np.minimum.accumulate(np.where(is_kept, positions, length)[:, ::-1], axis=1)[:, ::-1]
+        following = np.append(upcoming[:, 1:], np.full((len(inputs), 1), length), axis=1)
+        next_is_pop = np.append(is_pop, np.zeros((len(inputs), 1), dtype=bool), axis=1)
+        is_undone = is_pushed & np.take_along_axis(next_is_pop, following, axis=1)
+        is_pushed &= ~is_undone
+        order = np.argsort(~is_pushed, axis=1, stable=True)
+        ranks = (is_pushed.sum(axis=1, keepdims=True) - 1 - slots).clip(0)
+        tops = np.take_along_axis(inputs, np.take_along_axis(order, ranks, axis=1), axis=1) % self.num_symbols
+        found["POPs undo the PUSH before them, end by counts"] = np.where(
+            slots >= num_left, 2 * self.num_symbols + 1, tops
+        )
+        return found
 
 
 @cache

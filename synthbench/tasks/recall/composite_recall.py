@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import isqrt
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -43,6 +44,11 @@ class CompositeRecall(Recall):
     name: ClassVar = "composite_recall"
     version: ClassVar = 2
     source: ClassVar = "arora2024zoology"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after * copy of the last [2-5]": "What followed both parts of the key is the answer.",
+        }
+    )
     length: ClassVar = 128
     # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
     # Queries draw keys with replacement, or the keys not asked yet would leave fewer values to guess among. A larger

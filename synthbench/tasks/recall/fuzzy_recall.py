@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import perm
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -42,6 +43,11 @@ class FuzzyRecall(Recall):
 
     name: ClassVar = "fuzzy_recall"
     source: ClassVar = "poli2024mad"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after * copy of the last [2-5]": "Comparing several tokens of keys is the task.",
+        }
+    )
     length: ClassVar = 128
     # A key comes twice on average. Keys share 4 tokens, so that the last one alone does not tell which key it is; of
     # two keys it tells too often for a rung.

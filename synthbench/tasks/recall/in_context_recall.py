@@ -1,6 +1,7 @@
 """The task in_context_recall."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -33,6 +34,11 @@ class InContextRecall(Stream):
 
     name: ClassVar = "in_context_recall"
     source: ClassVar = "poli2024mad"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after *": "What followed the key before is its value, so copying it is the task.",
+        }
+    )
     length: ClassVar = 128
     # A key comes four times on average. More than 16 keys would need more values, which recurrent mechanisms are slow
     # to learn.

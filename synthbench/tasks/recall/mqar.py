@@ -1,6 +1,7 @@
 """The task mqar."""
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -35,6 +36,11 @@ class Mqar(Dictionary):
 
     name: ClassVar = "mqar"
     source: ClassVar = "arora2024zoology"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after *": "A key stands once before it is asked, so what followed it is its value: the task.",
+        }
+    )
     length: ClassVar = 128
     # Low rungs draw from few keys and values: among 32 of each, gla and deltanet learned none in a run. Slots are all
     # taken, so no blanks make up the length; places are uniform, or the order of the pairs would tell which is asked

@@ -1,6 +1,7 @@
 """The task noisy_recall."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,11 @@ class NoisyRecall(Stream):
 
     name: ClassVar = "noisy_recall"
     source: ClassVar = "poli2024mad"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after *": "What followed the key before is its value, so copying it is the task.",
+        }
+    )
     length: ClassVar = 128
     # The ladder of in_context_recall with noise in half of the slots: a key comes twice on average.
     rungs: ClassVar = tuple(

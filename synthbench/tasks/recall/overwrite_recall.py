@@ -1,6 +1,7 @@
 """The task overwrite_recall."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +36,11 @@ class OverwriteRecall(Dictionary):
 
     name: ClassVar = "overwrite_recall"
     source: ClassVar = "arora2024zoology"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "after the latest copy of *": "The latest value of the key is the answer.",
+        }
+    )
     length: ClassVar = 64
     # All keys are written three times: where half of them were written twice, any value of the key was right for three
     # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
@@ -161,8 +161,33 @@ class BrokenGrammar(Task):
             "not followed": self._not_followed(inputs, rule),
         }
 
-    def _not_followed(self, inputs: Tokens, rule: Rule) -> Tokens:
-        """The earliest token, at the distances that are scored, that none of those after it may follow."""
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """Also the earliest token that nothing read since may follow, if it follows a token before it.
+
+        That is any token as far back as a gap may be long, or the one right before it.
+        """
+        rule = rule_of(self.num_symbols, self.branches)
+        places = np.argsort(rule.symbols)[inputs]
+        reach = min(self.longest_gap + 1, inputs.shape[1] - 1)
+        follows_last = np.zeros(inputs.shape, dtype=bool)
+        follows_last[:, 1:] = np.isin(np.diff(places, axis=1) % self.num_symbols, rule.steps)
+        follows_any = follows_last.copy()
+        for distance in range(2, reach + 1):
+            steps = (places[:, distance:] - places[:, :-distance]) % self.num_symbols
+            follows_any[:, distance:] |= np.isin(steps, rule.steps)
+        return {
+            **self.shortcuts(inputs),
+            "follows and not followed": self._not_followed(inputs, rule, follows_any),
+            "follows the last and not followed": self._not_followed(inputs, rule, follows_last),
+        }
+
+    def _not_followed(
+        self, inputs: Tokens, rule: Rule, is_allowed: Bool[np.ndarray, "batch length"] | None = None
+    ) -> Tokens:
+        """The earliest token, at the distances that are scored, that none of those after it may follow.
+
+        Of those that are allowed, where there is one.
+        """
         (batch_size, length), rows = inputs.shape, np.arange(len(inputs))
         onwards = rule.symbols[(np.argsort(rule.symbols)[:, None] + rule.steps) % self.num_symbols]
         # Where each symbol stands next, and where something next stands that may follow a token.
@@ -172,11 +197,15 @@ class BrokenGrammar(Task):
             followed[:, position] = upcoming[rows[:, None], onwards[inputs[:, position]]].min(axis=1)
             upcoming[rows, inputs[:, position]] = position
         found = inputs[:, :1].repeat(length, axis=1)
+        better = np.full_like(found, -1)
         positions = np.arange(length)
         for distance in range(self.nearest, min(self.longest_gap, length - 1) + 1):
             is_open = followed[:, :-distance] > positions[distance:]
             found[:, distance:] = np.where(is_open, inputs[:, :-distance], found[:, distance:])
-        return found
+            if is_allowed is not None:
+                is_better = is_open & is_allowed[:, :-distance]
+                better[:, distance:] = np.where(is_better, inputs[:, :-distance], better[:, distance:])
+        return np.where(better >= 0, better, found)
 
 
 @cache

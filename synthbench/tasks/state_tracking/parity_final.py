@@ -1,6 +1,7 @@
 """The task parity_final."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +31,12 @@ class ParityFinal(StringTask):
 
     name: ClassVar = "parity_final"
     source: ClassVar = "deletang2023chomsky"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "any but even": "An odd number of ones is the answer.",
+            "any but odd": "An odd number of ones is the answer.",
+        }
+    )
     length: ClassVar = 41
     rungs: ClassVar = string_rungs(5)
     num_symbols: ClassVar = 2

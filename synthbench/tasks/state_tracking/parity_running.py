@@ -1,6 +1,7 @@
 """The task parity_running."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -28,6 +29,12 @@ class ParityRunning(Task):
 
     name: ClassVar = "parity_running"
     source: ClassVar = "deletang2023chomsky"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "any but even": "An odd number of ones is the answer.",
+            "any but odd": "An odd number of ones is the answer.",
+        }
+    )
     length: ClassVar = 40
     rungs: ClassVar = running_rungs(6)
     one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)

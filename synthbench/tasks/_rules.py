@@ -1,0 +1,584 @@
+"""Rules of a few lines that know nothing of a task: what they reach on a level counts into its shortcut baseline.
+
+A rule sees the tokens up to a scored position and says with which probability it names the answer: 0 or 1, or one in so
+many candidates. Rules come in families. The member of a family that does best on one sample is scored on another, so
+that trying many does not reward luck.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Integer
+
+from synthbench.tasks._draws import previous
+from synthbench.tasks.base import IGNORE, Batch, Tokens
+
+Mask = Bool[np.ndarray, "scored length"]
+Chances = Float[np.ndarray, " scored"]
+"""Probability that a rule names the answer, by scored position."""
+
+NUM_CHOOSING = 2**12
+"""Scored positions by which the members of a family are compared."""
+NUM_SCORED = 2**15
+"""Scored positions on which the best members are scored."""
+NUM_CELLS = 2**21
+"""Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
+NUM_IN_TABLES = 2**17
+"""Scored positions from which tables are learned, and on which they are scored."""
+MOST_TOKENS = 6
+"""Most of the last tokens that a table sees."""
+MOST_BACK = 16
+"""How many answers back a rule goes, and how many on from the beginning."""
+MOST_CONTEXT = 5
+"""Most tokens that must be equal where a rule looks for an earlier copy of the last ones."""
+SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4")))
+"""Parts of the tokens that windows have, at either end."""
+CONTEXT_SHARES = SHARES[:3]
+COUNT_SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4", "4/5", "9/10")))
+NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fraction(1, 3): "third"})
+
+
+@dataclass(frozen=True)
+class View:
+    """The scored positions of a batch, or some of them, each with its sequence."""
+
+    tokens: Int[np.ndarray, "scored length"]
+    places: Int[np.ndarray, " scored"]
+    """Where each scored position stands."""
+    answers: Int[np.ndarray, " scored"]
+    starts: Int[np.ndarray, " scored"]
+    """Tokens read up to the first scored position of the sequence."""
+    copies: Int[np.ndarray, "scored length"]
+    """Where the latest earlier copy of each token stands; -1 if there is none."""
+    asked: Mask
+    """Tokens that were the answer at an earlier scored position."""
+    is_candidate: Bool[np.ndarray, " ids"]
+    """Ids that are an answer anywhere in the batch."""
+
+    @classmethod
+    def of(cls, batch: Batch, vocab_size: int, most: int) -> "View":
+        """A view of at most so many scored positions, drawn without replacement where a batch has more."""
+        inputs, targets = batch
+        is_scored = targets != IGNORE
+        rows, places = np.nonzero(is_scored)
+        if len(rows) > most:
+            kept = np.sort(np.random.Generator(np.random.Philox(0)).permutation(len(rows))[:most])
+            rows, places = rows[kept], places[kept]
+        num_ids = max(vocab_size, int(targets.max()) + 1)
+        is_candidate = np.zeros(num_ids, dtype=bool)
+        is_candidate[targets[is_scored]] = True
+        used, inverse = np.unique(rows, return_inverse=True)
+        length = inputs.shape[1]
+        first_asked = np.full((len(used), num_ids), length)
+        for position in reversed(range(length)):
+            answers = targets[used, position]
+            has_answer = answers != IGNORE
+            first_asked[np.flatnonzero(has_answer), answers[has_answer]] = position
+        asked_at = np.take_along_axis(first_asked, inputs[used], axis=1)
+        return cls(
+            tokens=inputs[rows],
+            places=places,
+            answers=targets[rows, places],
+            starts=is_scored.argmax(axis=1)[rows] + 1,
+            copies=previous(inputs[used])[inverse],
+            asked=asked_at[inverse] < places[:, None],
+            is_candidate=is_candidate,
+        )
+
+    @cached_property
+    def positions(self) -> Int[np.ndarray, " length"]:
+        """All positions."""
+        return np.arange(self.tokens.shape[1])
+
+    @cached_property
+    def is_read(self) -> Mask:
+        """Tokens up to the scored position."""
+        is_read: Mask = self.positions <= self.places[:, None]
+        return is_read
+
+    @cached_property
+    def is_right(self) -> Mask:
+        """Tokens that are the answer."""
+        is_right: Mask = self.tokens == self.answers[:, None]
+        return is_right
+
+    @cached_property
+    def is_answer(self) -> Mask:
+        """Tokens read that are an answer anywhere."""
+        is_answer: Mask = self.is_candidate[self.tokens] & self.is_read
+        return is_answer
+
+    @cached_property
+    def is_latest(self) -> Mask:
+        """Tokens read of which no later copy has been read."""
+        is_latest = self.is_read.copy()
+        row, place = np.nonzero((self.copies >= 0) & self.is_read)
+        is_latest[row, self.copies[row, place]] = False
+        return is_latest
+
+    @cached_property
+    def present(self) -> Int[np.ndarray, "scored 1"]:
+        """The token at the scored position."""
+        return np.take_along_axis(self.tokens, self.places[:, None], axis=1)
+
+    @cached_property
+    def is_equal(self) -> Mask:
+        """Earlier tokens that equal the present one."""
+        is_equal: Mask = (self.tokens == self.present) & (self.positions < self.places[:, None])
+        return is_equal
+
+    @cached_property
+    def matches(self) -> dict[tuple[int, bool], Mask]:
+        """What :func:`_matches` found, by its arguments."""
+        return {}
+
+    def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
+        """How often each id is under a mask."""
+        num_ids = len(self.is_candidate)
+        row, place = np.nonzero(mask)
+        bins = np.bincount(row * num_ids + self.tokens[row, place], minlength=len(mask) * num_ids)
+        return bins.reshape(len(mask), num_ids)
+
+    def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
+        """Tokens whose id has been read some number of times."""
+        kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
+        return kept
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of what has been read, at its end or its beginning; the whole if the share is 1."""
+
+    share: Fraction
+    is_later: bool
+    of_context: bool = False
+    """Of what was read up to the first question instead."""
+
+    @property
+    def name(self) -> str:
+        """For messages: ``later half of the context``."""
+        if self.share == 1:
+            return "tokens read"
+        side = "later" if self.is_later else "earlier"
+        part = NAMES.get(self.share, f"{self.share.numerator}/{self.share.denominator}")
+        return f"{side} {part}" + (" of the context" if self.of_context else "")
+
+    def bounds(self, view: View) -> tuple[Int[np.ndarray, "scored 1"], Int[np.ndarray, "scored 1"]]:
+        """The first position of the window, and the one behind its last."""
+        end = (view.starts if self.of_context else view.places + 1)[:, None]
+        size = -(-end * self.share.numerator // self.share.denominator)
+        return (end - size, end) if self.is_later else (np.zeros_like(end), size)
+
+    def mask(self, view: View) -> Mask:
+        """Positions in the window."""
+        begin, end = self.bounds(view)
+        mask: Mask = (view.positions >= begin) & (view.positions < end)
+        return mask
+
+
+Rule = Callable[[View], Chances]
+ALL = Window(Fraction(1), is_later=True)
+
+
+def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
+    """Windows at either end of what has been read, and of what was read before the first question."""
+    return [
+        Window(share, is_later, of_context)
+        for of_context in ((False, True) if with_context else (False,))
+        for is_later in (True, False)
+        for share in shares
+    ]
+
+
+def _share(is_right: Mask, is_candidate: Mask) -> Chances:
+    """One in so many marked positions, for those that are right; 0 where none is marked."""
+    chances: Chances = (is_right & is_candidate).sum(axis=1) / np.maximum(is_candidate.sum(axis=1), 1)
+    return chances
+
+
+def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
+    """The candidate with the highest score; a uniform guess among several."""
+    scores = np.where(view.is_candidate, scores, -1)
+    is_best = scores == scores.max(axis=1, keepdims=True)
+    chances: Chances = is_best[np.arange(len(scores)), view.answers] / is_best.sum(axis=1)
+    return chances
+
+
+def token_back(view: View, steps: int) -> Chances:
+    """The token so many steps before the present one."""
+    at = view.places - steps
+    chances: Chances = (view.tokens[np.arange(len(at)), at.clip(0)] == view.answers) * (at >= 0).astype(float)
+    return chances
+
+
+def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_distinct: bool = False) -> Chances:
+    """The token that is so many answers back, 1 for the latest, or on from the beginning; each id once if distinct."""
+    is_counted = view.is_answer
+    if is_distinct:
+        is_counted = is_counted & ((view.copies < 0) if is_from_start else view.is_latest)
+    rank = is_counted.cumsum(axis=1)
+    wanted = steps if is_from_start else rank[:, -1:] - steps + 1
+    chances: Chances = (is_counted & (rank == wanted) & view.is_right).any(axis=1).astype(float)
+    return chances
+
+
+def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
+    """A uniform guess among the answers in a window, each id once, or each as often as it stands there."""
+    begin, _ = window.bounds(view)
+    is_candidate = view.is_answer & window.mask(view)
+    if without:
+        is_candidate &= ~EXCLUSIONS[without](view)
+    if is_distinct:
+        is_candidate &= view.copies < begin
+    return _share(view.is_right, is_candidate)
+
+
+def _is_neighbour(view: View) -> Mask:
+    """Ids that have stood beside the present one, and that one itself."""
+    num_ids = len(view.is_candidate)
+    beside = np.zeros((len(view.tokens), num_ids), dtype=bool)
+    row, place = np.nonzero(view.is_equal)
+    for step in (-1, 1):
+        beside[row, view.tokens[row, (place + step).clip(0)]] = True
+    beside[np.arange(len(beside)), view.present[:, 0]] = True
+    return np.take_along_axis(beside, view.tokens, axis=1)
+
+
+def _is_recent(view: View, num_tokens: int) -> Mask:
+    """Ids that are among the last tokens."""
+    recent = np.zeros((len(view.tokens), len(view.is_candidate)), dtype=bool)
+    for step in range(num_tokens):
+        at = (view.places - step).clip(0)
+        recent[np.arange(len(at)), view.tokens[np.arange(len(at)), at]] = True
+    return np.take_along_axis(recent, view.tokens, axis=1)
+
+
+EXCLUSIONS: Mapping[str, Callable[[View], Mask]] = MappingProxyType(
+    {
+        "asked": lambda view: view.asked,
+        "the present": lambda view: view.tokens == view.present,
+        "neighbours": _is_neighbour,
+        "neighbours and asked": lambda view: _is_neighbour(view) | view.asked,
+        "the last 2": partial(_is_recent, num_tokens=2),
+        "the last 4": partial(_is_recent, num_tokens=4),
+        "repeated": lambda view: view.with_counts(lambda counts: counts > 1),
+        "repeated and asked": lambda view: view.with_counts(lambda counts: counts > 1) | view.asked,
+        "single": lambda view: view.with_counts(lambda counts: counts == 1),
+        "even": lambda view: view.with_counts(lambda counts: counts % 2 == 0),
+        "odd": lambda view: view.with_counts(lambda counts: counts % 2 == 1),
+    }
+)
+"""Ids that a guess leaves out."""
+
+
+def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = False) -> Chances:
+    """The most frequent answer of a window, or the next one; or the rarest that has been read."""
+    counts = view.counts(window.mask(view) & view.is_read)
+    if is_rarest:
+        counts = np.where(counts > 0, counts.shape[1] * view.tokens.shape[1] - counts, 0)
+    for _ in range(place):
+        best = np.where(view.is_candidate, counts, -1).argmax(axis=1)
+        counts[np.arange(len(counts)), best] = 0
+    return _tied(counts, view)
+
+
+def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
+    """How often the present token stands in a part of the text, scaled up to all of it; or a count close to it.
+
+    The text ends before the tokens that are the same in all sequences, such as a mark that asks.
+    """
+    end, before = view.places, view.places - 1
+    while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
+        end, before = before, before - 1
+    size = -(-end * share.numerator // share.denominator)
+    begin = end - size if is_later else np.zeros_like(end)
+    in_part = (view.positions >= begin[:, None]) & (view.positions < (begin + size)[:, None])
+    found = (view.is_equal & in_part).sum(axis=1)
+    scaled = (2 * found * end + size) // np.maximum(2 * size, 1)
+    low, high = np.flatnonzero(view.is_candidate)[[0, -1]]
+    scaled = scaled.clip(low, high)
+    least, most = (scaled - slack).clip(low), (scaled + slack).clip(max=high)
+    is_near = (view.answers >= least) & (view.answers <= most)
+    chances: Chances = is_near / (most - least + 1)
+    return chances
+
+
+def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
+    """Earlier positions where the last tokens stand, in their order or backwards."""
+    if context == 1:
+        return view.is_equal
+    if (context, is_backwards) not in view.matches:
+        step, length = context - 1, len(view.positions)
+        at = view.places - step
+        wanted = np.where(at >= 0, view.tokens[np.arange(len(at)), at.clip(0)], -1)[:, None]
+        source = view.positions + (step if is_backwards else -step)
+        is_inside = (source >= 0) & (source < length) & (source < view.places[:, None])
+        is_same = view.tokens[:, source.clip(0, length - 1)] == wanted
+        view.matches[context, is_backwards] = _matches(view, step, is_backwards=is_backwards) & is_same & is_inside
+    return view.matches[context, is_backwards]
+
+
+def _longest_matches(view: View, context: int, *, is_backwards: bool) -> Mask:
+    """The same; of fewer of the last tokens where so many stand nowhere."""
+    matched = _matches(view, context, is_backwards=is_backwards)
+    for fewer in reversed(range(1, context)):
+        shorter = _matches(view, fewer, is_backwards=is_backwards)
+        matched = np.where(matched.any(axis=1, keepdims=True), matched, shorter)
+    return matched
+
+
+WHICH = ("the latest", "the first", "the most frequent", "a random")
+
+
+def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool = False) -> Chances:
+    """The token after an earlier copy of the last ones, or before one that is read backwards."""
+    matched = _longest_matches(view, context, is_backwards=is_backwards)
+    return _pick(view, matched, which, -1 if is_backwards else 1)
+
+
+def beside_copy_in(view: View, window: Window, *, is_latest: bool = False) -> Chances:
+    """A guess among the tokens after the copies of the present one that stand in a window; if none, among all."""
+    inside = view.is_equal & window.mask(view)
+    matched = np.where(inside.any(axis=1, keepdims=True), inside, view.is_equal)
+    if is_latest:
+        matched = np.where(inside.any(axis=1, keepdims=True), _only_latest(inside), matched)
+    return _pick(view, matched, "a random", 1)
+
+
+def _only_latest(mask: Mask) -> Mask:
+    only = np.zeros_like(mask)
+    row = np.flatnonzero(mask.any(axis=1))
+    only[row, mask.shape[1] - 1 - mask[row, ::-1].argmax(axis=1)] = True
+    return only
+
+
+def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
+    """The answer beside one of the marked positions; a guess among the answers read where none is marked."""
+    beside = np.zeros_like(matched)
+    beside[:, max(step, 0) : len(view.positions) + min(step, 0)] = matched[
+        :, max(-step, 0) : len(view.positions) - max(step, 0)
+    ]
+    beside &= view.is_answer
+    if which == "the latest":
+        chances = _share(view.is_right, _only_latest(beside))
+    elif which == "the first":
+        chances = _share(view.is_right, beside & (beside.cumsum(axis=1) == 1))
+    elif which == "the most frequent":
+        chances = _tied(view.counts(beside), view)
+    else:
+        chances = _share(view.is_right, beside)
+    return np.where(beside.any(axis=1), chances, guess(view, ALL))
+
+
+def families(length: int) -> dict[str, dict[str, Rule]]:
+    """The rules that learn nothing, by family and name.
+
+    Args:
+        length: Tokens of a sequence.
+    """
+    back = range(1, min(MOST_BACK, length) + 1)
+    parts = windows(with_context=True)
+    copies: dict[str, Rule] = {
+        f"{side} {which} copy of the last {context}": partial(
+            beside_copy, which=which, context=context, is_backwards=side == "before"
+        )
+        for side in ("after", "before")
+        for which in WHICH
+        for context in range(1, MOST_CONTEXT + 1)
+    }
+    return {
+        "one token": {f"token {steps} back": partial(token_back, steps=steps) for steps in range(length)},
+        "one answer": {
+            f"{'distinct ' if is_distinct else ''}answer {steps} {'on' if is_from_start else 'back'}": partial(
+                answer_back, steps=steps, is_from_start=is_from_start, is_distinct=is_distinct
+            )
+            for steps in back
+            for is_from_start in (False, True)
+            for is_distinct in (False, True)
+        },
+        "guess": {
+            **{f"any of the {window.name}": partial(guess, window=window) for window in parts},
+            **{
+                f"any token of the {window.name}": partial(guess, window=window, is_distinct=False)
+                for window in (ALL, *parts)
+            },
+            **{f"any unasked of the {window.name}": partial(guess, window=window, without="asked") for window in parts},
+        },
+        "set": {f"any but {name}": partial(guess, window=ALL, without=name) for name in EXCLUSIONS},
+        "frequent": {
+            "most frequent of all tokens": partial(frequent, window=ALL),
+            **{f"most frequent of the {window.name}": partial(frequent, window=window) for window in parts},
+            "second most frequent": partial(frequent, window=ALL, place=1),
+            "rarest": partial(frequent, window=ALL, is_rarest=True),
+        },
+        "count": {
+            **{
+                f"count in the {Window(share, is_later).name}, scaled": partial(count, share=share, is_later=is_later)
+                for is_later in (True, False)
+                for share in COUNT_SHARES
+            },
+            "count to within 1": partial(count, share=Fraction(1), slack=1),
+        },
+        "copy": copies,
+        "copy in a part": {
+            **{f"after any copy in the {window.name}": partial(beside_copy_in, window=window) for window in parts},
+        },
+    }
+
+
+class Scored(NamedTuple):
+    """All scored positions of a batch, for tables, which need many and look at few tokens of each."""
+
+    inputs: Tokens
+    rows: Int[np.ndarray, " scored"]
+    places: Int[np.ndarray, " scored"]
+    answers: Int[np.ndarray, " scored"]
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Scored":
+        """Those of a batch."""
+        rows, places = np.nonzero(batch.targets != IGNORE)
+        kept = slice(NUM_IN_TABLES)  # sequences are independent: the first are as good as any
+        rows, places = rows[kept], places[kept]
+        return cls(batch.inputs, rows, places, batch.targets[rows, places])
+
+    def back(self, steps: int) -> Int[np.ndarray, " scored"]:
+        """The token so many steps before each scored position; -1 before the beginning."""
+        at = self.places - steps
+        return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
+
+
+def reached_by_tables(fit: Batch, fresh: Batch) -> dict[str, float]:
+    """Accuracy on one sample of tables that were learned on another, by name.
+
+    A table names the most frequent answer to what it sees, and what a coarser table says where that is new. One of the
+    last tokens counts where it sees at most half of those that have been read, on average.
+    """
+    learned, scored = Scored.of(fit), Scored.of(fresh)
+    skipped = 0
+    # What stands at every scored position, such as a mark that asks, says nothing.
+    while skipped < fit.inputs.shape[1] and len(np.unique(learned.back(skipped))) == 1:
+        skipped += 1
+    is_mark = np.ones(1 + max(int(part.inputs.max()) for part in (fit, fresh)), dtype=bool)
+    answers = np.unique(learned.answers)
+    is_mark[answers[answers < len(is_mark)]] = False
+    last, extra = [], []
+    for part in (learned, scored):
+        marks = is_mark[part.inputs].argmax(axis=1)[part.rows]
+        last.append([part.back(skipped + steps) for steps in range(MOST_TOKENS)])
+        extra.append({"place": part.places, "mark": part.places - marks, "first": part.inputs[part.rows, 0]})
+    is_short = [steps <= (float(learned.places.mean()) + 1 - skipped) / 2 for steps in range(MOST_TOKENS + 2)]
+    reached = {}
+    for name, keyed, sizes, extra_tokens in (
+        ("", (), range(1, MOST_TOKENS + 1), 0),
+        (" by place", ("place",), range(1, 4), 0),
+        (" by distance from the first mark", ("mark",), range(4), 0),
+        (" and the first", ("first",), range(1, 4), 1),
+        (" by place and first mark", ("place", "mark"), range(2), 0),
+    ):
+        known, codes = np.zeros_like(learned.answers), np.zeros_like(scored.answers)
+        for key in keyed:
+            known, codes = _codes(known, extra[0][key], codes, extra[1][key])
+        predictions = np.full(len(scored.answers), np.bincount(learned.answers).argmax())
+        if keyed:
+            predictions = _with_table(known, learned.answers, codes, predictions)
+        for size in sizes:
+            if not is_short[size + extra_tokens]:
+                break
+            if size:
+                known, codes = _codes(known, last[0][size - 1], codes, last[1][size - 1])
+                predictions = _with_table(known, learned.answers, codes, predictions)
+            tokens = f"the last {size}" if size else "places"
+            reached[f"table of {tokens}{name}"] = float((predictions == scored.answers).mean())
+    return reached
+
+
+def _codes(
+    known: Int[np.ndarray, " learned"],
+    key: Int[np.ndarray, " learned"],
+    codes: Int[np.ndarray, " scored"],
+    other_key: Int[np.ndarray, " scored"],
+) -> tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " scored"]]:
+    """One number for each pair of a code and a key, the same in both samples."""
+    keys = np.concatenate([key, other_key])
+    pairs = np.concatenate([known, codes]) * (int(keys.max()) + 2) + keys + 1
+    _, numbers = np.unique(pairs, return_inverse=True)
+    return numbers[: len(known)], numbers[len(known) :]
+
+
+def _with_table(
+    known: Int[np.ndarray, " learned"],
+    answers: Int[np.ndarray, " learned"],
+    codes: Int[np.ndarray, " scored"],
+    predictions: Int[np.ndarray, " scored"],
+) -> Int[np.ndarray, " scored"]:
+    """Predictions, replaced where a code was seen: by its most frequent answer, the least of several."""
+    base = int(answers.max()) + 1
+    pairs, counts = np.unique(known * base + answers, return_counts=True)
+    seen, found = np.divmod(pairs, base)
+    order = np.lexsort((found, -counts, seen))
+    kept, first = np.unique(seen[order], return_index=True)
+    at = np.searchsorted(kept, codes).clip(max=len(kept) - 1)
+    return np.where(kept[at] == codes, found[order][first][at], predictions)
+
+
+class Reached(NamedTuple):
+    """The best rule of a family, and its accuracy on a sample that did not choose it."""
+
+    rule: str
+    accuracy: float
+
+
+def search(
+    fit: Batch, fresh: Batch, vocab_size: int, *, left_out: Iterable[str] = (), scale: float = 1.0
+) -> dict[str, Reached]:
+    """The best rule of each family.
+
+    Args:
+        fit: The sample that chooses, and that tables are learned from.
+        fresh: The sample that the chosen rule is scored on.
+        vocab_size: Number of ids.
+        left_out: Patterns of names of rules that do not count.
+        scale: How many times as many positions are looked at.
+    """
+    patterns = tuple(left_out)
+    length = fit.inputs.shape[1]
+    choosing = View.of(fit, vocab_size, int(scale * max(2**10, min(NUM_CHOOSING, NUM_CELLS // 4 // length))))
+    scored = View.of(fresh, vocab_size, int(scale * max(2**13, min(NUM_SCORED, NUM_CELLS // length))))
+    found = {}
+    for family, rules in families(length).items():
+        chances = {
+            name: float(rule(choosing).mean()) for name, rule in rules.items() if not _is_left_out(name, patterns)
+        }
+        if chances:
+            chosen = max(chances, key=chances.__getitem__)
+            found[family] = Reached(chosen, float(rules[chosen](scored).mean()))
+    reached = {name: of for name, of in reached_by_tables(fit, fresh).items() if not _is_left_out(name, patterns)}
+    if reached:
+        best = max(reached, key=reached.__getitem__)
+        found["table"] = Reached(best, reached[best])
+    return found
+
+
+def _is_left_out(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def rule_names(length: int) -> set[str]:
+    """The names of all rules, for sequences of so many tokens."""
+    names = {name for rules in families(length).values() for name in rules}
+    for name, sizes in (
+        ("", range(1, MOST_TOKENS + 1)),
+        (" by place", range(1, 4)),
+        (" by distance from the first mark", range(4)),
+        (" and the first", range(1, 4)),
+        (" by place and first mark", range(2)),
+    ):
+        names |= {f"table of {f'the last {size}' if size else 'places'}{name}" for size in sizes}
+    return names
