@@ -21,6 +21,7 @@ from synthbench.cli.plugins import check, new
 from synthbench.cli.quick import quick
 from synthbench.cli.reporting import export, leaderboard, report, validity
 from synthbench.cli.running import run, status
+from synthbench.cli.shortcuts import shortcuts
 from synthbench.cli.store import doctor, store_app
 from synthbench.cli.submissions import compare, submit, verify
 from synthbench.errors import StoreError, SynthbenchError, UnknownName
@@ -36,7 +37,7 @@ app = typer.Typer(
 app.add_typer(list_app, name="list")
 for command in (
     *(show, run, quick, status, leaderboard, report, export, validity, compare),
-    *(verify, submit, data, doctor, new, check),
+    *(verify, submit, data, doctor, new, check, shortcuts),
 ):
     app.command()(command)
 app.add_typer(bench_app, name="bench")

@@ -15,6 +15,9 @@ from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import Knob, Value, arguments_of, knobs_of
 from synthbench.tasks import accuracy, rung_bounds
+from synthbench.tasks._measured import MOST_SEARCHED
+from synthbench.tasks._rules import is_left_out, rule_names
+from synthbench.tasks._search import search_level
 from synthbench.tasks.base import IGNORE, SPLITS, Batch, Rung, Split, Task
 
 SMALL_BATCH = 64
@@ -24,6 +27,10 @@ NUM_STANDARD_ERRORS = 5.0
 """How far above the floor chance may lift the constants; a check of a sound task fails once in millions."""
 LEAST_GAP = 0.05
 """Least distance of a rung's base from its ceiling: in a narrower one skill is mostly noise."""
+MOST_SKILL_OF_A_RULE = 0.2
+"""Most skill that a rule may have which counts into no baseline, on the first, the middle and the last level."""
+QUICK = 0.25
+"""Part of the positions at which such rules are tried: a check takes seconds."""
 ROUNDING = 1e-9
 MOST_BITS = 64
 """Most bits of a token that a reference may need."""
@@ -309,6 +316,7 @@ def _check_ladder(rungs: Sequence[Rung]) -> None:
         if (rung.new_targets(batch.targets) == IGNORE).all():
             raise _broken_rung(rung, f"scores nothing from position {rung.first_new} on")
         below = rung
+    _check_no_shortcuts(task, rungs)
     for rung in rungs:  # last, since each is measured on many sequences
         bounds = rung_bounds(rung)
         if bounds.ceiling - bounds.base < LEAST_GAP - ROUNDING:
@@ -317,6 +325,31 @@ def _check_ladder(rungs: Sequence[Rung]) -> None:
                 f"has the base {bounds.base:.4f}, by {bounds.rule!r}; allowed: up to {bounds.ceiling - LEAST_GAP:.4f}, "
                 f"the ceiling less {LEAST_GAP}",
             )
+    searched = [rung for rung in rungs if rung.length <= MOST_SEARCHED]
+    for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
+        found = search_level(searched[place], scale=QUICK)
+        if found.skill > MOST_SKILL_OF_A_RULE:
+            raise _broken_rung(
+                searched[place],
+                f"is solved to {found.skill:.2f} of its skill by a rule that does not count into its baseline: "
+                f"{found.best_by!r} reaches {found.best:.4f}, the baseline, by {found.baseline_by!r}, "
+                f"{found.baseline:.4f}; allowed: a skill up to {MOST_SKILL_OF_A_RULE}. Add it to rung_shortcuts, or "
+                "say in no_shortcuts why it is the task",
+            )
+
+
+def _check_no_shortcuts(task: Task, rungs: list[Rung]) -> None:
+    """Every pattern of rules that do what the task asks for names one, and most rules are left."""
+    if not rungs or not task.no_shortcuts:
+        return
+    names = rule_names(min(rungs[-1].length, MOST_SEARCHED))
+    for pattern in task.no_shortcuts:
+        if not any(is_left_out(name, [pattern]) for name in names):
+            raise _broken(task, rungs[-1].length, f"no_shortcuts has {pattern!r}, which is no rule's name")
+    num_left_out = sum(is_left_out(name, task.no_shortcuts) for name in names)
+    if num_left_out > len(names) / 2:
+        what = f"no_shortcuts leaves out {num_left_out} of {len(names)} rules; allowed: up to half of them"
+        raise _broken(task, rungs[-1].length, what)
 
 
 def _rungs(task: Task, *, is_extended: bool = False) -> list[Rung]:

@@ -46,7 +46,7 @@ def measured_bases(rung: Rung) -> dict[str, float]:
     """
     fit, fresh = (
         Batch(inputs, rung.new_targets(targets))
-        for inputs, targets in (_large_sample(rung.task, rung.length, seed) for seed in (0, 1))
+        for inputs, targets in (large_sample(rung.task, rung.length, seed) for seed in (0, 1))
     )
     alone = np.zeros_like(fit.inputs[:1])
     bases = {
@@ -128,7 +128,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
     return task.sample(np.random.Generator(np.random.Philox(seed)), num_drawn, length)
 
 
-def _large_sample(task: Task, length: int, seed: int) -> Batch:
+def large_sample(task: Task, length: int, seed: int) -> Batch:
     """A sample with enough targets, also of long sequences with one answer each."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())

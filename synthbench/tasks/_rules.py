@@ -5,6 +5,7 @@ many candidates. Rules come in families. The member of a family that does best o
 that trying many does not reward luck.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -41,6 +42,9 @@ SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4")))
 """Parts of the tokens that windows have, at either end."""
 CONTEXT_SHARES = SHARES[:3]
 COUNT_SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4", "4/5", "9/10")))
+WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5", "2/5", "3/5", "4/5")))
+WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 10, 48, 10
+"""The same for the wider search, whose rules count into no baseline."""
 NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fraction(1, 3): "third"})
 
 
@@ -376,21 +380,24 @@ def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
     return np.where(beside.any(axis=1), chances, guess(view, ALL))
 
 
-def families(length: int) -> dict[str, dict[str, Rule]]:
+def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]]:
     """The rules that learn nothing, by family and name.
 
     Args:
         length: Tokens of a sequence.
+        is_wide: Whether also those that count into no baseline: other parts, longer contexts, more steps back.
     """
-    back = range(1, min(MOST_BACK, length) + 1)
-    parts = windows(with_context=True)
+    back = range(1, min(WIDE_BACK if is_wide else MOST_BACK, length) + 1)
+    parts = windows((*SHARES, *WIDE_SHARES) if is_wide else SHARES, with_context=True)
+    contexts = range(1, (WIDE_CONTEXT if is_wide else MOST_CONTEXT) + 1)
+    excluded = itertools.product(parts, EXCLUSIONS) if is_wide else []
     copies: dict[str, Rule] = {
         f"{side} {which} copy of the last {context}": partial(
             beside_copy, which=which, context=context, is_backwards=side == "before"
         )
         for side in ("after", "before")
         for which in WHICH
-        for context in range(1, MOST_CONTEXT + 1)
+        for context in contexts
     }
     return {
         "one token": {f"token {steps} back": partial(token_back, steps=steps) for steps in range(length)},
@@ -410,7 +417,13 @@ def families(length: int) -> dict[str, dict[str, Rule]]:
             },
             **{f"any unasked of the {window.name}": partial(guess, window=window, without="asked") for window in parts},
         },
-        "set": {f"any but {name}": partial(guess, window=ALL, without=name) for name in EXCLUSIONS},
+        "set": {
+            **{f"any but {name}": partial(guess, window=ALL, without=name) for name in EXCLUSIONS},
+            **{
+                f"any of the {window.name} but {name}": partial(guess, window=window, without=name)
+                for window, name in excluded
+            },
+        },
         "frequent": {
             "most frequent of all tokens": partial(frequent, window=ALL),
             **{f"most frequent of the {window.name}": partial(frequent, window=window) for window in parts},
@@ -428,6 +441,10 @@ def families(length: int) -> dict[str, dict[str, Rule]]:
         "copy": copies,
         "copy in a part": {
             **{f"after any copy in the {window.name}": partial(beside_copy_in, window=window) for window in parts},
+            **{
+                f"after the latest copy in the {window.name}": partial(beside_copy_in, window=window, is_latest=True)
+                for window in (parts if is_wide else ())
+            },
         },
     }
 
@@ -454,7 +471,17 @@ class Scored(NamedTuple):
         return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
 
 
-def reached_by_tables(fit: Batch, fresh: Batch) -> dict[str, float]:
+TABLES = (
+    ("", (), 1, MOST_TOKENS, 0),
+    (" by place", ("place",), 1, 3, 0),
+    (" by distance from the first mark", ("mark",), 0, 3, 0),
+    (" and the first", ("first",), 1, 3, 1),
+    (" by place and first mark", ("place", "mark"), 0, 1, 0),
+)
+"""Tables: the end of the name, what they see besides the last tokens, the fewest and most of these, tokens among it."""
+
+
+def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, float]:
     """Accuracy on one sample of tables that were learned on another, by name.
 
     A table names the most frequent answer to what it sees, and what a coarser table says where that is new. One of the
@@ -471,32 +498,29 @@ def reached_by_tables(fit: Batch, fresh: Batch) -> dict[str, float]:
     last, extra = [], []
     for part in (learned, scored):
         marks = is_mark[part.inputs].argmax(axis=1)[part.rows]
-        last.append([part.back(skipped + steps) for steps in range(MOST_TOKENS)])
+        last.append([part.back(skipped + steps) for steps in range(most_tokens)])
         extra.append({"place": part.places, "mark": part.places - marks, "first": part.inputs[part.rows, 0]})
-    is_short = [steps <= (float(learned.places.mean()) + 1 - skipped) / 2 for steps in range(MOST_TOKENS + 2)]
+    is_short = [steps <= (float(learned.places.mean()) + 1 - skipped) / 2 for steps in range(most_tokens + 2)]
     reached = {}
-    for name, keyed, sizes, extra_tokens in (
-        ("", (), range(1, MOST_TOKENS + 1), 0),
-        (" by place", ("place",), range(1, 4), 0),
-        (" by distance from the first mark", ("mark",), range(4), 0),
-        (" and the first", ("first",), range(1, 4), 1),
-        (" by place and first mark", ("place", "mark"), range(2), 0),
-    ):
+    for name, keyed, fewest, most, extra_tokens in TABLES:
         known, codes = np.zeros_like(learned.answers), np.zeros_like(scored.answers)
         for key in keyed:
             known, codes = _codes(known, extra[0][key], codes, extra[1][key])
         predictions = np.full(len(scored.answers), np.bincount(learned.answers).argmax())
         if keyed:
             predictions = _with_table(known, learned.answers, codes, predictions)
-        for size in sizes:
+        for size in range(fewest, (most if keyed else most_tokens) + 1):
             if not is_short[size + extra_tokens]:
                 break
             if size:
                 known, codes = _codes(known, last[0][size - 1], codes, last[1][size - 1])
                 predictions = _with_table(known, learned.answers, codes, predictions)
-            tokens = f"the last {size}" if size else "places"
-            reached[f"table of {tokens}{name}"] = float((predictions == scored.answers).mean())
+            reached[_table_name(size, name)] = float((predictions == scored.answers).mean())
     return reached
+
+
+def _table_name(size: int, end: str) -> str:
+    return f"table of {f'the last {size}' if size else 'places'}{end}"
 
 
 def _codes(
@@ -536,7 +560,13 @@ class Reached(NamedTuple):
 
 
 def search(
-    fit: Batch, fresh: Batch, vocab_size: int, *, left_out: Iterable[str] = (), scale: float = 1.0
+    fit: Batch,
+    fresh: Batch,
+    vocab_size: int,
+    *,
+    left_out: Iterable[str] = (),
+    scale: float = 1.0,
+    is_wide: bool = False,
 ) -> dict[str, Reached]:
     """The best rule of each family.
 
@@ -546,39 +576,34 @@ def search(
         vocab_size: Number of ids.
         left_out: Patterns of names of rules that do not count.
         scale: How many times as many positions are looked at.
+        is_wide: Whether also by rules that count into no baseline.
     """
     patterns = tuple(left_out)
     length = fit.inputs.shape[1]
     choosing = View.of(fit, vocab_size, int(scale * max(2**10, min(NUM_CHOOSING, NUM_CELLS // 4 // length))))
     scored = View.of(fresh, vocab_size, int(scale * max(2**13, min(NUM_SCORED, NUM_CELLS // length))))
     found = {}
-    for family, rules in families(length).items():
+    for family, rules in families(length, is_wide=is_wide).items():
         chances = {
-            name: float(rule(choosing).mean()) for name, rule in rules.items() if not _is_left_out(name, patterns)
+            name: float(rule(choosing).mean()) for name, rule in rules.items() if not is_left_out(name, patterns)
         }
         if chances:
             chosen = max(chances, key=chances.__getitem__)
             found[family] = Reached(chosen, float(rules[chosen](scored).mean()))
-    reached = {name: of for name, of in reached_by_tables(fit, fresh).items() if not _is_left_out(name, patterns)}
+    tables = reached_by_tables(fit, fresh, WIDE_TOKENS if is_wide else MOST_TOKENS)
+    reached = {name: of for name, of in tables.items() if not is_left_out(name, patterns)}
     if reached:
         best = max(reached, key=reached.__getitem__)
         found["table"] = Reached(best, reached[best])
     return found
 
 
-def _is_left_out(name: str, patterns: tuple[str, ...]) -> bool:
+def is_left_out(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns is that of a rule's name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def rule_names(length: int) -> set[str]:
-    """The names of all rules, for sequences of so many tokens."""
+    """The names of all rules that count into baselines, for sequences of so many tokens."""
     names = {name for rules in families(length).values() for name in rules}
-    for name, sizes in (
-        ("", range(1, MOST_TOKENS + 1)),
-        (" by place", range(1, 4)),
-        (" by distance from the first mark", range(4)),
-        (" and the first", range(1, 4)),
-        (" by place and first mark", range(2)),
-    ):
-        names |= {f"table of {f'the last {size}' if size else 'places'}{name}" for size in sizes}
-    return names
+    return names | {_table_name(size, name) for name, _, low, high, _ in TABLES for size in range(low, high + 1)}

@@ -1,0 +1,147 @@
+"""A wider search for rules that beat the shortcut baseline of a level: what is found is a rule to add.
+
+It draws other sequences than those by which baselines are measured, and tries rules that count into none.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.tasks import _measured, _rules
+from synthbench.tasks._recorded import rung_bounds
+from synthbench.tasks.base import Batch, Rung, Task
+
+SEEDS = (1000, 1001)
+"""Baselines are measured on seeds 0 and 1."""
+MOST_SKILL = 0.05
+"""A rule whose skill is larger should count into the baseline."""
+TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
+"""Size of the forest, and of what it learns from and is tested on."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best rule that was found on a level, beside its baseline."""
+
+    task: str
+    version: int
+    load: int
+    length: int
+    baseline: float
+    baseline_by: str
+    ceiling: float
+    best: float
+    best_by: str
+    digest: str
+
+    @property
+    def skill(self) -> float:
+        """What the rule reaches above the baseline, as a part of what can be."""
+        return (self.best - self.baseline) / (self.ceiling - self.baseline)
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the rule should count into the baseline."""
+        return self.skill > MOST_SKILL
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, rounded as it is committed."""
+        rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
+
+
+def digest_of(unit: type[Task], *, has_forest: bool) -> str:
+    """A hash of what decides a search: version and levels of a task, the source of the rules, and the options."""
+    text = [f"{unit.name} {unit.version} {has_forest}", *(str(dict(level)) for level in unit.rungs)]
+    text += [str(dict(unit.no_shortcuts)), *(inspect.getsource(module) for module in (_rules, _measured))]
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:12]
+
+
+def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) -> Found:
+    """The best rule of the wider search on one level.
+
+    Args:
+        rung: The level.
+        scale: How many times as many positions are looked at as for a baseline.
+        has_forest: Whether a random forest on hand features is tried as well.
+
+    Raises:
+        UsageError: If there is no scikit-learn for the forest.
+    """
+    bounds, task = rung_bounds(rung), rung.task
+    fit, fresh = (
+        Batch(inputs, rung.new_targets(targets))
+        for inputs, targets in (_measured.large_sample(task, rung.length, seed) for seed in SEEDS)
+    )
+    found = {
+        best.rule: best.accuracy
+        for best in _rules.search(
+            fit, fresh, task.vocab_size, left_out=task.no_shortcuts, scale=scale, is_wide=True
+        ).values()
+    }
+    for name, predictions in task.rung_shortcuts(fresh.inputs).items():
+        found[name] = _measured.accuracy(predictions, fresh.targets).value
+    if has_forest:
+        found["random forest"] = _forest(fit, fresh, task.vocab_size)
+    best = max(found, key=found.__getitem__)
+    return Found(
+        task=task.name,
+        version=task.version,
+        load=rung.load,
+        length=rung.length,
+        baseline=bounds.base,
+        baseline_by=bounds.rule,
+        ceiling=bounds.ceiling,
+        best=found[best],
+        best_by=best,
+        digest=digest_of(type(task), has_forest=has_forest),
+    )
+
+
+def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
+    """The same for all levels of some tasks, one after the other."""
+    for unit in units:
+        for rung in unit.ladder(longest):
+            yield search_level(rung, has_forest=has_forest)
+
+
+def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
+    """Hand features of scored positions, and the answers.
+
+    The last tokens, the first, how often each id was read, where equal tokens stand, and what stands beside them.
+    """
+    view = _rules.View.of(batch, vocab_size, most)
+    scored, length = np.arange(len(view.places)), batch.inputs.shape[1]
+    columns = [view.places, view.starts]
+    columns += [
+        np.where(view.places >= back, view.tokens[scored, (view.places - back).clip(0)], -1)
+        for back in range(min(10, length))
+    ]
+    columns += [view.tokens[:, place] for place in range(min(3, length))]
+    is_equal = view.is_equal.copy()
+    for _ in range(3):
+        has_copy = is_equal.any(axis=1)
+        latest = np.where(has_copy, length - 1 - is_equal[:, ::-1].argmax(axis=1), 0)
+        columns.append(np.where(has_copy, view.places - latest, -1))
+        for step in (-1, 1):
+            columns.append(np.where(has_copy, view.tokens[scored, (latest + step).clip(0, length - 1)], -1))
+        is_equal[scored, latest] = False
+    counts = view.counts(view.is_read) if vocab_size <= 64 else np.empty((len(scored), 0), dtype=np.int64)
+    return np.column_stack([*columns, counts]), view.answers
+
+
+def _forest(fit: Batch, fresh: Batch, vocab_size: int) -> float:
+    try:
+        from sklearn.ensemble import RandomForestClassifier  # noqa: PLC0415  only this needs it
+    except ImportError:
+        raise UsageError("--forest needs scikit-learn, which the extra data brings: pip install mlxtend") from None
+    known, answers = features(fit, vocab_size, NUM_LEARNED)
+    asked, right = features(fresh, vocab_size, NUM_TESTED)
+    forest = RandomForestClassifier(TREES, min_samples_leaf=LEAF, random_state=0).fit(known, answers)
+    return float((forest.predict(asked) == right).mean())

@@ -1,0 +1,279 @@
+"""Rules that know no task, against loops; what tasks declare of them; and the search for better ones."""
+
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.contract import tasks as contract
+from synthbench.errors import ContractError
+from synthbench.tasks import IGNORE, TASKS, Batch, Bound, Rung, Task, _rules, rung_bounds
+from synthbench.tasks._measured import large_sample
+from synthbench.tasks._rules import ALL, View, Window, families, is_left_out, rule_names
+from synthbench.tasks._search import search_level
+
+SEEDS = st.integers(0, 2**32 - 1)
+FRACTION = Fraction(1, 3)
+
+
+def batch_of(seed: int, num_ids: int = 4, length: int = 9) -> Batch:
+    """Random tokens, some of them scored."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.integers(num_ids, size=(5, length))
+    targets = np.where(rng.random(inputs.shape) < 0.4, rng.integers(num_ids, size=inputs.shape), IGNORE)
+    targets[0, -1] = 0
+    return Batch(inputs, targets)
+
+
+def scored(batch: Batch) -> list[tuple[list[int], int, list[int]]]:
+    """What is read at each scored position, the answer, and the answers before it."""
+    found = []
+    for tokens, answers in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+        before: list[int] = []
+        for place, answer in enumerate(answers):
+            if answer != IGNORE:
+                found.append((tokens[: place + 1], answer, list(before)))
+                before.append(answer)
+    return found
+
+
+def view_of(batch: Batch) -> View:
+    return View.of(batch, 4, 1000)
+
+
+def candidates_of(batch: Batch) -> set[int]:
+    return set(batch.targets[batch.targets != IGNORE].tolist())
+
+
+def among(chosen: list[int], answer: int) -> float:
+    return chosen.count(answer) / len(chosen) if chosen else 0.0
+
+
+@given(seed=SEEDS, steps=st.integers(0, 8))
+def test_a_token_back_is_that_token(seed: int, steps: int) -> None:
+    batch = batch_of(seed)
+    expected = [float(steps < len(read) and read[-1 - steps] == answer) for read, answer, _ in scored(batch)]
+
+    assert _rules.token_back(view_of(batch), steps).tolist() == expected
+
+
+@given(seed=SEEDS, steps=st.integers(1, 5), is_from_start=st.booleans(), is_distinct=st.booleans())
+def test_an_answer_back_counts_answers_only(seed: int, steps: int, *, is_from_start: bool, is_distinct: bool) -> None:
+    batch, expected = batch_of(seed), []
+    answers = candidates_of(batch)
+    for read, answer, _ in scored(batch):
+        counted = [token for token in (read if is_from_start else read[::-1]) if token in answers]
+        counted = list(dict.fromkeys(counted)) if is_distinct else counted
+        expected.append(float(steps <= len(counted) and counted[steps - 1] == answer))
+    found = _rules.answer_back(view_of(batch), steps, is_from_start=is_from_start, is_distinct=is_distinct)
+
+    assert found.tolist() == expected
+
+
+@given(seed=SEEDS, is_later=st.booleans(), is_distinct=st.booleans(), without=st.sampled_from(["", "asked", "single"]))
+def test_a_guess_is_uniform_among_the_answers_in_a_window(
+    seed: int, without: str, *, is_later: bool, is_distinct: bool
+) -> None:
+    batch, expected = batch_of(seed), []
+    answers = candidates_of(batch)
+    for read, answer, asked in scored(batch):
+        size = -(-len(read) // 3)
+        part = read[-size:] if is_later else read[:size]
+        out = {"": [], "asked": asked, "single": [token for token in read if read.count(token) == 1]}[without]
+        chosen = [token for token in part if token in answers and token not in out]
+        expected.append(among(sorted(set(chosen)) if is_distinct else chosen, answer))
+    window = Window(FRACTION, is_later=is_later)
+    found = _rules.guess(view_of(batch), window, is_distinct=is_distinct, without=without)
+
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@given(seed=SEEDS)
+def test_neighbours_are_what_stood_beside_the_present_token(seed: int) -> None:
+    batch, expected = batch_of(seed), []
+    for read, answer, _ in scored(batch):
+        beside = {read[-1]}
+        for place in range(len(read) - 1):
+            if read[place] == read[-1]:
+                beside |= {read[max(place - 1, 0)], read[place + 1]}
+        expected.append(among(sorted({*read} & candidates_of(batch) - beside), answer))
+
+    np.testing.assert_allclose(_rules.guess(view_of(batch), ALL, without="neighbours"), expected, rtol=1e-12)
+
+
+@given(seed=SEEDS)
+def test_the_most_frequent_answer_is_shared_by_those_that_tie(seed: int) -> None:
+    batch, expected = batch_of(seed), []
+    answers = candidates_of(batch)
+    for read, answer, _ in scored(batch):
+        most = max(read.count(token) for token in answers)
+        expected.append(among([token for token in answers if read.count(token) == most], answer))
+
+    np.testing.assert_allclose(_rules.frequent(view_of(batch), ALL), expected, rtol=1e-12)
+
+
+@given(seed=SEEDS, which=st.sampled_from(_rules.WHICH), context=st.integers(1, 3), is_backwards=st.booleans())
+def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *, is_backwards: bool) -> None:
+    batch, expected = batch_of(seed, num_ids=3), []
+    answers = candidates_of(batch)
+    for read, answer, _ in scored(batch):
+        last, beside = len(read) - 1, []
+        for size in range(context, 0, -1):
+            step = 1 if is_backwards else -1
+            places = [
+                place
+                for place in range(last)
+                if all(
+                    0 <= place + step * back < last and last >= back and read[place + step * back] == read[last - back]
+                    for back in range(size)
+                )
+            ]
+            if places:
+                beside = [read[place - step] for place in places if 0 <= place - step <= last]
+                break
+        beside = [token for token in beside if token in answers]
+        most = max(map(beside.count, beside), default=0)
+        chosen = {
+            "the latest": beside[-1:],
+            "the first": beside[:1],
+            "the most frequent": sorted({token for token in beside if beside.count(token) == most}),
+            "a random": beside,
+        }[which]
+        expected.append(among(chosen if beside else sorted(set(read) & answers), answer))
+    found = _rules.beside_copy(view_of(batch), which, context, is_backwards=is_backwards)
+
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@given(seed=SEEDS, is_later=st.booleans())
+def test_a_count_is_scaled_and_rounded(seed: int, *, is_later: bool) -> None:
+    batch, expected = batch_of(seed), []
+    low, high = min(candidates_of(batch)), max(candidates_of(batch))
+    ends_alike = len({read[-2] if len(read) > 1 else None for read, *_ in scored(batch)}) == 1
+    for read, answer, _ in scored(batch):
+        text = read[:-1]
+        size = -(-len(text) // 3)
+        part = (text[-size:] if is_later else text[:size]) if size else []
+        scaled = (2 * part.count(read[-1]) * len(text) + size) // max(2 * size, 1)
+        expected.append(float(min(max(scaled, low), high) == answer))
+    if not ends_alike:
+        assert _rules.count(view_of(batch), FRACTION, is_later=is_later).tolist() == expected
+
+
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_a_table_names_the_most_frequent_answer_to_the_last_tokens(seed: int) -> None:
+    fit, fresh = batch_of(seed), batch_of(seed + 1)
+    reached = _rules.reached_by_tables(fit, fresh)
+    learned: dict[tuple[int, ...], list[int]] = {}
+    for read, answer, _ in scored(fit):
+        for size in range(3):
+            learned.setdefault((size, *read[len(read) - size :]) if size <= len(read) else (-1,), []).append(answer)
+    for number in (1, 2):
+        if f"table of the last {number}" not in reached:
+            continue
+        right = 0
+        for read, answer, _ in scored(fresh):
+            sizes = [size for size in range(number, -1, -1) if size <= len(read)]
+            known = next(of for size in sizes if (of := learned.get((size, *read[len(read) - size :]))))
+            most = max(map(known.count, known))
+            right += answer == min(token for token in known if known.count(token) == most)
+        # A context that begins before the sequence is one of its own; few sequences have one.
+        if all(len(read) >= number for read, *_ in scored(fit) + scored(fresh)):
+            assert reached[f"table of the last {number}"] == pytest.approx(right / len(scored(fresh)))
+
+
+def test_names_of_rules_are_their_own() -> None:
+    names = [name for rules in families(64, is_wide=True).values() for name in rules]
+
+    assert len(names) == len(set(names))
+    assert rule_names(64) > {name for rules in families(64).values() for name in rules}
+
+
+DECLARING = [name for name in TASKS if TASKS[name].no_shortcuts]
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str) -> None:
+    levels = TASKS[name].ladder(256)
+    patterns = dict.fromkeys(TASKS[name].no_shortcuts, 0.0)
+    for pattern, reason in TASKS[name].no_shortcuts.items():
+        assert reason.endswith("."), name
+        assert any(is_left_out(rule, [pattern]) for rule in rule_names(256)), pattern
+    for rung in (levels[0], levels[len(levels) // 2]):
+        fit, fresh = (
+            Batch(inputs[:2048], rung.new_targets(targets[:2048]))
+            for inputs, targets in (large_sample(rung.task, rung.length, seed) for seed in (0, 1))
+        )
+        view = View.of(fresh, rung.task.vocab_size, 1024)
+        counted = rung_bounds(rung).base
+        reached = {
+            rule: float(of(view).mean()) for rules in families(rung.length).values() for rule, of in rules.items()
+        } | _rules.reached_by_tables(fit, fresh)
+        for pattern in patterns:
+            best = max(of for rule, of in reached.items() if is_left_out(rule, [pattern]))
+            patterns[pattern] = max(patterns[pattern], best - counted)
+
+    assert min(patterns.values()) > 0.01, patterns
+
+
+class LastBits(Task):
+    """The sum of the last eight bits, modulo 2: more than any rule of a baseline sees."""
+
+    name: ClassVar = "last_bits"
+    source: ClassVar = "arora2024zoology"
+    length: ClassVar = 32
+    vocab_size: ClassVar = 2
+    rungs: ClassVar = ({"load": 32, "length": 32, "first_new": 16},)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        inputs = rng.integers(2, size=(batch_size, length))
+        sums = np.pad(inputs.cumsum(axis=1), ((0, 0), (8, 0)))
+        return Batch(inputs, (sums[:, 8:] - sums[:, :-8]) % 2)
+
+    def floor(self, length: int) -> Bound:  # noqa: ARG002
+        return Bound(0.5)
+
+
+def with_facts(**facts: Any) -> Task:
+    """The same task with other facts."""
+    task: Task = type("Other", (LastBits,), facts)()
+    return task
+
+
+def test_a_level_that_a_rule_solves_is_refused_by_name() -> None:
+    with pytest.raises(ContractError, match=r"load 32 is solved to 1\.00 of its skill .* 'table of the last 8'"):
+        contract.check_rungs(LastBits())
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ({"*": "All is the task."}, r"no_shortcuts leaves out (\d+) of \1 rules; allowed: up to half"),
+        ({"a miracle": "None."}, r"no_shortcuts has 'a miracle', which is no rule's name"),
+    ],
+)
+def test_what_is_left_out_must_exist_and_not_be_everything(patterns: dict[str, str], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        contract.check_rungs(with_facts(no_shortcuts=patterns))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mqar", "parity_running", "selective_copying"])
+def test_no_wider_search_finds_a_better_rule(name: str) -> None:
+    for rung in TASKS[name].ladder(64):
+        found = search_level(rung)
+
+        assert not found.is_beaten, found
+
+
+def test_a_search_says_which_rule_it_found_on_which_level() -> None:
+    rung: Rung = TASKS["mqar"].ladder(16)[0]
+    found = search_level(rung, scale=0.25).facts()
+
+    assert (found["task"], found["load"], found["length"]) == ("mqar", 2, 8)
+    assert found["baseline"] <= found["ceiling"]
+    assert abs(found["skill"]) < 0.1
