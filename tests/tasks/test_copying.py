@@ -287,3 +287,35 @@ def test_shortcuts_of_palindrome_name_what_stood_before_the_latest_copy_of_the_l
             copies = [place for place in range(size + 1) if sequence[: size + 1][place : place + num_tokens] == read]
             expected = size if position == size else copies[-1]
             assert guessed[position] == sequence[max(expected - 1, 0)]
+
+
+@pytest.mark.parametrize("block", [2, 8])
+def test_blocks_of_a_palindrome_differ_in_what_is_asked_only(block: int) -> None:
+    task = Palindrome(num_symbols=2, shortest=2 * block, block=block)
+    inputs, targets = task.sample(np.random.default_rng(0), 32, 8 * block + 1)
+
+    for sequence, asked in zip(inputs.tolist(), targets.tolist(), strict=True):
+        size = sequence.index(2)
+        own = {2 * size - 1 - position for position, answer in enumerate(asked) if answer != IGNORE}
+        assert all(asked[2 * size - 1 - place] == sequence[place] for place in own)
+        [phase] = {place % block for place in own}
+        assert own == set(range(phase, size, block))
+        for place in set(range(size - block)) - own:
+            assert sequence[place] == sequence[place + block]
+
+
+def test_no_longer_copy_tells_what_fewer_tokens_do() -> None:
+    task = Palindrome.ladder(96)[0].task
+    inputs, targets = task.sample(np.random.default_rng(0), 2000, 96)
+    reached = {name: accuracy(rule, targets).value for name, rule in task.rung_shortcuts(inputs).items()}
+
+    assert reached["last 2"] < reached["last 5"] + 0.02 < reached["last 9"] < reached["last 17"] < 0.95
+
+
+def test_selective_copying_has_a_shortcut_that_takes_the_nearest_symbol() -> None:
+    task = SelectiveCopying(num_symbols=3, num_tokens=2)
+    inputs = np.array([[3, 0, 3, 3, 1, 3, 3, 4, 3, 3], [2, 0, 3, 3, 3, 3, 3, 4, 3, 3]])
+    nearest = task.rung_shortcuts(inputs)["symbols nearest to average places"][:, -2:]
+
+    # Two symbols in seven places stand on average at the places 2 and 5, counted from 1.
+    assert nearest.tolist() == [[0, 1], [0, 0]]

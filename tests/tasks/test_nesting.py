@@ -729,3 +729,44 @@ def test_ceilings_of_long_words_neither_overflow_nor_vanish() -> None:
 
     np.testing.assert_allclose(small.following / small.read[:, :, None], large.following / large.read[:, :, None])
     assert 0.8 < task.ceiling(160).value < 1
+
+
+def test_buried_values_have_as_many_later_pushes_onto_their_stack() -> None:
+    task = InterleavedStacks(num_stacks=2, stack_ids=2, num_values=50, depth=3, buried=2)
+    inputs, targets = task.sample(np.random.default_rng(0), 64, 60)
+    num_asked = 0
+
+    for tokens, answers in zip(inputs.tolist(), targets.tolist(), strict=True):
+        stacks: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+        pushed = {0: 0, 1: 0}
+        for operation, value, answer in zip(tokens[::2], tokens[1::2], answers[::2], strict=True):
+            stack = operation % 2
+            if operation < 2:
+                pushed[stack] += 1
+                stacks[stack].append((pushed[stack], value))
+                assert answer == IGNORE
+                continue
+            number, top = stacks[stack].pop()
+            assert value == top
+            assert answer == (top if pushed[stack] - number >= 2 else IGNORE)
+            num_asked += answer != IGNORE
+    assert num_asked
+
+
+def test_a_shortcut_of_stacks_counts_back_by_the_pops_of_the_last_runs() -> None:
+    # PUSH 8, 9 and 10, POP 10, PUSH 11, and two POPs: 11 and 9.
+    task = InterleavedStacks(num_stacks=1, stack_ids=1, num_values=10)
+    inputs = np.array([[0, 2, 0, 3, 0, 4, 1, 4, 0, 5, 1, 5, 1, 3]])
+    found = task.rung_shortcuts(inputs)
+
+    assert found["as far back as the POPs of 1 runs"][0, [6, 10, 12]].tolist() == [4, 5, 4]
+    assert found["as far back as the POPs of 2 runs"][0, [6, 10, 12]].tolist() == [4, 4, 3]
+
+
+def test_a_shortcut_of_stack_manipulation_undoes_a_push_right_before_a_pop() -> None:
+    # 0 1, PUSH 0, POP, PUSH 1, PUSH 0, POP, POP: the first two POPs undo the PUSH before them, the third does nothing.
+    task = StackManipulation(num_symbols=2, shortest=2)
+    inputs = np.array([[0, 1, 2, 4, 3, 2, 4, 4, 6, 7, 7, 7, 7, 7, 7, 7, 7]])
+    found = task.rung_shortcuts(inputs)["POPs undo the PUSH before them, end by counts"]
+
+    assert found[0, 9:12].tolist() == [1, 1, 5]

@@ -28,6 +28,9 @@ class Palindrome(Transduction):
     has copies, and only the place tells which of them counts. reverse_string asks for the same string without showing
     the answers so far, so nothing there says how far it has come but the position.
 
+    With ``block=8`` the string consists of blocks of eight symbols that are all equal but for one symbol each. Only
+    these symbols are asked, and all but a few of the latest tokens are the same at each of them.
+
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention so; the length of strings varies in ours.
     """
 

@@ -82,6 +82,10 @@ class InterleavedStacks(Task):
             raise UsageError(
                 f"{self.name}:pops is {self.pops}; allowed: up to depth={self.depth}, after which a stack is empty"
             )
+        if self.buried and self.depth == 1:
+            raise UsageError(
+                f"{self.name}:buried is {self.buried}; allowed: 0, for with depth=1 nothing is under a value"
+            )
 
     @property
     def vocab_size(self) -> int:
