@@ -42,8 +42,8 @@ SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4")))
 """Parts of the tokens that windows have, at either end."""
 CONTEXT_SHARES = SHARES[:3]
 COUNT_SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4", "4/5", "9/10")))
-WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5", "2/5", "3/5", "4/5")))
-WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 10, 48, 10
+WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5", "2/5", "3/5")))
+WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 10, 48, 9
 """The same for the wider search, whose rules count into no baseline."""
 NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fraction(1, 3): "third"})
 

@@ -37,7 +37,7 @@ class NgramLookup(Task):
     source: ClassVar = "jelassi2024repeat"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after * copy of the last [2-5]": "What followed the whole n-gram is the answer.",
+            "after * copy of the last [2-9]": "What followed the whole n-gram is the answer.",
         }
     )
     length: ClassVar = 128

@@ -29,7 +29,7 @@ class InductionLatest(ControlledInduction):
     policy: ClassVar = "latest"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after the latest copy of *": "The successor of the latest occurrence is the answer.",
+            "after the latest copy *": "The successor of the latest occurrence is the answer.",
         }
     )
     rungs: ClassVar = TRIGGER_RUNGS

@@ -38,7 +38,7 @@ class KhopInduction(Task):
     source: ClassVar = "sanford2024transformers"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after the latest copy of *": "One hop is the task on the first level; on others it counts.",
+            "after the latest copy *": "One hop is the task on the first level; on others it counts.",
         }
     )
     length: ClassVar = 128

@@ -43,7 +43,7 @@ class PermutationHops(Task):
     source: ClassVar = "allenzhu2025canon"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after * copy of the last [2-5]": "One hop is the task on the first level; on others it counts.",
+            "after * copy of the last [2-9]": "One hop is the task on the first level; on others it counts.",
         }
     )
     length: ClassVar = 96

@@ -46,7 +46,7 @@ class CompositeRecall(Recall):
     source: ClassVar = "arora2024zoology"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after * copy of the last [2-5]": "What followed both parts of the key is the answer.",
+            "after * copy of the last [2-9]": "What followed both parts of the key is the answer.",
         }
     )
     length: ClassVar = 128

@@ -45,7 +45,7 @@ class FuzzyRecall(Recall):
     source: ClassVar = "poli2024mad"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after * copy of the last [2-5]": "Comparing several tokens of keys is the task.",
+            "after * copy of the last [2-9]": "Comparing several tokens of keys is the task.",
         }
     )
     length: ClassVar = 128

@@ -38,7 +38,7 @@ class OverwriteRecall(Dictionary):
     source: ClassVar = "arora2024zoology"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after the latest copy of *": "The latest value of the key is the answer.",
+            "after the latest copy *": "The latest value of the key is the answer.",
         }
     )
     length: ClassVar = 64
