@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -36,11 +35,6 @@ class KhopInduction(Task):
 
     name: ClassVar = "khop_induction"
     source: ClassVar = "sanford2024transformers"
-    no_shortcuts: ClassVar = MappingProxyType(
-        {
-            "after the latest copy *": "One hop is the task on the first level; on others it counts.",
-        }
-    )
     length: ClassVar = 128
     # A hop leads back by three tokens on average, so in the second half of a sequence most answers are symbols.
     rungs: ClassVar = tuple(
