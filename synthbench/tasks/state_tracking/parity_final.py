@@ -34,7 +34,6 @@ class ParityFinal(StringTask):
     no_shortcuts: ClassVar = MappingProxyType(
         {
             "any but even": "An odd number of ones is the answer.",
-            "any but odd": "An odd number of ones is the answer.",
         }
     )
     length: ClassVar = 41

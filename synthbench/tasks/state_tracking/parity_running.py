@@ -32,7 +32,6 @@ class ParityRunning(Task):
     no_shortcuts: ClassVar = MappingProxyType(
         {
             "any but even": "An odd number of ones is the answer.",
-            "any but odd": "An odd number of ones is the answer.",
         }
     )
     length: ClassVar = 40
