@@ -299,10 +299,15 @@ def _tried_in_vain(task: Task, length: int, name: str, knob: Knob) -> list[Value
 def check_rungs(task: Task) -> None:
     """Each rung has a larger load than the one below, the same ids, something new to score, and room for skill."""
     for is_extended in (False, *([True] if task.extended_levels else [])):
-        _check_ladder(_rungs(task, is_extended=is_extended))
+        rungs = _rungs(task, is_extended=is_extended)
+        _check_levels(rungs)
+        _check_no_shortcuts(task, rungs)
+        _check_room(rungs)  # last, since each is measured on many sequences
+        _check_rules(rungs)
 
 
-def _check_ladder(rungs: Sequence[Rung]) -> None:
+def _check_levels(rungs: Sequence[Rung]) -> None:
+    """Check what can be seen in a few sequences of each level."""
     below: Rung | None = None
     for rung in rungs:
         check_ids(rung.task, rung.length)
@@ -316,8 +321,11 @@ def _check_ladder(rungs: Sequence[Rung]) -> None:
         if (rung.new_targets(batch.targets) == IGNORE).all():
             raise _broken_rung(rung, f"scores nothing from position {rung.first_new} on")
         below = rung
-    _check_no_shortcuts(task, rungs)
-    for rung in rungs:  # last, since each is measured on many sequences
+
+
+def _check_room(rungs: Sequence[Rung]) -> None:
+    """Check that the baseline of each level leaves room below the ceiling."""
+    for rung in rungs:
         bounds = rung_bounds(rung)
         if bounds.ceiling - bounds.base < LEAST_GAP - ROUNDING:
             raise _broken_rung(
@@ -325,6 +333,10 @@ def _check_ladder(rungs: Sequence[Rung]) -> None:
                 f"has the base {bounds.base:.4f}, by {bounds.rule!r}; allowed: up to {bounds.ceiling - LEAST_GAP:.4f}, "
                 f"the ceiling less {LEAST_GAP}",
             )
+
+
+def _check_rules(rungs: Sequence[Rung]) -> None:
+    """Search the first, the middle and the last level for a rule that solves it beside the baseline."""
     searched = [rung for rung in rungs if rung.length <= MOST_SEARCHED]
     for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
         found = search_level(searched[place], scale=QUICK)
@@ -338,7 +350,7 @@ def _check_ladder(rungs: Sequence[Rung]) -> None:
             )
 
 
-def _check_no_shortcuts(task: Task, rungs: list[Rung]) -> None:
+def _check_no_shortcuts(task: Task, rungs: Sequence[Rung]) -> None:
     """Every pattern of rules that do what the task asks for names one, and most rules are left."""
     if not rungs or not task.no_shortcuts:
         return
