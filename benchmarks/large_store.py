@@ -28,7 +28,7 @@ from synthbench.results.schema import row_sha256
 
 app = make_app()
 
-COMMANDS = (("status", "--suite", "climb"), ("store", "ls"), ("store", "compact"))
+COMMANDS = (("status", "--suite", "core"), ("store", "ls"), ("store", "compact"))
 """Measured before compaction and, without the last, after it."""
 _FILE_ROWS = 20_000
 _FIRST_SEED = 1_000_000

@@ -28,7 +28,8 @@ from synthbench.results import Store
 from synthbench.suites import load_suite
 
 RESULTS = Path(__file__).parents[1] / "results"
-SUITE = load_suite("climb")
+SUITE = load_suite(str(Path(__file__).parents[1] / "studies" / "climb.toml"))
+"""The protocol of the rows in question, which suite ``core`` has by now with other layers."""
 NUM_QUICK = 14
 LEAST_TASKS = 2
 """Quick tasks of each category, at least."""

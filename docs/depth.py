@@ -1,7 +1,7 @@
 """How far mechanisms get with fewer and with more layers: the text of ``reports/depth/README.md``.
 
-``docs/generate.py`` writes it from rows of ``climb`` with another number of layers, as ``synthbench run --suite climb
---block transformer:layers=4`` makes them, and from those of the suite itself.
+``docs/generate.py`` writes it from rows of ``climb`` with another number of layers, as ``synthbench run --suite
+studies/climb.toml --block transformer:layers=4`` makes them, and from those of the suite itself.
 """
 
 import math

@@ -81,7 +81,7 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
-        "[The report](../reports/climb/variants.md) has every mechanism and task side by side."
+        "[The report](../reports/core/variants.md) has every mechanism and task side by side."
         + " One seed has no interval." * (num_seeds == 1)
     )
 

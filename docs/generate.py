@@ -53,6 +53,7 @@ from synthbench.terminal.facts import (
     task_facts,
 )
 from synthbench.terminal.show import draw
+from synthbench.terms import MAIN_SUITE
 
 FOLDER = Path(__file__).parent
 HEADER = "<!-- Written by docs/generate.py from the code; edit that. -->"
@@ -193,13 +194,16 @@ def _task(name: str) -> Iterator[str]:
 
 
 def _ladder(unit: type[Task]) -> Iterator[str]:
-    """The rungs that suite ``climb`` has; the recorded ones beyond are for longer ladders."""
-    ladder = load_suite("climb").ladder
+    """The levels that the main suite has; the recorded ones beyond are for longer ladders."""
+    ladder = load_suite(MAIN_SUITE).ladder
     rungs = unit.ladder(ladder.longest) if ladder else []
     if not rungs:
         return
     bounds = [rung_bounds(rung) for rung in rungs]
-    yield "The rungs of its [ladder](ladder.md) in suite `climb`; the base is the accuracy without doing the task:"
+    yield (
+        f"The rungs of its [ladder](ladder.md) in suite `{MAIN_SUITE}`; the base is the accuracy without doing the "
+        "task:"
+    )
     yield _table(
         (unit.load, *(rung.load for rung in rungs)),
         [

@@ -20,11 +20,13 @@ from synthbench.runner import run as runner
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport, device_of
+from synthbench.suites import EXTRA, suite_names
 from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict
 from synthbench.terms import MAIN_SUITE
 from synthbench.training.ladder_scores import USED, rescored
+from synthbench.trust import view
 from synthbench.trust.beside import NAMES
 
 
@@ -163,7 +165,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         UnknownName: If the rows have no full run of the suite.
         UsageError: If the suite must be named.
     """
-    board = leaderboard_of(grid(select(rows, _suite(rows, suite)).without_variants().rows))
+    board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
         {
             "mechanism": entry.mechanism.label,
@@ -185,7 +187,8 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
         UnknownName: If the rows have no full run of the suite.
         UsageError: If the suite must be named.
     """
-    files = build(rows, None, _suite(rows, suite), formats=["md"])
+    rows, suite = _seen(rows, suite)
+    files = build(rows, None, suite, formats=["md"])
     return Tables(
         (name.removesuffix(".md"), Markdown(text))
         for name, text in files.items()
@@ -251,6 +254,12 @@ def _rates(given: Any) -> tuple[float, ...]:
     if given is None:  # all of the suite
         return ()
     return parse_rates(given) if isinstance(given, str) else tuple([given] if isinstance(given, int | float) else given)
+
+
+def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
+    """The rows as a suite shows them, and its name."""
+    name = _suite(rows, suite)
+    return (view.seen_from(rows, name) if name.removesuffix(EXTRA) in suite_names() else rows), name
 
 
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:

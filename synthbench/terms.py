@@ -11,11 +11,34 @@ from synthbench.registry import Registry
 
 T = TypeVar("T")
 
-MAIN_SUITE = "climb"
+MAIN_SUITE = "core"
 """The suite that is meant where none is named and there are no rows of one's own."""
+
+_AS_BUILT = "the layers as their authors build them"
+MOVED = MappingProxyType(
+    {
+        "climb": ("core", f"{_AS_BUILT}; it shows the rows of climb that still hold"),
+        "climb.extra": ("core.extra", f"{_AS_BUILT}; it shows the rows of climb.extra that still hold"),
+        "climb-small": ("core-small", _AS_BUILT),
+        "climb-large": ("core-large", _AS_BUILT),
+        "climb-long": ("core.extra", "the same two tasks with the steps of core; load('packaged') has the longer runs"),
+    }
+)
+"""Names that suites had: where each went, and what is there in words. Rows keep the name that they were made under."""
 
 Selection = dict[str, dict[str, str]]
 """Selected names in order, each with the arguments that were given as text."""
+
+
+def require_current(suite: str) -> None:
+    """Refuse a name that a suite had before.
+
+    Raises:
+        UsageError: If it is one of ``MOVED``; the message says where it went.
+    """
+    if suite in MOVED:
+        now, words = MOVED[suite]
+        raise UsageError(f"suite {suite!r} is now {now!r}: {words} (docs/upgrading.md)")
 
 
 def select(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.output import note
-from synthbench.terms import MAIN_SUITE
+from synthbench.terms import MAIN_SUITE, require_current
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +48,8 @@ def read_rows(
     """All rows of a store and of those beside it, seen from a suite; damaged ones are left out and named on stderr."""
     from synthbench.trust.beside import join
 
+    if suite is not None:
+        require_current(suite)
     joined = join(results, other, has_packaged=packaged, has_curves=curves)
     _name(joined.left_out)
     if joined.origins is not None and not joined.is_own.any():

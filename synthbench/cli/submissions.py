@@ -153,7 +153,7 @@ def compare(
     if fail_below is not None and not math.isfinite(fail_below):
         raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
     known = cache(lambda: read_rows(results, suite=suite, packaged=packaged))
-    found_sides = sides_of(sides, lambda: known().rows, lambda path: read_rows(path).rows)
+    found_sides = sides_of(sides, lambda: known().rows, lambda path: read_rows(path, suite=suite).rows)
     if mech and found_sides[0].kind == "mechanism":
         raise UsageError(f"--mech is {','.join(mech)!r} while mechanisms are compared; allowed: for stores or commits")
     if fail_below is not None and len(sides) > 2:

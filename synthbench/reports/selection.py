@@ -28,7 +28,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.heights import HEIGHT
 from synthbench.knobs import resolve
 from synthbench.reports.against.published import PEERS, compared_settings, lines_of
-from synthbench.terms import MAIN_SUITE
+from synthbench.terms import MAIN_SUITE, MOVED
 
 EXTRA = ".extra"
 """Suffix of the suite name under which rows of tasks outside the suite are stored."""
@@ -255,8 +255,11 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 
 
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
-    """The suite that is shown where none is named: that of the newest own row, else the main one if it has rows."""
-    own, present = suites_in(rows[is_own]), suites_in(rows)
+    """The suite that is shown where none is named: that of the newest own row, else the main one if it has rows.
+
+    Rows of a suite that moved are shown in the suite that took its place.
+    """
+    own, present = ([MOVED.get(name, (name,))[0] for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
 
 

@@ -24,7 +24,7 @@ from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
 from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
-from synthbench.terms import Selection, registered, select, split_terms
+from synthbench.terms import Selection, registered, require_current, select, split_terms
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import OWN
 from synthbench.training.ladder import sized_in
@@ -225,6 +225,7 @@ def select_components(request: Request) -> Selected:
         ContractError: If a plugin cannot be loaded.
     """
     plugins.load(request.plugins)
+    require_current(request.suite)
     suite = surrounded(
         load_suite(request.suite.removesuffix(EXTRA)),
         block=request.block,

@@ -47,7 +47,7 @@ CONTRACT = "contract"
 
 MOST_SEQUENCES = 64
 """Sequences of a second test while rows are made, a rung: enough to catch a false score. With their twins they take 5 %
-of a run of suite `climb`."""
+of a run of suite `core`."""
 
 Findings = dict[Subject, list[Verdict]]
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from synthbench.entry_points import NAME, Offer, offers, reason
 from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.terms import require_current
 
 
 def _finite(value: float) -> float:
@@ -225,7 +226,8 @@ def load_suite(name: str) -> Suite:
 
     Raises:
         UnknownName: If there is no suite of this name, or a key is not a suite's.
-        UsageError: If the file cannot be read, or a value is missing, of the wrong type or out of range.
+        UsageError: If the file cannot be read, or a value is missing, of the wrong type or out of range; or if the
+            name is one that a suite had before.
         ContractError: If the suite is that of a package that cannot be loaded.
     """
     if name in offers("suites"):
@@ -243,6 +245,7 @@ def load_suite(name: str) -> Suite:
                 "of its own, since rows of both would stand in one table"
             )
         return suite
+    require_current(name)
     if name not in suite_names():
         raise UnknownName("suite", name, suite_names())
     text = files("synthbench.suites").joinpath(f"{name}.toml").read_text(encoding="utf-8")

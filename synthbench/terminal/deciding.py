@@ -13,6 +13,7 @@ from synthbench.reports.verdicts import Standing, standing
 from synthbench.runner.request import Request
 from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
+from synthbench.terms import MAIN_SUITE
 from synthbench.training.cell import Member
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]
@@ -39,7 +40,8 @@ def require_decidable(request: Request) -> None:
     suite = _suite_of(request)
     if suite.ladder is None:
         raise UsageError(
-            f"suite {request.suite!r} has no ladder; allowed with --until-decided: climb, or a suite file with [ladder]"
+            f"suite {request.suite!r} has no ladder; allowed with --until-decided: {MAIN_SUITE}, or a suite file with "
+            "[ladder]"
         )
     if len(suite.seeds) != SEEDS[0]:
         raise UsageError(

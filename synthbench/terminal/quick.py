@@ -33,7 +33,7 @@ from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.terminal.layout import aligned
-from synthbench.terms import registered, split_terms
+from synthbench.terms import MAIN_SUITE, registered, split_terms
 from synthbench.trust.beside import join
 
 
@@ -91,7 +91,7 @@ def request_of(mechanism: str, suite: str, **how: Any) -> Request:
         raise UsageError(f"mech is {mechanism!r}; allowed: one mechanism, as in softmax or slay:R=3,P=8")
     protocol = load_suite(suite)
     if protocol.ladder is None:
-        raise UsageError(f"suite {suite!r} has no ladder; allowed: climb, or a suite file with [ladder]")
+        raise UsageError(f"suite {suite!r} has no ladder; allowed: {MAIN_SUITE}, or a suite file with [ladder]")
     tasks = protocol.quick or tuple(protocol.tasks)
     return Request(suite=suite, tasks=tasks, mechanisms=(mechanism,), seeds=protocol.seeds[:1], **how)
 

@@ -14,6 +14,7 @@ from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
 from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
+from synthbench.terms import require_current
 
 
 def facts_of(name: str) -> dict[str, Any]:
@@ -24,7 +25,9 @@ def facts_of(name: str) -> dict[str, Any]:
 
     Raises:
         UnknownName: If nothing has this name.
+        UsageError: If it is one that a suite had before.
     """
+    require_current(name)
     if name in suite_names() and name not in TASKS:
         return {"kind": "suite", **suite_facts(name)}
     if TASKS.resolve(name) in TASKS:

@@ -72,7 +72,8 @@ class Joined:
         also = view.also_of(self.rows, suite)
         rows = pd.concat([self.rows, also], ignore_index=True) if len(also) else self.rows
         is_own = pd.concat([self.is_own, self.is_own[also.index]], ignore_index=True) if len(also) else self.is_own
-        return replace(self, rows=view.in_conditions(rows, suite), is_own=is_own)
+        beside = self.beside and (self.beside[0], view.seen_from(self.beside[1], suite))
+        return replace(self, rows=view.in_conditions(rows, suite), is_own=is_own, beside=beside)
 
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:

@@ -26,6 +26,7 @@ from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.suites import EXTRA, Suite, extended, load_suite, suite_names
 from synthbench.tasks import TASKS, rung_bounds
+from synthbench.terms import MOVED
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
@@ -249,11 +250,13 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         installed = version_of(registry[config[kind]])
         if installed != config[f"{kind}_version"]:
             raise _other_version(f"{registry.kind} {config[kind]!r}", config[f"{kind}_version"], installed)
-    name = row["suite"].removesuffix(EXTRA)
+    name, is_moved = row["suite"].removesuffix(EXTRA), row["suite"] in MOVED
+    if is_moved:  # its id tells whether the suite that took its place has this run
+        name = MOVED[row["suite"]][0].removesuffix(EXTRA)
     if name not in suite_names():  # never the path of a file
         raise CannotVerify(f"suite {name!r} is not installed; allowed: {', '.join(suite_names())}")
     suite = load_suite(name)
-    if row["suite_version"] != suite.version:
+    if row["suite_version"] != suite.version and not is_moved:
         raise _other_version(f"suite {name!r}", row["suite_version"], suite.version)
     suite = surrounded(
         suite,

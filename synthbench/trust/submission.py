@@ -23,7 +23,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import findings_on
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
-from synthbench.terms import registered, split_terms
+from synthbench.terms import registered, require_current, split_terms
 from synthbench.training.ladder_scores import USED, with_committed_baselines
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.bundle import (
@@ -241,6 +241,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, trial: Trial) -> list[st
 
 
 def _installed(suite: str) -> str:
+    require_current(suite)
     if suite not in suite_names():
         raise UsageError(f"suite is {suite!r}; allowed in a submission: {', '.join(suite_names())}")
     return suite

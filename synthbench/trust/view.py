@@ -19,6 +19,12 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 """The parts of a configuration that a condition decides."""
 
 
+def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
+    """Give rows, and again those that are also a suite's, as the suite shows them."""
+    also = also_of(rows, suite)
+    return in_conditions(pd.concat([rows, also], ignore_index=True) if len(also) else rows, suite)
+
+
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Give the rows that were made in other suites and that are a suite's too, as rows of it.
 
