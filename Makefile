@@ -23,9 +23,9 @@ REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch
 
 .PHONY: demo test check coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 
-demo: $(VENV)/.installed  ## Let three mechanisms climb three ladders, and report on them
-	$(BIN)/synthbench run --suite climb-small --results demo/results
-	$(BIN)/synthbench report --suite climb-small --results demo/results --out demo/reports
+demo: $(VENV)/.installed  ## Train three mechanisms on three ladders, and report on them
+	$(BIN)/synthbench run --suite core-small --results demo/results
+	$(BIN)/synthbench report --suite core-small --results demo/results --out demo/reports
 
 test: $(VENV)/.installed-test  ## Every quick check
 	$(REQUIRE) $(MAKE) check BIN=$(BIN)
@@ -40,9 +40,8 @@ check:  ## The same in an environment that is ready: all steps, then a list of t
 		'$(BIN)/python docs/generate.py --check' \
 		'$(BIN)/synthbench report --suite paper --check' \
 		'$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check' \
-		'$(BIN)/synthbench report --suite climb --check' \
-		'$(BIN)/synthbench report --suite climb.extra --check' \
-		'$(BIN)/synthbench report --suite climb-long --check' \
+		'$(BIN)/synthbench report --suite core --check' \
+		'$(BIN)/synthbench report --suite core.extra --check' \
 		'$(BIN)/synthbench report --suite peers --check' \
 		'$(BIN)/synthbench report --suite digits --check' \
 		'$(BIN)/synthbench report --suite digits-short --check' \
