@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store, published
+from synthbench.suites import load_suite
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
+
+CORE = {"suite": "core", "suite_version": load_suite("core").version}
 
 
 def shown(command: Command, *options: str) -> dict[str, Any]:
@@ -34,24 +37,26 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
     before = {path: path.stat().st_mtime_ns for path in published().rglob("*")}
     ranking = shown(synthbench, "--category", "Recall")
 
-    assert (ranking["suite"], ranking["category"]) == ("climb", "recall")
+    assert (ranking["suite"], ranking["category"]) == ("core", "recall")
     named = {one["label"]: one for one in ranking["mechanisms"]}
-    assert {"GLA", "Mamba-2", "KDA"} <= named.keys()
-    assert set(named["GLA"]["tasks"]) == set(ranking["tasks"])
-    assert 0 < named["GLA"]["low"] < named["GLA"]["skill"] < named["GLA"]["high"] < 1
-    again = synthbench("leaderboard", "--category", "recall", "--mech", ",".join(named))  # labels are taken for names
+    assert {"SLAY", "LSTM", "Linear"} <= named.keys()
+    assert set(named["LSTM"]["tasks"]) == set(ranking["tasks"])
+    assert 0 < named["LSTM"]["low"] < named["LSTM"]["skill"] < named["LSTM"]["high"] < 1
+    again = synthbench(
+        "leaderboard", "--category", "recall", "--mech", ",".join(name.removesuffix(" (bare)") for name in named)
+    )  # labels are taken for names
     assert again.returncode == 0
     assert again.stdout.splitlines()[0] == ranking["verdict"]
     assert again.stderr == "no rows of your own: these come with synthbench\n"
 
-    compared = synthbench("compare", "softmax", "gla", "--json")
-    assert json.loads(compared.stdout)["suite"] == "climb"
+    compared = synthbench("compare", "softmax", "lstm", "--json")
+    assert json.loads(compared.stdout)["suite"] == "core"
     assert json.loads(compared.stdout)["num_seeds"] == 3
-    table = synthbench("export", "--suite", "climb", "--mech", "softmax,kda", "--format", "csv")
-    assert {line["mechanism"] for line in csv.DictReader(io.StringIO(table.stdout))} == {"Standard", "KDA"}
-    report = synthbench("report", "--suite", "climb", "--format", "md")
-    assert report.stdout.splitlines()[-1] == "reports/climb/README.md"
-    assert " from packaged." in (tmp_path / "reports" / "climb" / "README.md").read_text()
+    table = synthbench("export", "--suite", "core", "--mech", "softmax,lstm", "--format", "csv")
+    assert {line["mechanism"] for line in csv.DictReader(io.StringIO(table.stdout))} == {"Standard", "LSTM"}
+    report = synthbench("report", "--suite", "core", "--format", "md")
+    assert report.stdout.splitlines()[-1] == "reports/core/README.md"
+    assert " from packaged." in (tmp_path / "reports" / "core" / "README.md").read_text()
     assert {path: path.stat().st_mtime_ns for path in published().rglob("*")} == before
     assert not (tmp_path / "results").exists()
 
@@ -66,15 +71,16 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     synthbench: Command, tmp_path: Path, make_row: MakeRow
 ) -> None:
     packaged = Store.open(published(), create=False).table().to_pylist()
-    gla = [row for row in packaged if (row["suite"], row["mech"], row["block"]) == ("climb", "gla", "transformer")]
-    names = {"mech": "my_gla", "mech_label": "Mine", "mech_origin": "my_gla.py"}
-    own(tmp_path, *(row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(gla)))
-    compared = synthbench("compare", "MY-GLA", "gla")
+    lstm = [row for row in packaged if (row["suite"], row["mech"], row["block"]) == ("climb", "lstm", "transformer")]
+    names = {"mech": "my_lstm", "mech_label": "Mine", "mech_origin": "my_lstm.py"}
+    names |= {**CORE, "condition": "stock"}
+    own(tmp_path, *(row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(lstm)))
+    compared = synthbench("compare", "MY-LSTM", "lstm")
 
     assert "mean difference of skill (height / rungs) +0.0000" in compared.stdout.splitlines()[-1]
     skills = {one["name"]: one["skill"] for one in shown(synthbench)["mechanisms"]}
-    assert skills["my_gla"] == skills["gla"]
-    assert {one["name"] for one in shown(synthbench, "--no-packaged")["mechanisms"]} == {"my_gla"}
+    assert skills["my_lstm"] == skills["lstm"]
+    assert {one["name"] for one in shown(synthbench, "--no-packaged")["mechanisms"]} == {"my_lstm"}
     alone = make_row(suite="smoke", finished_at=max(row["finished_at"] for row in packaged))
     own(tmp_path, alone | {"run_id": "f" * 16})
     assert shown(synthbench)["suite"] == "smoke"
@@ -122,7 +128,7 @@ def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
 
 
 def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
-    own(tmp_path, make_row(suite="climb", mech="my_idea", task="mqar", task_version="0"))
+    own(tmp_path, make_row(**CORE, mech="my_idea", task="mqar", task_version="0"))
     done = synthbench("leaderboard")
 
     assert "not shown: your rows of my_idea on mqar: " in done.stderr
@@ -131,7 +137,7 @@ def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp
 
 
 def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> None:
-    asked = ["export", "--mech", "gla", "--task", "mqar", "--format", "csv"]
+    asked = ["export", "--mech", "retention", "--task", "mqar", "--format", "csv"]
     plain, whole = synthbench(*asked), synthbench(*asked, "--variants")
 
     assert len(plain.stdout.splitlines()) == 2
@@ -142,9 +148,9 @@ def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--suite", "clim"], "called 'clim'; did you mean 'climb'?"),
-        (["--suite", "smoke"], "called 'smoke'; allowed: climb, "),
-        (["--category", "recal"], "no category of suite 'climb' called 'recal'; did you mean 'recall'?"),
+        (["--suite", "cor"], "called 'cor'; did you mean 'core'"),
+        (["--suite", "smoke"], "called 'smoke'; allowed: core, "),
+        (["--category", "recal"], "no category of suite 'core' called 'recal'; did you mean 'recall'?"),
         (["--mech", "Sofmax"], "no mechanism called 'Sofmax'; did you mean 'softmax'?"),
         (["--json", "--csv"], "--json and --csv exclude each other; allowed: one of them"),
     ],

@@ -119,10 +119,10 @@ class MyIdea(nn.Module):
 def test_an_installed_command_answers_from_an_empty_folder(synthbench: Command) -> None:
     for words in (
         "leaderboard --category recall",
-        "compare softmax gla",
-        "report --suite climb --format md --beside published",
-        "export --suite climb --mech softmax,kda --format tex",
-        "quick --mech kda --device cpu",
+        "compare softmax lstm",
+        "report --suite core --format md --beside published",
+        "export --suite core --mech softmax,lstm --format tex",
+        "quick --mech lstm --device cpu",
     ):
         done = synthbench(*words.split())
         assert done.returncode == 0, (words, done.stderr)

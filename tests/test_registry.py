@@ -300,7 +300,7 @@ def test_a_pattern_may_be_of_labels() -> None:
     assert MECHANISMS.resolve("GLA+Standard+Gated_DeltaNet") == "gla+softmax+gated-deltanet"
     assert MECHANISMS.resolve("Performer (FAVOR+)") == "performer-exp"
     assert MECHANISMS.resolve("GLA+nobody") == "gla+nobody"
-    assert list(select_mechanisms(load_suite("climb"), ["Mamba-2,gated_deltanet", "FoX", "!SOFTMAX"])) == [
+    assert list(select_mechanisms(load_suite("core"), ["Mamba-2,gated_deltanet", "FoX", "!SOFTMAX"])) == [
         "mamba2",
         "gated-deltanet",
         "forgetting",

@@ -232,7 +232,7 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
                 f"the store has {num_others} rows of suite {suite!r}, all of runs that --steps or --limit shortened or "
                 "that chose learning rates; a report shows full runs only"
             )
-        raise UnknownName("suite with full rows in the store", suite, set(full["suite"]))
+        raise UnknownName("suite with full rows in the store", suite, set(map(_now, full["suite"])))
     newest = {
         str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
     }
@@ -259,8 +259,13 @@ def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
 
     Rows of a suite that moved are shown in the suite that took its place.
     """
-    own, present = ([MOVED.get(name, (name,))[0] for name in suites_in(some)] for some in (rows[is_own], rows))
+    own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
+
+
+def _now(suite: str) -> str:
+    """The name that a suite has by now."""
+    return MOVED[suite][0] if suite in MOVED else suite
 
 
 def mechanism_in(rows: pd.DataFrame, name: str) -> str:

@@ -19,7 +19,7 @@ from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
 DOCS = Path(__file__).parents[2] / "docs"
-SUITE = load_suite("climb")
+SUITE = load_suite(str(DOCS.parent / "studies" / "climb.toml"))
 NUM_RUNGS = 8
 SEEDS = (1, 2, 3)
 

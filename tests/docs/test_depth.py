@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from synthbench.reports.ladder import Ladder
 from synthbench.reports.selection import select
 from synthbench.suites import load_suite
 
-SUITE = load_suite("climb")
+SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TASKS = ("khop_induction", "tree_compose")
 Heights = Sequence[float | None]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from synthbench.heights import HEIGHT, RungScore, metrics_of_rungs
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
-SUITE = load_suite("climb")
+SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 NUM_RUNGS = 8
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 

@@ -11,7 +11,7 @@ import pytest
 from synthbench.results import Store
 
 RUN = (
-    *(sys.executable, "-m", "synthbench", "run", "--suite", "climb", "--task", "dyck,mqar", "--mech", "linear,lstm"),
+    *(sys.executable, "-m", "synthbench", "run", "--suite", "core", "--task", "dyck,mqar", "--mech", "linear,lstm"),
     *("--seeds", "1,2", "--steps", "16", "--limit", "16", "--device", "cpu"),
 )
 NUM_ROWS = 2 * 2 * 2 * 2  # tasks, mechanisms, seeds, rates

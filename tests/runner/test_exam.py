@@ -66,7 +66,7 @@ def test_answers_that_are_missing_or_change_are_named() -> None:
 
 @pytest.mark.parametrize("chance", [0.08, 0.5])
 def test_an_honest_model_at_chance_raises_no_alarm(chance: float) -> None:
-    """One answer a sequence, 256 in the test and 64 in the second: the hardest case of suite ``climb``."""
+    """One answer a sequence, 256 in the test and 64 in the second: the hardest case of suite ``core``."""
     rng = np.random.default_rng(0)
     said, answered = rng.binomial(256, chance, 20_000) / 256, rng.binomial(64, chance, 20_000) / 64
     errors = np.maximum(np.sqrt(answered * (1 - answered) / 64), 1 / 64)
@@ -77,7 +77,7 @@ def test_an_honest_model_at_chance_raises_no_alarm(chance: float) -> None:
 
 
 def test_a_rung_that_scores_nothing_has_no_paper() -> None:
-    suite = shortened(load_suite("climb"), steps=8, limit=1)
+    suite = shortened(load_suite("core"), steps=8, limit=1)
     (cell,) = make_cells(suite, {"dyck": {}}, {"softmax": {}}, device_type="cpu", is_full=False)
     papers = [papers_of(member, "salt") for member in cell.members([0, 1])]
 

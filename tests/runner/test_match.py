@@ -75,7 +75,7 @@ def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism
 
 
 def test_a_width_that_the_positions_refuse_is_not_chosen_for_a_state() -> None:
-    (cell,) = make_cells(load_suite("climb"), {"mqar": {}}, {"slay": {}}, device_type="cpu", is_full=True)
+    (cell,) = make_cells(load_suite("core"), {"mqar": {}}, {"slay": {}}, device_type="cpu", is_full=True)
 
     # The width 44 would fit, whose heads of 11 cannot be rotated in pairs.
     with pytest.raises(UsageError, match="cannot have 2304 state elements within 5% on task 'mqar': the nearest is"):
@@ -140,7 +140,7 @@ def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named(make_cell
 
 @pytest.mark.parametrize("condition", ["stock", "bare"])
 def test_matching_changes_no_part_of_a_layer(condition: str) -> None:
-    suite = surrounded(load_suite("climb"), block=None, positions=None, condition=condition)
+    suite = surrounded(load_suite("core"), block=None, positions=None, condition=condition)
     (cell,) = make_cells(suite, {"mqar": {}}, {"deltanet": {}}, device_type="cpu", is_full=True)
     (resized,) = all_matched([cell], "state=2048")
 

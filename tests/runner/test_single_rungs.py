@@ -15,7 +15,7 @@ MARGIN = 0.15
 
 def skill_on(task: str, number: int, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """Skill on one rung after a training on nothing else."""
-    suite = load_suite("climb")
+    suite = load_suite("core")
     with monkeypatch.context() as patch:
         patch.setattr(TASKS[task], "rungs", (TASKS[task].rungs[number],))
         (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
@@ -26,7 +26,7 @@ def skill_on(task: str, number: int, mechanism: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["softmax", "lstm"])
-@pytest.mark.parametrize("task", load_suite("climb").tasks)
+@pytest.mark.parametrize("task", load_suite("core").tasks)
 def test_skill_does_not_rise_with_the_rung(task: str, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     num_rungs = len(TASKS[task].ladder(longest=256))
     numbers = (0, num_rungs // 2, num_rungs - 1)

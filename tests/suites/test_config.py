@@ -11,7 +11,7 @@ from synthbench.tasks import TASKS, sized
 
 FOLDER = Path(__file__).parents[2] / "synthbench" / "suites"
 SMOKE = (FOLDER / "smoke.toml").read_text(encoding="utf-8")
-CLIMB = (FOLDER / "climb.toml").read_text(encoding="utf-8")
+CORE = (FOLDER / "core.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", suite_names())
@@ -43,16 +43,16 @@ def test_the_documented_protocol_differs_where_it_should() -> None:
     assert long.tasks == suite.tasks
 
 
-def test_every_task_of_a_climb_has_enough_rungs_to_tell_mechanisms_apart() -> None:
-    small, large = load_suite("climb"), load_suite("climb-large")
+def test_every_ladder_has_enough_levels_to_tell_mechanisms_apart() -> None:
+    small, large = load_suite("core"), load_suite("core-large")
 
     assert small.ladder is not None
     assert set(large.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs}
     assert all(7 <= len(TASKS[task].ladder(small.ladder.longest)) <= 13 for task in large.tasks)
 
 
-def test_the_large_climb_has_the_tasks_of_climb_and_harder_ones() -> None:
-    small, large = load_suite("climb"), load_suite("climb-large")
+def test_the_large_core_has_the_tasks_of_core_and_harder_ones() -> None:
+    small, large = load_suite("core"), load_suite("core-large")
 
     assert large.tasks.keys() > small.tasks.keys()
     assert (large.mechanisms, large.seeds) == (small.mechanisms, small.seeds)
@@ -136,9 +136,9 @@ def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
     ],
 )
 def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: str) -> None:
-    assert before in CLIMB
+    assert before in CORE
     with pytest.raises(UsageError, match=message):
-        parse_suite(CLIMB.replace(before, after), origin="climb.toml", expected_name="climb")
+        parse_suite(CORE.replace(before, after), origin="core.toml", expected_name="core")
 
 
 def test_sizes_need_validation_sequences() -> None:
@@ -153,16 +153,16 @@ def test_sizes_need_validation_sequences() -> None:
 @pytest.mark.parametrize(
     ("quick", "message"),
     [
-        ('["mqarr"]', r"climb\.toml: quick: no task of the suite called 'mqarr'; did you mean 'mqar'\?"),
+        ('["mqarr"]', r"core\.toml: quick: no task of the suite called 'mqarr'; did you mean 'mqar'\?"),
         ('["mqar", "mqar"]', "quick is .*repeat"),
         ("[]", "quick is"),
     ],
 )
 def test_the_tasks_of_a_first_verdict_are_the_suites(quick: str, message: str) -> None:
-    text = re.sub(r"(?ms)^quick = \[.*?\]", f"quick = {quick}", CLIMB)
-    assert text != CLIMB
+    text = re.sub(r"(?ms)^quick = \[.*?\]", f"quick = {quick}", CORE)
+    assert text != CORE
     with pytest.raises(UsageError, match=message):
-        parse_suite(text, origin="climb.toml", expected_name="climb")
+        parse_suite(text, origin="core.toml", expected_name="core")
 
 
 def test_no_suite_takes_the_name_of_anothers_further_tasks() -> None:

@@ -24,7 +24,7 @@ from synthbench.training.cell import Member
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
 
-CLIMB = (Path(package.__file__).parent / "suites" / "climb.toml").read_text(encoding="utf-8")
+CORE = (Path(package.__file__).parent / "suites" / "core.toml").read_text(encoding="utf-8")
 TASK = "parity_running"
 CPU = torch.device("cpu")
 HEIGHTS: dict[str, Callable[[int], float]] = {
@@ -44,7 +44,7 @@ class Scene:
         self.path = folder / "mine.toml"
         tasks = f"[tasks]\n{TASK} = {{}}\n"
         named = "[mechanisms]\n" + "".join(f"{name} = {{}}\n" for name in mechanisms)
-        one_rate = CLIMB.replace('"climb"', '"mine"').replace("[3e-3, 1e-2]", "[3e-3]")
+        one_rate = CORE.replace('"core"', '"mine"').replace("[3e-3, 1e-2]", "[3e-3]")
         text = re.sub(r"(?ms)^\[tasks\].*", tasks + named, one_rate)
         self.path.write_text(re.sub(r"(?ms)^quick = \[.*?\]\n", "", text))
         self.suite = load_suite(str(self.path))
@@ -166,21 +166,21 @@ def test_a_dry_run_is_of_the_next_look_that_lacks_rows(decided: tuple[Scene, lis
         ({"rates": (1e-2,)}, r"rates is \(0.01,\); allowed with --until-decided: none, as every seed"),
         ({"shard": "1/2"}, "shard is '1/2'; allowed with --until-decided: none"),
         ({"limit": 5}, "limit is 5; allowed with --until-decided: none, as only full runs"),
-        ({"suite": "smoke"}, "suite 'smoke' has no ladder; allowed with --until-decided: climb"),
+        ({"suite": "smoke"}, "suite 'smoke' has no ladder; allowed with --until-decided: core"),
     ],
 )
 def test_what_contradicts_it_is_refused(change: dict[str, Any], message: str) -> None:
-    require_decidable(Request(suite="climb"))
+    require_decidable(Request(suite="core"))
     with pytest.raises(UsageError, match=message):
-        require_decidable(replace(Request(suite="climb"), **change))
+        require_decidable(replace(Request(suite="core"), **change))
 
 
 def test_a_suite_that_does_not_begin_with_three_seeds_is_refused(scene: Scene) -> None:
     scene.path.write_text(scene.path.read_text().replace("seeds = [1, 2, 3]", "seeds = [1, 2]"))
     with pytest.raises(UsageError, match="has 2 seeds; allowed with --until-decided: 3"):
         require_decidable(scene.request)
-    with pytest.raises(UnknownName, match="did you mean 'climb'"):
-        require_decidable(replace(scene.request, suite="clim"))
+    with pytest.raises(UnknownName, match="did you mean 'core'"):
+        require_decidable(replace(scene.request, suite="cor"))
 
 
 @pytest.mark.end_to_end

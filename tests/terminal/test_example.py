@@ -57,7 +57,7 @@ def test_nothing_is_drawn_of_an_unknown_task_or_of_another_version() -> None:
 
 
 def test_of_a_ladder_the_first_rung_is_drawn() -> None:
-    suite = load_suite("climb")
+    suite = load_suite("core")
     arguments = task_options(suite, TASKS["mqar"], 0, {})
     rung = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
 

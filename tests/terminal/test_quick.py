@@ -35,8 +35,8 @@ from synthbench.trust import beside
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
 
-CLIMB = (Path(package.__file__).parent / "suites" / "climb.toml").read_text(encoding="utf-8")
-CLIMBED = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs][:6]
+CORE = (Path(package.__file__).parent / "suites" / "core.toml").read_text(encoding="utf-8")
+LADDERS = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs][:6]
 SEEDS = (1, 2, 3)
 
 
@@ -58,8 +58,8 @@ class Scene:
 
     def __init__(self, folder: Path, make_row: MakeRow) -> None:
         self.suite = folder / "mine.toml"
-        tasks = "".join(f"{name} = {{}}\n" for name in CLIMBED)
-        text = re.sub(r"(?ms)^\[tasks\].*?^\[mech", f"[tasks]\n{tasks}\n[mech", CLIMB.replace('"climb"', '"mine"'))
+        tasks = "".join(f"{name} = {{}}\n" for name in LADDERS)
+        text = re.sub(r"(?ms)^\[tasks\].*?^\[mech", f"[tasks]\n{tasks}\n[mech", CORE.replace('"core"', '"mine"'))
         self.suite.write_text(re.sub(r"(?ms)^quick = \[.*?\]\n", "", text))
         self.own = Store.open(folder / "results", create=True)
         self.published = Store.open(folder / "published", create=True)
@@ -87,7 +87,7 @@ class Scene:
                 [],
             )
             for mech, height in heights.items()
-            for number, task in enumerate(CLIMBED)
+            for number, task in enumerate(LADDERS)
             for seed in seeds
         )
         store.compact()  # to be read at once
@@ -114,24 +114,24 @@ def test_the_runs_are_those_of_a_run_of_the_suite_whatever_the_quick_tasks_are(t
     wide = tmp_path / "wide" / "mine.toml"
     for path, tasks in ((narrow, '["dyck"]'), (wide, '["mqar", "dyck"]')):
         path.parent.mkdir()
-        path.write_text(re.sub(r"(?ms)^quick = \[.*?\]", f"quick = {tasks}", CLIMB.replace('"climb"', '"mine"')))
+        path.write_text(re.sub(r"(?ms)^quick = \[.*?\]", f"quick = {tasks}", CORE.replace('"core"', '"mine"')))
     asked = plan_request(request_of("linear", str(narrow), results=tmp_path), device)
     run = plan_request(
         Request(suite=str(wide), tasks=("dyck",), mechanisms=("linear",), seeds=(1,), results=tmp_path), device
     )
 
     assert asked.run_ids == run.run_ids
-    assert asked.num_planned == len(load_suite("climb").training.learning_rates)
+    assert asked.num_planned == len(load_suite("core").training.learning_rates)
 
 
 @pytest.mark.parametrize("mech", ["softmax,linear", "all", "lin*", ""])
 def test_a_first_verdict_is_on_one_mechanism(mech: str) -> None:
     with pytest.raises(UsageError, match="allowed: one mechanism"):
-        request_of(mech, "climb")
+        request_of(mech, "core")
 
 
 def test_a_suite_without_a_ladder_is_refused() -> None:
-    with pytest.raises(UsageError, match="suite 'smoke' has no ladder; allowed: climb"):
+    with pytest.raises(UsageError, match="suite 'smoke' has no ladder; allowed: core"):
         request_of("softmax", "smoke")
 
 
@@ -225,11 +225,11 @@ def trains_nothing(_request: Request) -> RunReport:
 
 
 def test_a_mechanism_whose_rows_come_with_synthbench_is_judged_at_once(tmp_path: Path) -> None:
-    request = request_of("KDA", "climb", results=tmp_path / "mine")
+    request = request_of("LSTM", "core", results=tmp_path / "mine")
     done = run_or_read(request, trains_nothing)
     verdict = judge(request, done)
 
-    assert set(done.rows["mech"]) == {"kda"}
+    assert set(done.rows["mech"]) == {"lstm"}
     assert {*done.rows["run_id"]} == {*done.run_ids}
     assert (verdict.ok, verdict.is_packaged) == (True, True)
     assert verdict.overall.mine is not None
@@ -237,9 +237,11 @@ def test_a_mechanism_whose_rows_come_with_synthbench_is_judged_at_once(tmp_path:
     assert not list((tmp_path / "mine" / "runs").iterdir())
 
 
-@pytest.mark.parametrize(("mech", "how"), [("slay:R=2", {}), ("kda", {"device": "cuda"}), ("my_idea", {})])
+@pytest.mark.parametrize(
+    ("mech", "how"), [("slay:R=2", {}), ("lstm", {"device": "cuda"}), ("kda", {}), ("my_idea", {})]
+)
 def test_what_has_no_packaged_rows_is_run(mech: str, how: dict[str, str], tmp_path: Path) -> None:
-    request = request_of(mech, "climb", results=tmp_path / "mine", **how)
+    request = request_of(mech, "core", results=tmp_path / "mine", **how)
     made = Made(tmp_path, {}, 0)
 
     assert run_or_read(request, lambda asked: made if asked is request else trains_nothing(asked)) is made
@@ -249,8 +251,8 @@ def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
     scene.add(scene.published, {"softmax": 0.5})
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
     row = scene.make_row(
-        suite="mine", suite_version=load_suite(str(scene.suite)).version, task=CLIMBED[0], mech="my-idea", seed=1,
-        task_category=TASKS[CLIMBED[0]].category(), task_version="made up", mech_family="a family", skill=None,
+        suite="mine", suite_version=load_suite(str(scene.suite)).version, task=LADDERS[0], mech="my-idea", seed=1,
+        task_category=TASKS[LADDERS[0]].category(), task_version="made up", mech_family="a family", skill=None,
         status="diverged", error_type="FloatingPointError", error_message="loss is nan", score=None,
     )  # fmt: skip
     scene.own.write(row, [])
@@ -262,7 +264,7 @@ def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
 
 @pytest.mark.end_to_end
 def test_the_command_runs_two_tasks_and_says_how_to_go_on(synthbench: Command, tmp_path: Path) -> None:
-    text = CLIMB.replace('"climb"', '"tiny"')
+    text = CORE.replace('"core"', '"tiny"')
     for name, value in {
         "steps": "20", "warmup_steps": "2", "decay_steps": "6", "test_sequences": "4", "longest": "24",
         "quick": '["parity_running", "mqar"]',

@@ -99,7 +99,7 @@ def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Pa
 def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
     tmp_path: Path, make_row: MakeRow
 ) -> None:
-    (cell,) = make_cells(load_suite("climb"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    (cell,) = make_cells(load_suite("core"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
     reached: dict[tuple[int, float | None], tuple[float, float]] = {
         (1, 3e-3): (0.5, 0.2),
         (1, 1e-2): (0.4, 0.3),

@@ -30,7 +30,7 @@ ON_LADDERS = [name for name in TASKS if TASKS[name].ladder(256)]
 
 
 def cell_of(task: str = "parity_running", mechanism: str = "linear", longest: int = 16, **model: Any) -> Cell:
-    suite = shortened(load_suite("climb"), steps=4, limit=8)
+    suite = shortened(load_suite("core"), steps=4, limit=8)
     assert suite.ladder is not None
     suite = suite.model_copy(
         update={
@@ -42,8 +42,8 @@ def cell_of(task: str = "parity_running", mechanism: str = "linear", longest: in
     return cell
 
 
-def test_every_task_of_climb_is_tested_at_both_factors() -> None:
-    for task in load_suite("climb").tasks:
+def test_every_task_of_core_is_tested_at_both_factors() -> None:
+    for task in load_suite("core").tasks:
         assert tuple(beyond(TASKS[task].ladder(256))) == FACTORS_BEYOND
 
 
@@ -106,8 +106,8 @@ def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.
     assert (set(with_them.beyond), set(without.beyond)) == ({2, 4}, set())
 
 
-@pytest.mark.parametrize("mechanism", sorted(load_suite("climb").mechanisms))
-def test_every_mechanism_of_climb_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
+@pytest.mark.parametrize("mechanism", sorted(load_suite("core").mechanisms))
+def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
     cell = cell_of(mechanism=mechanism, longest=8)
     trainer = Trainer([Member(cell, 3, 1e-2)], CPU)
     column, tokens = torch.tensor([7]), torch.randint(2, (1, 4, 8))
@@ -190,7 +190,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A row."""
     root = tmp_path_factory.mktemp("beyond") / "results"
     request = Request(
-        suite="climb", tasks=("parity_running",), mechanisms=("linear",), seeds=(1,), steps=4, limit=4, device="cpu",
+        suite="core", tasks=("parity_running",), mechanisms=("linear",), seeds=(1,), steps=4, limit=4, device="cpu",
         results=root, executor="inline",
     )  # fmt: skip
     assert run(request).ok

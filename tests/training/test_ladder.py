@@ -1,4 +1,4 @@
-"""A model climbs the rungs of a task: which it is trained on, what is scored, and what its row says."""
+"""A model learns the levels of a task: which it is trained on, what is scored, and what its row says."""
 
 import json
 import re
@@ -45,7 +45,7 @@ STEPS = 6
 def cell_of(
     task: str = "parity_running", mechanism: str = "linear", steps: int = STEPS, longest: int | None = None
 ) -> Cell:
-    suite = shortened(load_suite("climb"), steps=steps, limit=8)
+    suite = shortened(load_suite("core"), steps=steps, limit=8)
     if longest is not None:
         assert suite.ladder is not None
         suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": longest})})
@@ -55,7 +55,7 @@ def cell_of(
 
 def request(results: Path, **changes: Any) -> Request:
     base: dict[str, Any] = {
-        "suite": "climb", "tasks": ("parity_running",), "mechanisms": ("linear",), "seeds": (1, 2), "steps": STEPS,
+        "suite": "core", "tasks": ("parity_running",), "mechanisms": ("linear",), "seeds": (1, 2), "steps": STEPS,
         "limit": 8, "device": "cpu", "results": results, "executor": "inline",
     }  # fmt: skip
     return Request(**(base | changes))
@@ -276,7 +276,7 @@ def test_a_row_of_a_task_without_committed_baselines_keeps_its_score(made: Store
 
 
 def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
-    assert {row["lr"] for row in rows_of(made)} == set(load_suite("climb").training.learning_rates)
+    assert {row["lr"] for row in rows_of(made)} == set(load_suite("core").training.learning_rates)
     for row in rows_of(made):
         assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
     trainer = Trainer(cell_of().members([1]), CPU)
@@ -299,9 +299,9 @@ def test_a_height_that_its_rungs_do_not_make_is_a_fault(made: Store) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tasks": ("parity_running:one_rate=0.3",)}, "allowed: no options in suite 'climb'"),
+        ({"tasks": ("parity_running:one_rate=0.3",)}, "allowed: no options in suite 'core'"),
         ({"tasks": ("memorization",)}, "task 'memorization' has no rungs"),
-        ({"predictions": Path("somewhere")}, "allowed: none in suite 'climb'"),
+        ({"predictions": Path("somewhere")}, "allowed: none in suite 'core'"),
     ],
 )
 def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -310,11 +310,11 @@ def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str,
 
 
 def test_the_sequences_of_a_rung_can_be_had() -> None:
-    suite = load_suite("climb")
+    suite = load_suite("core")
     cell = cell_of(steps=suite.training.steps)
     course = cell.course
     assert course is not None
-    drawn = draw("parity_running:rung=3", suite="climb", seed=1)
+    drawn = draw("parity_running:rung=3", suite="core", seed=1)
     trainer = Trainer([Member(cell, 1, 1e-3)], CPU)
     blocks = trainer.batches("train", course.num_batches[2], course.batch_sizes[2], factor=3)
     own = torch.cat([block.inputs[:, 0] for block in blocks])
@@ -323,7 +323,7 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
         ("test", suite.evaluation.test_sequences),
         ("validation", suite.evaluation.validation_sequences),
     ):
-        tested = draw("parity_running:rung=3", suite="climb", seed=1, split=split)
+        tested = draw("parity_running:rung=3", suite="core", seed=1, split=split)
         assert tested.inputs.shape == (count, course.rungs[2].length)
         assert (tested.targets[:, : course.rungs[2].first_new] == IGNORE).all()
 
@@ -338,7 +338,7 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
 )
 def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        draw(task, suite="climb", split=split)
+        draw(task, suite="core", split=split)
 
 
 def test_a_rung_is_a_size_of_its_task_in_other_suites(make_cell: Callable[..., Cell]) -> None:

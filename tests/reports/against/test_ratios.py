@@ -23,7 +23,7 @@ loads_of_runs = st.lists(st.just(0.0) | st.floats(2, 64) | st.just(TOP), min_siz
 
 
 def test_predictions_name_tasks_of_the_suite_classes_and_papers_that_exist() -> None:
-    assert {comparison.task for comparison in predictions()} <= set(load_suite("climb-large").tasks)
+    assert {comparison.task for comparison in predictions()} <= set(load_suite("core-large").tasks)
     named = " ".join(f"{line['more']} {line['less']}" for line in lines_of("load_ratios.csv"))
     assert set(named.split()) <= set(get_args(Class))
     for comparison in predictions():

@@ -51,7 +51,7 @@ def rows_of(results: Path) -> pd.DataFrame:
 def test_rows_are_those_of_the_inline_executor(
     cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
 ) -> None:
-    ladder = {"suite": "climb", "tasks": ("dyck,mqar",), "seeds": (1,), "steps": 16, "limit": 16}
+    ladder = {"suite": "core", "tasks": ("dyck,mqar",), "seeds": (1,), "steps": 16, "limit": 16}
     report = run(tiny(tmp_path / "ray", executor="ray", address=cluster.address, **ladder))
     run(tiny(tmp_path / "inline", executor="inline", **ladder))
 

@@ -1,0 +1,76 @@
+"""Every command that takes a suite says where a suite went that has another name by now."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from synthbench.cli import app
+from synthbench.errors import UsageError
+from synthbench.suites import EXTRA, load_suite, suite_names
+from synthbench.terms import MAIN_SUITE, MOVED
+from synthbench.trust.beside import join
+
+COMMANDS = (
+    ("run", "--dry-run", "--suite"),
+    ("status", "--suite"),
+    ("quick", "--mech", "linear", "--suite"),
+    ("report", "--suite"),
+    ("leaderboard", "--suite"),
+    ("export", "--suite"),
+    ("compare", "softmax", "lstm", "--suite"),
+    ("list", "tasks", "--suite"),
+    ("data", "mqar:rung=1", "--out", "mqar.npz", "--suite"),
+    ("show",),
+)
+
+
+@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_command_says_in_one_line_where_a_suite_went(
+    command: tuple[str, ...], name: str, synthbench: Callable[..., Any]
+) -> None:
+    done = synthbench(*command, name)
+    now, words = MOVED[name]
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"synthbench: suite {name!r} is now {now!r}: {words} (docs/upgrading.md)\n"
+
+
+def test_what_took_the_place_of_a_suite_is_there_and_the_suite_is_not() -> None:
+    assert MAIN_SUITE in suite_names()
+    for name, (now, _words) in MOVED.items():
+        assert now.removesuffix(EXTRA) in suite_names()
+        assert name not in suite_names()
+        with pytest.raises(UsageError, match=f"suite '{name}' is now '{now}'"):
+            load_suite(name)
+
+
+def test_every_old_name_is_explained() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text(encoding="utf-8")
+    assert all(f"{name}`" in text for name in MOVED)
+
+
+def test_a_run_of_the_new_suite_finds_the_rows_that_still_hold() -> None:
+    suite, rows = load_suite(MAIN_SUITE), join(Path("results")).seen_from(MAIN_SUITE).rows
+    held = rows[
+        (rows["suite"] == MAIN_SUITE)
+        & (rows["mech"] == "softmax")
+        & (rows["condition"] == suite.condition)
+        & (rows["block"] == suite.model.block)
+        & (rows["positions"] == "rope")
+        & (rows["mech_args"] == "{}")
+        & rows["match"].isna()
+        & rows["seed"].isin(suite.seeds)
+        & rows["lr"].isin(suite.training.learning_rates)
+    ]
+    num_old = held["run_id"].isin(rows.loc[rows["suite"] == "climb", "run_id"]).sum()
+    done = CliRunner().invoke(app, ["run", "--suite", MAIN_SUITE, "--mech", "softmax", "--device", "cpu", "--dry-run"])
+
+    assert done.exit_code == 0, done.stderr
+    assert num_old > 0
+    assert f"{num_old} of the rows already done are of suite 'climb', which has the same protocol" in done.stderr
+    planned = len(suite.tasks) * len(suite.seeds) * len(suite.training.learning_rates)
+    assert f"{planned - len(held)} runs to do, {len(held)} already done" in done.stdout
