@@ -46,6 +46,7 @@ FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 MANY_SEEDS = tuple(range(101, 111))
 SEEDS = MANY_SEEDS[:3]
 SUITE = load_suite(str(Path(__file__).parents[1] / "studies" / "climb.toml"))
+"""The protocol that the pilot led to, as it was then."""
 EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
 EDGES = (1e-3, 3e-2)
 """Rates below and above those of the suite."""

@@ -128,7 +128,7 @@ def validity(
     out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("reports/validity"),
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if the existing page differs.")] = False,
 ) -> None:
-    """Compute whether the scores of suite climb predict the loss of a language model, as docs/validity.md plans.
+    """Compute whether the scores of climb 2026.1 predict the loss of a language model, as docs/validity.md plans.
 
     It needs rows of climb and of text --match params=84500, for the same mechanisms; rows of paper are used too if they
     are there. It prints the predictions that were made before the rows, and what came of them.

@@ -2,7 +2,7 @@
 
 ::
 
-    quick.json   {"climb 2026.1": {"softmax transformer rope {}": ["0123456789abcdef", ...]}}
+    quick.json   {"core 2026.2": {"softmax transformer rope {}": ["0123456789abcdef", ...]}}
 
 For each version of a suite and each incumbent, what was compared in the order in which it was first asked.
 """

@@ -24,7 +24,7 @@ from synthbench.runner.exam import is_foreign
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Failure, Provenance, failure_row
-from synthbench.suites import EXTRA, Suite, extended, load_suite, suite_names
+from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
 from synthbench.tasks import TASKS, rung_bounds
 from synthbench.terms import MOVED
 from synthbench.training import identity
@@ -250,19 +250,19 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         installed = version_of(registry[config[kind]])
         if installed != config[f"{kind}_version"]:
             raise _other_version(f"{registry.kind} {config[kind]!r}", config[f"{kind}_version"], installed)
-    name, is_moved = row["suite"].removesuffix(EXTRA), row["suite"] in MOVED
-    if is_moved:  # its id tells whether the suite that took its place has this run
-        name = MOVED[row["suite"]][0].removesuffix(EXTRA)
+    name = was = row["suite"].removesuffix(EXTRA)
+    if is_moved := was in MOVED:  # its id tells whether the suite that took its place has this run
+        name = MOVED[was][0].removesuffix(EXTRA)
     if name not in suite_names():  # never the path of a file
         raise CannotVerify(f"suite {name!r} is not installed; allowed: {', '.join(suite_names())}")
     suite = load_suite(name)
-    if row["suite_version"] != suite.version and not is_moved:
-        raise _other_version(f"suite {name!r}", row["suite_version"], suite.version)
+    if row["suite_version"] != (version := BEFORE if is_moved else suite.version):
+        raise _other_version(f"suite {was!r}", row["suite_version"], version)
     suite = surrounded(
         suite,
         block=term_of(BLOCKS[config["block"]], config["block_args"]),
         positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),
-        condition=row["condition"],
+        condition=None if is_moved and row["condition"] == BEFORE else row["condition"],
     )
     if row["is_full"]:
         return suite
@@ -309,6 +309,9 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
             said |= groups.sizes_of(member.cell)
         # Beside built-in components a process loads nothing that could change them.
         said["plugins_loaded"] = row["plugins_loaded"] if is_foreign(member.cell) else None
+    if row["suite"].removesuffix(EXTRA) in MOVED:  # the row was made under the old name
+        said |= {name: row[name] for name in ("suite", "suite_version")}
+        said |= {"condition": BEFORE} if row["condition"] == BEFORE else {}
     # Another source of the same version may call the same things by other names.
     words = {name for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind) for name in names}
     return _against_the_rungs(row, member.cell) + [

@@ -249,7 +249,7 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
         }
         arguments = [{"load": load, "length": int(2 * load), "first_new": 0, "task": {}} for load in ladder.loads]
         rows = make_frame(
-            scores, suite="climb", task=task, task_category=category, task_version="made up", local_ceiling=0.0,
+            scores, suite="core", task=task, task_category=category, task_version="made up", local_ceiling=0.0,
             task_args=canonical_json({"load": ladder.unit, "rungs": arguments}), seq_len=int(2 * ladder.loads[-1]),
         ).assign(**changes)  # fmt: skip
         runs = [(str(mech), int(seed)) for mech, seed in zip(rows["mech"], rows["seed"], strict=True)]
@@ -263,7 +263,7 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
 
 
 @pytest.fixture(scope="session")
-def climb(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+def core(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     """A small suite: one at the top, one below the first rung, seeds far apart, a failure."""
     mechanisms = ("softmax", "linear", "slay", "my-idea")
     heights: dict[str, Sequence[Sequence[float | None]]] = {

@@ -35,9 +35,9 @@ def printed(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {line.labels[0]: [cell.value for cell in line.cells] for line in table.lines}
 
 
-def test_rows_from_before_the_tests_have_no_table_and_no_page(climb: pd.DataFrame) -> None:
-    assert table_of_rows(climb) is None
-    assert "beyond.md" not in build(climb, None, "climb")
+def test_rows_from_before_the_tests_have_no_table_and_no_page(core: pd.DataFrame) -> None:
+    assert table_of_rows(core) is None
+    assert "beyond.md" not in build(core, None, "core")
 
 
 def test_skills_are_averaged_over_the_seeds_that_have_them(climbed: Callable[..., pd.DataFrame]) -> None:
@@ -50,7 +50,7 @@ def test_skills_are_averaged_over_the_seeds_that_have_them(climbed: Callable[...
 
 def test_the_page_is_written_in_markdown_and_latex(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = with_skills(climbed({"softmax": [11, 11]}), {("softmax", 42): (0.5, 0.25)})
-    files = build(rows, None, "climb")
+    files = build(rows, None, "core")
     assert "| Standard" in str(files["beyond.md"])
     assert "Beyond the trained length" in str(files["beyond.tex"])
 

@@ -279,7 +279,7 @@ def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: Mak
 def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
     one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
-    comparison = compare(one, other, "climb")
+    comparison = compare(one, other, "core")
     (task,) = comparison.tasks
     printed = task.printed()
 
@@ -296,7 +296,7 @@ def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], le
     """Half a rung of 6 is 0.083 of skill: 0.45 rungs are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
     one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
-    comparison = compare(one, other, "climb")
+    comparison = compare(one, other, "core")
 
     assert comparison.tasks[0].p < 0.05
     assert sum(task.is_apart for task in comparison.tasks) == num_apart

@@ -157,7 +157,7 @@ def test_bibtex_is_that_of_the_tasks_and_mechanisms_in_the_table(rows: pd.DataFr
 
 def test_heights_are_printed_in_rungs_and_stay_fractions_for_programs(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "linear": [2.0]})
-    made = export(rows, "climb", columns=["score", "skill"])
+    made = export(rows, "core", columns=["score", "skill"])
 
     assert [[cell.value for cell in line.cells] for line in made.table.lines] == [
         ["5.2", "0.47"],

@@ -39,9 +39,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "ladder"
 
 
 @pytest.fixture(scope="session")
-def files(climb: pd.DataFrame) -> dict[str, str]:
+def files(core: pd.DataFrame) -> dict[str, str]:
     """All files that are text."""
-    built = build(climb, None, "climb", formats=FORMATS)
+    built = build(core, None, "core", formats=FORMATS)
     return {name: content for name, content in built.items() if isinstance(content, str)}
 
 
@@ -134,8 +134,8 @@ def test_the_load_is_that_of_a_run_in_the_middle() -> None:
 @pytest.mark.parametrize(
     ("load", "text"), [(math.inf, "≥ 64"), (0.0, "< 2"), (6.0, "6.0"), (6.77, "6.8"), (23.4, "23"), (math.nan, "--")]
 )
-def test_a_load_is_printed_with_two_digits(climb: pd.DataFrame, load: float, text: str) -> None:
-    task = next(task for task in grid(climb).tasks if task.name == "mqar")
+def test_a_load_is_printed_with_two_digits(core: pd.DataFrame, load: float, text: str) -> None:
+    task = next(task for task in grid(core).tasks if task.name == "mqar")
     assert load_text(task, load) == text
 
 
@@ -148,15 +148,15 @@ def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame])
     assert table.lines[0].cells[1] == Cell()
 
 
-def test_the_area_below_a_line_is_the_height(climb: pd.DataFrame, files: dict[str, str]) -> None:
+def test_the_area_below_a_line_is_the_height(core: pd.DataFrame, files: dict[str, str]) -> None:
     areas: dict[tuple[str, str], float] = {}
     for line in numbers(files["figures/rungs.csv"]):
         key = (line["task"], line["mechanism"])
         areas[key] = areas.get(key, 0.0) + float(line["mean"])
         assert float(line["low"]) <= float(line["mean"]) + 1e-5
         assert float(line["mean"]) <= float(line["high"]) + 1e-5
-    num_rungs = climb["task"].map({task: ladder.num_rungs for task, (_category, ladder) in TASK_FACTS.items()})
-    means = (climb["score"] * num_rungs).groupby([climb["task"], climb["mech_label"]]).mean()
+    num_rungs = core["task"].map({task: ladder.num_rungs for task, (_category, ladder) in TASK_FACTS.items()})
+    means = (core["score"] * num_rungs).groupby([core["task"], core["mech_label"]]).mean()
 
     assert areas == pytest.approx(means.to_dict(), rel=1e-4)
 
@@ -177,15 +177,13 @@ def test_a_control_is_left_out_of_the_verdict_and_drawn(climbed: Callable[..., p
     rows.loc[rows["mech"] == "linear", "mech_family"] = CONTROL
     (verdict,) = judge(grid(rows)).values()
     assert verdict.num_pairs == 0
-    lines = numbers(str(build(rows, None, "climb", formats=["figures"])["figures/rungs.csv"]))
+    lines = numbers(str(build(rows, None, "core", formats=["figures"])["figures/rungs.csv"]))
     assert {line["mechanism"] for line in lines} == {"Standard", "Linear"}
 
 
-def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(
-    climb: pd.DataFrame, make_frame: MakeFrame
-) -> None:
-    other = make_frame({"softmax": [0.5, 0.6], "linear": [0.1, 0.2]}, suite="climb", task="sort")
-    cells = grid(pd.concat([climb, other], ignore_index=True))
+def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(core: pd.DataFrame, make_frame: MakeFrame) -> None:
+    other = make_frame({"softmax": [0.5, 0.6], "linear": [0.1, 0.2]}, suite="core", task="sort")
+    cells = grid(pd.concat([core, other], ignore_index=True))
 
     assert not cells.has_ladder
     assert column(cells, "parity_running", "my-idea").value == "100.0"
@@ -218,13 +216,13 @@ def test_rungs_without_a_score_or_without_room_are_none() -> None:
     assert scored_rungs({}) == []
 
 
-def test_rows_of_another_ladder_are_another_protocol(climb: pd.DataFrame) -> None:
-    rows = climb.assign(config_json=json.dumps({"model": {}, "ladder": {"batch_tokens": 512}}))
+def test_rows_of_another_ladder_are_another_protocol(core: pd.DataFrame) -> None:
+    rows = core.assign(config_json=json.dumps({"model": {}, "ladder": {"batch_tokens": 512}}))
     is_old = rows["task"] == "mqar"
     rows.loc[is_old, "config_json"] = json.dumps({"model": {}, "ladder": {"batch_tokens": 1024}})
     rows.loc[is_old, "finished_at"] -= pd.Timedelta("1D")
 
-    left_out = select(rows, "climb").left_out
+    left_out = select(rows, "core").left_out
     assert left_out == {"of another protocol under the same suite and version": is_old.sum()}
 
 
@@ -254,7 +252,7 @@ def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd
 
 def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({f"m{place}": [place / 2, place / 2 + 0.1] for place in range(9)})
-    shown = content(Report(select(rows, "climb"), None))
+    shown = content(Report(select(rows, "core"), None))
     ((panel,),) = shown.panels.values()
 
     assert shown.has_pale
@@ -264,7 +262,7 @@ def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..
 
 def test_a_hostile_unit_is_shown_and_does_nothing(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [3, 4], "linear": [1, 2]}, "mqar", ladder_of("<script>alert(1)</script>", 2, 4, 8, 16))
-    built = build(rows, None, "climb", formats=["html", "md", "figures"])
+    built = build(rows, None, "core", formats=["html", "md", "figures"])
 
     assert "<script>alert" not in str(built["index.html"])
     assert "<script>alert" not in str(built["full.md"])
@@ -301,18 +299,18 @@ def test_a_mechanism_with_one_seed_is_ranked_and_has_a_wider_interval(uneven: pd
 
     assert one.label == f"{many.label} (1 seed)"
     assert one.skill.high - one.skill.low > many.skill.high - many.skill.low
-    board = content(Report(select(single, "climb"), None)).boards[0]
+    board = content(Report(select(single, "core"), None)).boards[0]
     assert not board.unranked
 
 
 def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
-    climb: pd.DataFrame, uneven: pd.DataFrame
+    core: pd.DataFrame, uneven: pd.DataFrame
 ) -> None:
-    for rows, is_said in ((climb, False), (uneven, True)):
-        built = build(rows, None, "climb", formats=["md", "html"])
+    for rows, is_said in ((core, False), (uneven, True)):
+        built = build(rows, None, "core", formats=["md", "html"])
         for name in ("full.md", "separation.md", "index.html"):
             assert ("may have been added because a pair" in str(built[name])) == is_said, name
-    for section in content(Report(select(uneven, "climb"), None)).mechanisms:
+    for section in content(Report(select(uneven, "core"), None)).mechanisms:
         assert set(section.statuses) == {"ok"}
 
 
@@ -344,7 +342,7 @@ def test_a_comparison_on_a_ladder_allows_for_the_looks(climbed: Callable[..., pd
     for count, share in ((3, 1.0), (5, 0.2), (10, 0.5)):
         rows = climbed({"softmax": normal_heights(4, count), "linear": normal_heights(3.5, count)})
         comparison, once = (
-            compare(side("softmax", shown), side("linear", shown), "climb")
+            compare(side("softmax", shown), side("linear", shown), "core")
             for shown in (rows, rows.assign(task_args='{"length":32}'))
         )
         assert comparison.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))

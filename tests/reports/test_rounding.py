@@ -16,7 +16,7 @@ def moved(rows: pd.DataFrame, share: float) -> pd.DataFrame:
     return rows.assign(**floats.where(floats == 1, floats * (1 + noise)))
 
 
-@pytest.mark.parametrize("suite", ["paper", "climb"])
+@pytest.mark.parametrize("suite", ["paper", "core"])
 def test_the_last_place_of_a_score_is_seen_in_no_table(suite: str, request: pytest.FixtureRequest) -> None:
     rows: pd.DataFrame = request.getfixturevalue(suite)
     expected, otherwise = (build(moved(rows, share), None, suite, formats=TABLES) for share in (0, 0.1))

@@ -18,27 +18,27 @@ Climbed = Callable[..., pd.DataFrame]
 
 
 @pytest.fixture(scope="module")
-def convolved(climb: pd.DataFrame, climbed: Climbed) -> pd.DataFrame:
-    """The rows of ``climb``, and two mechanisms with a convolution on two of its four tasks."""
+def convolved(core: pd.DataFrame, climbed: Climbed) -> pd.DataFrame:
+    """The rows of ``core``, and two mechanisms with a convolution on two of its four tasks."""
     with_conv = [
         climbed({"linear": [5.2, 5.3, 5.1], "softmax": [11, 11, 11]}, "mqar", block=CONV),
         climbed({"linear": [4, 4.2, 3.9], "softmax": [2.9, 3.2, 2.7]}, "parity_running", block=CONV),
     ]
     added = pd.concat(with_conv, ignore_index=True)
-    return pd.concat([climb, added.assign(run_id=added["run_id"] + "-conv")], ignore_index=True)
+    return pd.concat([core, added.assign(run_id=added["run_id"] + "-conv")], ignore_index=True)
 
 
 def _variants(rows: pd.DataFrame) -> list[Variant]:
-    selection = select(rows, "climb").without_variants()
+    selection = select(rows, "core").without_variants()
     return variants_of(grid(selection.rows), grid(selection.variants))
 
 
 def test_a_setting_on_fewer_tasks_changes_nothing_in_the_tables_of_all(
-    climb: pd.DataFrame, convolved: pd.DataFrame
+    core: pd.DataFrame, convolved: pd.DataFrame
 ) -> None:
     before, after = (
-        build(climb, None, "climb", formats=["md", "csv"]),
-        build(convolved, None, "climb", formats=["md", "csv"]),
+        build(core, None, "core", formats=["md", "csv"]),
+        build(convolved, None, "core", formats=["md", "csv"]),
     )
 
     assert {name for name in after if after[name] != before.get(name)} == {"README.md", "variants.md"}
@@ -47,7 +47,7 @@ def test_a_setting_on_fewer_tasks_changes_nothing_in_the_tables_of_all(
 
 def test_settings_on_the_same_tasks_share_the_tables(convolved: pd.DataFrame) -> None:
     both = convolved[convolved["task"].isin(["mqar", "parity_running"])]
-    selection = select(both, "climb").without_variants()
+    selection = select(both, "core").without_variants()
 
     assert selection.variants.empty
     assert "Linear (transformer:conv=4)" in {mechanism.label for mechanism in grid(selection.rows).mechanisms}
@@ -93,21 +93,21 @@ def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved:
     assert changes[2].difference.value == pytest.approx(np.mean([change.difference.value for change in changes[:2]]))
 
 
-def test_the_setting_nearest_to_a_variant_is_its_main_setting(climb: pd.DataFrame, climbed: Climbed) -> None:
-    conv = climb[climb["mech"] == "linear"].assign(block=CONV)
+def test_the_setting_nearest_to_a_variant_is_its_main_setting(core: pd.DataFrame, climbed: Climbed) -> None:
+    conv = core[core["mech"] == "linear"].assign(block=CONV)
     conv = conv.assign(run_id=conv["run_id"] + "-conv")
     wide = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV, mech_args='{"M":8}')
-    rows = pd.concat([climb, conv, wide.assign(run_id=wide["run_id"] + "-wide")], ignore_index=True)
+    rows = pd.concat([core, conv, wide.assign(run_id=wide["run_id"] + "-wide")], ignore_index=True)
     (variant,) = _variants(rows)
 
     assert variant.main.block == CONV
     assert variant.words == ("M=--", "M=8")
 
 
-def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(climb: pd.DataFrame, climbed: Climbed) -> None:
+def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: pd.DataFrame, climbed: Climbed) -> None:
     elsewhere = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV)
-    without = climb[~((climb["mech"] == "linear") & (climb["task"] == "mqar"))]
-    files = build(pd.concat([without, elsewhere], ignore_index=True), None, "climb", formats=["md"])
+    without = core[~((core["mech"] == "linear") & (core["task"] == "mqar"))]
+    files = build(pd.concat([without, elsewhere], ignore_index=True), None, "core", formats=["md"])
 
     assert "variants.md" not in files
 
@@ -129,7 +129,7 @@ def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFram
     assert summary_of(variants).startswith("2 other settings of 2 mechanisms")
 
 
-def test_settings_that_differ_in_their_state_are_points_of_a_line(climb: pd.DataFrame, climbed: Climbed) -> None:
+def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataFrame, climbed: Climbed) -> None:
     sizes = {"linear": ([3.1, 3.3, 3.2], [5.2, 5.3, 5.1]), "slay": ([6, 6.2, 6.1], [9, 9.5, 9.2])}
     settings = [
         climbed({mech: heights}, "mqar", mech_args=f'{{"M":{size}}}', state_size=state).assign(setting=size)
@@ -138,7 +138,7 @@ def test_settings_that_differ_in_their_state_are_points_of_a_line(climb: pd.Data
     ]
     added = pd.concat(settings, ignore_index=True)
     added["run_id"] += "-" + added.pop("setting").astype(str)
-    files = build(pd.concat([climb, added], ignore_index=True), None, "climb", formats=["figures"])
+    files = build(pd.concat([core, added], ignore_index=True), None, "core", formats=["figures"])
     header, *lines = str(files["figures/frontier.csv"]).splitlines()
     points = [line.split(",") for line in lines]
 
@@ -152,4 +152,4 @@ def test_settings_that_differ_in_their_state_are_points_of_a_line(climb: pd.Data
 def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> None:
     rows = convolved.assign(state_size=convolved["state_size"].mask(convolved["block"] == CONV, 2000))
 
-    assert "figures/frontier.csv" not in build(rows, None, "climb", formats=["figures"])
+    assert "figures/frontier.csv" not in build(rows, None, "core", formats=["figures"])

@@ -254,6 +254,7 @@ def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
         suite="mine", suite_version=load_suite(str(scene.suite)).version, task=LADDERS[0], mech="my-idea", seed=1,
         task_category=TASKS[LADDERS[0]].category(), task_version="made up", mech_family="a family", skill=None,
         status="diverged", error_type="FloatingPointError", error_message="loss is nan", score=None,
+        finished_at=datetime(2026, 1, 2, tzinfo=UTC),  # of two rows of a run the newer counts
     )  # fmt: skip
     scene.own.write(row, [])
     first = scene.verdict()

@@ -67,7 +67,7 @@ def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: J
         assert cells[label]["Sees absolute places"].value == ("yes" if change > 1e-3 else "no")
 
 
-def test_a_suite_from_before_the_conditions_has_no_such_columns(packaged: Joined) -> None:
+def test_rows_under_an_old_name_have_no_such_columns_as_no_suite_shows_them(packaged: Joined) -> None:
     rows = packaged.seen_from("climb").rows
     board = leaderboard(grid(select(rows, "climb").without_variants().rows))
     assert not board.has_conditions
