@@ -20,7 +20,6 @@ from synthbench.runner import run as runner
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport, device_of
-from synthbench.suites import EXTRA, suite_names
 from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict
@@ -259,7 +258,7 @@ def _rates(given: Any) -> tuple[float, ...]:
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
     """The rows as a suite shows them, and its name."""
     name = _suite(rows, suite)
-    return (view.seen_from(rows, name) if name.removesuffix(EXTRA) in suite_names() else rows), name
+    return view.seen_from(rows, name), name
 
 
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:

@@ -85,6 +85,8 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     own(tmp_path, alone | {"run_id": "f" * 16})
     assert shown(synthbench)["suite"] == "smoke"
     assert json.loads(synthbench("export", "--format", "json").stdout)["suite"] == "smoke"
+    # Mechanisms without rows of one's own newest suite are compared in the main one.
+    assert json.loads(synthbench("compare", "lstm", "linear", "--json").stdout)["suite"] == "core"
 
 
 def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:

@@ -149,6 +149,7 @@ def compare(
     from synthbench.reports.compare import compare as compare_sides
     from synthbench.reports.compare import sides as sides_of
     from synthbench.reports.render.spreadsheet import json_text
+    from synthbench.trust.view import seen_from
 
     if fail_below is not None and not math.isfinite(fail_below):
         raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
@@ -160,7 +161,11 @@ def compare(
         raise UsageError(f"--fail-below is {fail_below:g} for {len(sides)} mechanisms; allowed: for two")
     rows = pd.concat([side.rows for side in found_sides])
     own = rows if found_sides[0].kind == "store" else known().rows[known().is_own]
-    suite = suite or common_suite(found_sides, set(own["run_id"]))
+    if suite is None:
+        suite = common_suite(found_sides, set(own["run_id"]))
+        # It need not be the one that the rows were seen from.
+        found_sides = [side._replace(rows=seen_from(side.rows, suite)) for side in found_sides]
+        rows = pd.concat([side.rows for side in found_sides])
     if len(found_sides) > 2:
         _print_pairs(found_sides, suite, suite_version, as_json=as_json)
         return

@@ -10,7 +10,7 @@ from synthbench.contract.places import sees_places
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.reports.selection import protocol_of
 from synthbench.runner.plan import make_cells, surrounded
-from synthbench.suites import CONDITIONS, EXTRA, Suite, load_suite
+from synthbench.suites import CONDITIONS, EXTRA, Suite, load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
 from synthbench.training.ladder import sized_in
@@ -20,7 +20,12 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 
 
 def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Give rows, and again those that are also a suite's, as the suite shows them."""
+    """Give rows, and again those that are also a suite's, as the suite shows them.
+
+    Of a suite that is not installed the rows stay as they are.
+    """
+    if suite.removesuffix(EXTRA) not in suite_names():
+        return rows
     also = also_of(rows, suite)
     return in_conditions(pd.concat([rows, also], ignore_index=True) if len(also) else rows, suite)
 
