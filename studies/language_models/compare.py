@@ -7,7 +7,6 @@ differ. With ``--condition`` or ``--baselines`` it prints one table and writes n
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from synthbench.suites import load_suite
 from synthbench.training.ladder_scores import rescored
 
 HERE = Path(__file__).parent
+SUITE = str(HERE.parent / "climb.toml")
 MARKS = "<!-- written by compare.py -->\n", "<!-- end -->\n"
 DRAWS = 9_999
 RECALL = ["mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall"]
@@ -87,17 +87,18 @@ def misses_of(tables: pd.DataFrame, scores: pd.Series) -> dict[tuple[str, str], 
 
 @cache
 def rows_of(condition: str) -> pd.DataFrame:
-    """Read the rows of ``climb`` in one condition.
+    """Read the rows of ``climb`` in one condition, in whichever suite they were made.
 
     A layer that is the same in both has one row for both, so those of ``stock`` are those that the command would skip.
     """
     rows = Store.open(published(), create=False).runs()
-    rows = rows[rows["suite"] == "climb"]
+    of_suite = rows[rows["suite"] == "climb"]
     if condition != "stock":
-        return rows[rows["condition"].isna()]
-    request = Request("climb", mechanisms=(*rows["mech"].unique(),), condition=condition, results=published())
-    asked = replace(request, seeds=(*map(int, rows["seed"].unique()),))
-    return rows[rows["run_id"].isin(plan_request(asked, torch.device("cpu")).members)]
+        return of_suite[of_suite["condition"].isna()]
+    names, seeds = of_suite["mech"].unique(), of_suite["seed"].unique()
+    asked = Request(SUITE, mechanisms=(*names,), seeds=(*map(int, seeds),), condition=condition, results=published())
+    of_plan = rows[rows["run_id"].isin(plan_request(asked, torch.device("cpu")).members)]
+    return of_plan.assign(suite="climb", suite_version="2026.1", is_full=True)
 
 
 def predictors(condition: str, baselines: str) -> pd.DataFrame:
@@ -107,7 +108,7 @@ def predictors(condition: str, baselines: str) -> pd.DataFrame:
     if rows.duplicated(["mech", "task", "seed"]).any():
         raise ValueError("a mechanism has rows in two settings of one condition, and neither is a variant")
     runs = rows.assign(skill=rows["skill"].fillna(0.0))  # a run that failed scores 0
-    scores = runs.pivot_table("skill", "mech", "task").reindex(columns=list(load_suite("climb").tasks))
+    scores = runs.pivot_table("skill", "mech", "task").reindex(columns=list(load_suite(SUITE).tasks))
     of, models = rows.groupby("mech"), pd.read_csv(HERE.parents[1] / "reports/validity/mechanisms.csv", index_col=0)
     bits = models[["docstrings, all", "library, all"]].mean(axis=1)
     found = {"recall": scores[RECALL], "mqar": scores[["mqar"]], "hops": scores[HOPS], "all tasks": scores}
@@ -188,7 +189,7 @@ def main(arguments: Sequence[str]) -> int:
         parts += [
             f"### Condition {condition}",
             now,
-            f"Baselines of the day: {'the same' if now == before else before}.",
+            "Baselines of the day: the same." if now == before else f"With the baselines of the day:\n\n{before}",
         ]
     start, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
     text = page[:start] + "\n" + "\n\n".join(parts) + "\n\n" + page[end:]
