@@ -11,6 +11,7 @@ import pytest
 
 from synthbench.results import Store, published
 from synthbench.suites import load_suite
+from synthbench.trust.beside import join
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
@@ -71,7 +72,8 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     synthbench: Command, tmp_path: Path, make_row: MakeRow
 ) -> None:
     packaged = Store.open(published(), create=False).table().to_pylist()
-    lstm = [row for row in packaged if (row["suite"], row["mech"], row["block"]) == ("climb", "lstm", "transformer")]
+    in_core = join(published()).seen_from("core").rows.query("suite == 'core' and mech == 'lstm'")["run_id"].to_list()
+    lstm = [row for row in packaged if row["run_id"] in in_core and row["block"] == "transformer"]
     names = {"mech": "my_lstm", "mech_label": "Mine", "mech_origin": "my_lstm.py"}
     names |= {**CORE, "condition": "stock"}
     own(tmp_path, *(row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(lstm)))
@@ -139,7 +141,7 @@ def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp
 
 
 def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> None:
-    asked = ["export", "--mech", "retention", "--task", "mqar", "--format", "csv"]
+    asked = ["export", "--mech", "retention", "--task", "overwrite_recall", "--format", "csv"]
     plain, whole = synthbench(*asked), synthbench(*asked, "--variants")
 
     assert len(plain.stdout.splitlines()) == 2

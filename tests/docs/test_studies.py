@@ -32,7 +32,9 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-compare, launch = loaded("language_models/compare.py"), loaded("launch/launch.py")
+compare, launch, choose = (
+    loaded(name) for name in ("language_models/compare.py", "launch/launch.py", "core/choose.py")
+)
 
 NAMES = list("abcdef")
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=len(NAMES), max_size=len(NAMES))
@@ -103,6 +105,29 @@ def test_every_value_names_its_source_and_its_table_and_is_given_once() -> None:
 @pytest.mark.end_to_end
 def test_the_page_has_the_tables_that_the_rows_make() -> None:
     assert compare.main(["--check"]) == 0, "python studies/language_models/compare.py writes them anew"
+
+
+@pytest.mark.end_to_end
+def test_the_suite_has_the_tasks_that_the_rule_chooses() -> None:
+    assert choose.main(["--check"]) == 0, "python studies/core/choose.py prints the tasks and writes the page anew"
+
+
+RUNS = st.lists(st.floats(0, 9), min_size=len(choose.MECHANISMS), max_size=len(choose.MECHANISMS))
+
+
+@given(RUNS, st.floats(0, 9))
+def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseline(
+    levels: list[float], control: float
+) -> None:
+    reached = dict(zip(choose.MECHANISMS, levels, strict=True))
+    rows = [{"mech": name, "seed": 1, "num_levels": 9, "levels": level} for name, level in reached.items()]
+    judged = choose.judge("mqar", pd.DataFrame([*rows, {**rows[0], "mech": choose.CONTROL, "levels": control}]))
+    at_end = [level for level in levels if level <= choose.END or level >= 9 - choose.END]
+
+    is_fit = max(levels) >= max(1, control + 1, min(levels) + 1) and 5 * len(at_end) < len(levels)
+    assert (not judged.against) == is_fit
+    missing = choose.judge("mqar", pd.DataFrame(rows))
+    assert missing.against == (f"no row of {choose.CONTROL}",)
 
 
 @pytest.mark.end_to_end

@@ -1,0 +1,182 @@
+"""Chooses the tasks of suite core by a rule, from seed 1 of a few mechanisms, and says why the others stay out.
+
+``python studies/core/choose.py`` writes the table of README.md beside it. ``--check`` compares it, and fails if the
+file of the suite lists other tasks.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from synthbench.reports.render.markdown import plain_table
+from synthbench.reports.selection import select
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
+from synthbench.trust.beside import join
+
+PAGE = Path(__file__).with_name("README.md")
+MARKERS = ("<!-- table -->\n", "<!-- end of table -->\n")
+SUITE = "core"
+MECHANISMS = ("softmax", "linear", "lstm", "mamba2", "deltanet", "gla")
+"""The mechanisms that choose, each as its authors build it."""
+CONTROL = "mean"
+"""Averages all tokens read so far."""
+SEED, OTHER_SEEDS = 1, (2, 3)
+END = 0.1
+"""A run within this part of a level of an end of the ladder is at that end."""
+MOST_AT_END = 1 / 5
+MARGIN = 1.0
+"""Levels between the mechanisms, and between the best of them and the control, and the shortcut baseline."""
+MOST_TASKS = 24
+FEWEST_OF_CATEGORY = 4
+NUM_QUICK = 14
+"""The first ones of every category, on which ``quick`` runs a new mechanism."""
+MOST_COST = 1.2
+"""Training time of the suite, over that of the 24 tasks that it replaces."""
+BEFORE = (
+    *("mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall", "selective_copying", "string_copy", "dyck"),
+    *("reverse_string", "duplicate_string", "bucket_sort", "planted_counting", "planted_majority", "periodic_pattern"),
+    *("parity_running", "cycle_navigation", "a4_z5_words", "a5_words", "z60_words", "khop_induction", "tree_compose"),
+    *("induction_latest", "induction_first", "induction_majority", "stack_manipulation"),
+)
+"""The tasks of climb 2026.1."""
+
+
+class Judged(NamedTuple):
+    """A task, how many levels the mechanisms reach on it, and what speaks against it."""
+
+    task: str
+    num_levels: int
+    levels: dict[str, float]
+    """By mechanism; NaN without a row."""
+    control: float
+    apart: float
+    """Levels between the highest and the lowest mechanism on the seeds that do not choose; NaN without rows."""
+    against: tuple[str, ...]
+
+    @property
+    def category(self) -> str:
+        """The category of the task."""
+        return TASKS[self.task].category()
+
+    @property
+    def spread(self) -> float:
+        """How far apart the mechanisms are, as a part of the ladder."""
+        return (max(self.levels.values()) - min(self.levels.values())) / self.num_levels
+
+
+def rows_of_protocol() -> pd.DataFrame:
+    """Read the stock rows of all tasks under the protocol of the suite, each seed at its chosen rate."""
+    joined, frames = join(Path("results")), []
+    for suite in (SUITE, f"{SUITE}.extra"):
+        rows = select(joined.seen_from(suite).rows, suite).without_variants().rows
+        frames.append(rows[(rows["block"] == "transformer") & rows["match"].isna() & (rows["condition"] == "stock")])
+    rows = pd.concat(frames)
+    count = rows["task_args"].map(lambda text: len(json.loads(text)["rungs"]))
+    return rows.assign(num_levels=count, levels=rows["score"].fillna(0.0) * count)
+
+
+def judge(task: str, rows: pd.DataFrame) -> Judged:
+    """Judge a task by its rows."""
+    reached = rows[rows["seed"] == SEED].set_index("mech")["levels"]
+    levels = {name: float(reached.get(name, math.nan)) for name in MECHANISMS}
+    control, count = float(reached.get(CONTROL, math.nan)), int(rows["num_levels"].iloc[0])
+    others = rows[rows["seed"].isin(OTHER_SEEDS) & rows["mech"].isin(MECHANISMS)].groupby("mech")["levels"].mean()
+    missing = [name for name, level in {**levels, CONTROL: control}.items() if math.isnan(level)]
+    low, high = min(levels.values()), max(levels.values())
+    num_at_end = sum(min(level, count - level) <= END for level in levels.values())
+    against = (
+        [f"no row of {', '.join(missing)}"]
+        if missing
+        else [
+            words
+            for is_against, words in (
+                (high < MARGIN, "the best is less than a level above the shortcut baseline"),
+                (high < control + MARGIN, "the best is less than a level above the control"),
+                (high < low + MARGIN, "all within a level"),
+                (num_at_end >= MOST_AT_END * len(levels), f"{num_at_end} of {len(levels)} at an end of the ladder"),
+            )
+            if is_against
+        ]
+    )
+    apart = float(others.max() - others.min()) if len(others) > 1 else math.nan
+    return Judged(task, count, levels, control, apart, tuple(against))
+
+
+def chosen(judged: Sequence[Judged]) -> list[Judged]:
+    """Choose the suite: of the tasks that nothing speaks against the widest apart, about as many of each category.
+
+    A category with fewer than ``FEWEST_OF_CATEGORY`` of them is left out: its mean would say little.
+    """
+    fit = sorted((one for one in judged if not one.against), key=lambda one: (-round(one.spread, 9), one.task))
+    places: Counter[str] = Counter()
+    ranked = []
+    for one in fit:
+        ranked.append((places[one.category], -round(one.spread, 9), one.task, one))
+        places[one.category] += 1
+    kept = [entry[-1] for entry in sorted(ranked) if places[entry[-1].category] >= FEWEST_OF_CATEGORY]
+    return kept[:MOST_TASKS]
+
+
+def relative_cost(rows: pd.DataFrame, tasks: Sequence[str]) -> float:
+    """Divide the training time of some tasks by that of the 24 before, in the median over mechanisms on one machine."""
+    rows = rows.assign(share_s=rows["wall_s"] / rows["ensemble_size"])
+    times = rows.pivot_table("share_s", ["mech", "host_hash"], "task")
+    times = times.reindex(columns=sorted({*tasks, *BEFORE})).dropna()
+    return float((times[list(tasks)].sum(axis=1) / times[list(BEFORE)].sum(axis=1)).median())
+
+
+def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
+    """Write one line a task: those of the suite first, by category."""
+    names = {one.task for one in suite}
+    lines = [
+        [
+            one.category,
+            one.task,
+            str(one.num_levels),
+            *(_number(level) for level in (*one.levels.values(), one.control, one.apart)),
+            "yes" if one.task in names else "; ".join(one.against) or "others of its category lie further apart",
+        ]
+        for one in sorted(judged, key=lambda one: (one.task not in names, one.category, one.task))
+    ]
+    headings = ["category", "task", "levels", *MECHANISMS, CONTROL, "apart on seeds 2 and 3", "in core"]
+    return plain_table(lines, headings)
+
+
+def _number(value: float) -> str:
+    return "--" if math.isnan(value) else f"{value:.1f}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the table of the page, or check it and the suite; the exit code."""
+    parser = argparse.ArgumentParser(description="Choose the tasks of suite core")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page or the suite says something else")
+    is_check = parser.parse_args(arguments).check
+    rows = rows_of_protocol()
+    judged = [judge(str(task), of_task) for task, of_task in rows.groupby("task")]
+    suite = chosen(judged)
+    names = [one.task for one in suite]
+    cost = relative_cost(rows, names)
+    words = f"{len(suite)} of {len(judged)} tasks; {cost:.2f} times the training time of climb 2026.1."
+    page = PAGE.read_text(encoding="utf-8")
+    start, end = page.index(MARKERS[0]) + len(MARKERS[0]), page.index(MARKERS[1])
+    text = f"{page[:start]}\n{words}\n\n{table_of(judged, suite)}\n\n{page[end:]}"
+    if not is_check:
+        PAGE.write_text(text, encoding="utf-8")
+        sys.stdout.write(
+            "\n".join([f"quick = {json.dumps(names[:NUM_QUICK])}", *(f"{name} = {{}}" for name in names)]) + "\n"
+        )
+    listed = load_suite(SUITE)
+    is_as_listed = set(names) == set(listed.tasks) and set(names[:NUM_QUICK]) == set(listed.quick)
+    return int(is_check and (text != page or not is_as_listed or cost > MOST_COST))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
