@@ -288,7 +288,7 @@ def on_ladder(task: str, mechanism: str, steps: int) -> Cell:
 
 
 def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
-    trainer = Trainer([Member(on_ladder("reverse_string", "gla", 4), seed, 1e-2) for seed in (1, 2)], CPU)
+    trainer = Trainer([Member(on_ladder("ancestors", "gla", 4), seed, 1e-2) for seed in (1, 2)], CPU)
     assert isinstance(trainer.model, SequenceModel)
     model = moved(trainer.model, torch.Generator().manual_seed(2))
     block = next(trainer.batches("test", 1, 80))
