@@ -210,7 +210,9 @@ def page() -> Iterator[str]:
     yield "# What the rows of climb show"
     yield (
         f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
-        "are left out. [ladder.md](ladder.md) defines rungs and heights."
+        "are left out. [ladder.md](ladder.md) defines rungs and heights. Here and on the other pages about these rows, "
+        "heights are counted from the baselines of the day on which the rows were made; reports count them from those "
+        "of today."
     )
     yield "## Where heights sit"
     yield f"A run within {END:g} rungs of the ground or the top counts as being there."
