@@ -89,23 +89,22 @@ def judge(task: str, rows: pd.DataFrame) -> Judged:
     levels = {name: float(reached.get(name, math.nan)) for name in MECHANISMS}
     control, count = float(reached.get(CONTROL, math.nan)), int(rows["num_levels"].iloc[0])
     others = rows[rows["seed"].isin(OTHER_SEEDS) & rows["mech"].isin(MECHANISMS)].groupby("mech")["levels"].mean()
-    missing = [name for name, level in {**levels, CONTROL: control}.items() if math.isnan(level)]
-    low, high = min(levels.values()), max(levels.values())
-    num_at_end = sum(min(level, count - level) <= END for level in levels.values())
-    against = (
-        [f"no row of {', '.join(missing)}"]
-        if missing
-        else [
-            words
-            for is_against, words in (
-                (high < MARGIN, "the best is less than a level above the shortcut baseline"),
-                (high < control + MARGIN, "the best is less than a level above the control"),
-                (high < low + MARGIN, "all within a level"),
-                (num_at_end >= MOST_AT_END * len(levels), f"{num_at_end} of {len(levels)} at an end of the ladder"),
-            )
-            if is_against
-        ]
-    )
+    known = [level for level in levels.values() if not math.isnan(level)]
+    num_at_end = sum(min(level, count - level) <= END for level in known)
+    if num_at_end >= MOST_AT_END * len(levels):  # whatever the others reach
+        against = [f"{num_at_end} of {len(levels)} at an end of the ladder"]
+    elif count < control + MARGIN:
+        against = ["the control is less than a level below the top"]
+    elif missing := [name for name, level in {**levels, CONTROL: control}.items() if math.isnan(level)]:
+        against = [f"no row of {', '.join(missing)}"]
+    else:
+        low, high = min(known), max(known)
+        reasons = {
+            "the best is less than a level above the shortcut baseline": high < MARGIN,
+            "the best is less than a level above the control": high < control + MARGIN,
+            "all within a level": high < low + MARGIN,
+        }
+        against = [words for words, is_against in reasons.items() if is_against]
     apart = float(others.max() - others.min()) if len(others) > 1 else math.nan
     return Judged(task, count, levels, control, apart, tuple(against))
 
@@ -174,7 +173,7 @@ def main(arguments: Sequence[str]) -> int:
             "\n".join([f"quick = {json.dumps(names[:NUM_QUICK])}", *(f"{name} = {{}}" for name in names)]) + "\n"
         )
     listed = load_suite(SUITE)
-    is_as_listed = set(names) == set(listed.tasks) and set(names[:NUM_QUICK]) == set(listed.quick)
+    is_as_listed = set(names) == set(listed.tasks) and set(names[:NUM_QUICK]) == set(listed.quick or ())
     return int(is_check and (text != page or not is_as_listed or cost > MOST_COST))
 
 
