@@ -388,7 +388,13 @@ def _has_own_positions(rows: pd.DataFrame) -> bool:
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their settings. A mechanism has only one; matched rows count only if there are no others."""
+    """The rows with their settings. A mechanism has only one; matched rows count only if there are no others.
+
+    A name without arguments means the stock layer where a suite's view knows it, or else no variant.
+    """
+    if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
+        stock, main = rows[rows["condition"] == "stock"], rows[~rows["is_variant"].astype(bool)]
+        rows = stock if len(stock) else main if len(main) else rows
     if side.kind == "mechanism" and rows["match"].isna().any():
         rows = rows[rows["match"].isna()]
     rows = rows.assign(setting=settings(rows))
