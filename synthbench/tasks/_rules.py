@@ -15,35 +15,42 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer, UInt64
 
 from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch, Tokens
 
 Mask = Bool[np.ndarray, "scored length"]
+Bits = UInt64[np.ndarray, "scored words"]
+"""A mask, packed."""
 Chances = Float[np.ndarray, " scored"]
 """Probability that a rule names the answer, by scored position."""
 
 NUM_CHOOSING = 2**12
-"""Scored positions by which the members of a family are compared."""
+"""Scored positions by which the best members of a family are compared."""
+NUM_COMPARED = 8
+"""Members that are compared on all of these: those that do best on a quarter of them."""
 NUM_SCORED = 2**15
 """Scored positions on which the best members are scored."""
 NUM_CELLS = 2**21
 """Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
 NUM_IN_TABLES = 2**17
 """Scored positions from which tables are learned, and on which they are scored."""
-MOST_TOKENS = 6
+NUM_CODES = 2**22
+"""Most numbers that are counted in an array rather than sorted."""
+MOST_TOKENS = 10
 """Most of the last tokens that a table sees."""
 MOST_BACK = 16
 """How many answers back a rule goes, and how many on from the beginning."""
+VOTES_EQUAL = 1e-9
+"""Sums of weights that differ by less are equal, in whatever order they were added."""
 MOST_CONTEXT = 5
 """Most tokens that must be equal where a rule looks for an earlier copy of the last ones."""
-SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4")))
+SHARES = tuple(map(Fraction, ("1/4", "1/3", "2/5", "1/2", "3/5", "2/3", "3/4")))
 """Parts of the tokens that windows have, at either end."""
-CONTEXT_SHARES = SHARES[:3]
 COUNT_SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4", "4/5", "9/10")))
-WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5", "2/5", "3/5")))
-WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 10, 48, 9
+WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5")))
+WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 12, 48, 9
 """The same for the wider search, whose rules count into no baseline."""
 NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fraction(1, 3): "third"})
 
@@ -139,8 +146,21 @@ class View:
 
     @cached_property
     def matches(self) -> dict[tuple[int, bool], Mask]:
-        """What :func:`_matches` found, by its arguments."""
+        """Results of :func:`_matches`, by its arguments."""
         return {}
+
+    @cached_property
+    def bits(self) -> dict[object, Bits]:
+        """Packed masks that several rules share, by what makes them."""
+        return {}
+
+    def packed(self, key: object, make: Callable[[], Mask]) -> Bits:
+        """A mask as bits: rules of sets take many intersections of few masks."""
+        if key not in self.bits:
+            mask = make()
+            padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % 64)))
+            self.bits[key] = np.packbits(padded, axis=1).view(np.uint64)
+        return self.bits[key]
 
     def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
         """How often each id is under a mask."""
@@ -234,13 +254,20 @@ def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_disti
 
 def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
     """A uniform guess among the answers in a window, each id once, or each as often as it stands there."""
-    begin, _ = window.bounds(view)
-    is_candidate = view.is_answer & window.mask(view)
+    candidates = view.packed((window, is_distinct), lambda: _answers_in(view, window, is_distinct=is_distinct))
     if without:
-        is_candidate &= ~EXCLUSIONS[without](view)
-    if is_distinct:
-        is_candidate &= view.copies < begin
-    return _share(view.is_right, is_candidate)
+        candidates = candidates & view.packed(without, lambda: ~EXCLUSIONS[without](view))
+    right = candidates & view.packed("right", lambda: view.is_right)
+    num_right, num_candidates = (np.bitwise_count(bits).sum(axis=1) for bits in (right, candidates))
+    chances: Chances = num_right / np.maximum(num_candidates, 1)
+    return chances
+
+
+def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
+    """The answers in a window, each id at its first place there if distinct."""
+    begin, _ = window.bounds(view)
+    mask = view.is_answer & window.mask(view)
+    return mask & (view.copies < begin) if is_distinct else mask
 
 
 def _is_neighbour(view: View) -> Mask:
@@ -290,6 +317,16 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
         best = np.where(view.is_candidate, counts, -1).argmax(axis=1)
         counts[np.arange(len(counts)), best] = 0
     return _tied(counts, view)
+
+
+def frequent_beside(view: View) -> Chances:
+    """The most frequent of all tokens among those that have followed the present one."""
+    after = np.zeros_like(view.is_equal)
+    after[:, 1:] = view.is_equal[:, :-1]
+    after &= view.is_answer
+    counts = view.counts(view.is_read)
+    chances = _tied(np.where(view.counts(after) > 0, counts, 0), view)
+    return np.where(after.any(axis=1), chances, guess(view, ALL))
 
 
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
@@ -346,13 +383,12 @@ def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool 
     return _pick(view, matched, which, -1 if is_backwards else 1)
 
 
-def beside_copy_in(view: View, window: Window, *, is_latest: bool = False) -> Chances:
-    """A guess among the tokens after the copies of the present one that stand in a window; if none, among all."""
+def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
+    """One of the tokens after the copies of the present one that stand in a window; if none, a guess among all."""
     inside = view.is_equal & window.mask(view)
-    matched = np.where(inside.any(axis=1, keepdims=True), inside, view.is_equal)
-    if is_latest:
-        matched = np.where(inside.any(axis=1, keepdims=True), _only_latest(inside), matched)
-    return _pick(view, matched, "a random", 1)
+    has_copy = inside.any(axis=1)
+    among_all = _pick(view, view.is_equal, "a random", 1)
+    return among_all if not has_copy.any() else np.where(has_copy, _pick(view, inside, which, 1), among_all)
 
 
 def _only_latest(mask: Mask) -> Mask:
@@ -429,6 +465,7 @@ def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]
             **{f"most frequent of the {window.name}": partial(frequent, window=window) for window in parts},
             "second most frequent": partial(frequent, window=ALL, place=1),
             "rarest": partial(frequent, window=ALL, is_rarest=True),
+            "after any copy, the most frequent of all": frequent_beside,
         },
         "count": {
             **{
@@ -442,11 +479,52 @@ def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]
         "copy in a part": {
             **{f"after any copy in the {window.name}": partial(beside_copy_in, window=window) for window in parts},
             **{
-                f"after the latest copy in the {window.name}": partial(beside_copy_in, window=window, is_latest=True)
-                for window in (parts if is_wide else ())
+                f"after {which} copy in the {window.name}": partial(beside_copy_in, window=window, which=which)
+                for which in ("the most frequent", *(["the latest"] if is_wide else []))
+                for window in parts
             },
         },
     }
+
+
+VOTES = ("distance", "place")
+
+
+def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
+    """Accuracy on one sample of votes whose weights were learned on another, by name.
+
+    Every answer that has been read is a vote for itself. Its weight is the log-odds that a token so far back, or so far
+    from the beginning, is right. This covers windows of all sizes at all places, and forgetting at any rate.
+    """
+    reached = {}
+    for kind in VOTES:
+        known, asked = (_ranges(view, kind) for view in (fit, fresh))
+        size = int(max(known.max(), asked.max())) + 1
+        num_right = np.bincount(known[fit.is_answer & fit.is_right], minlength=size)
+        num_votes = np.bincount(known[fit.is_answer], minlength=size)
+        chance = 1 / int(fit.is_candidate.sum())
+        odds = (num_right + chance) / (num_votes - num_right + 1 - chance)
+        weights = np.log(odds * (1 - chance) / chance)
+        row, at = np.nonzero(fresh.is_answer)
+        num_ids = len(fresh.is_candidate)
+        votes = np.bincount(
+            row * num_ids + fresh.tokens[row, at], weights[asked[row, at]], minlength=len(asked) * num_ids
+        ).astype(float)
+        votes = votes.reshape(len(asked), num_ids)
+        votes[:, ~fresh.is_candidate] = -np.inf
+        best = votes.max(axis=1, keepdims=True)
+        is_best = votes >= best - VOTES_EQUAL
+        reached[f"vote by {kind}"] = float((is_best[np.arange(len(asked)), fresh.answers] / is_best.sum(axis=1)).mean())
+    return reached
+
+
+def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
+    """Numbers of ranges of places: the first 16 each by itself, then 32 of equal size."""
+    length = len(view.positions)
+    edges = np.unique(np.concatenate([np.arange(min(16, length)), np.linspace(16, max(16, length), 33).astype(int)]))
+    places = view.places[:, None] - view.positions if kind == "distance" else view.positions[None]
+    numbers: Int[np.ndarray, "scored length"] = np.searchsorted(edges, places.clip(0), side="right")
+    return np.broadcast_to(numbers, view.tokens.shape)
 
 
 class Scored(NamedTuple):
@@ -471,18 +549,26 @@ class Scored(NamedTuple):
         return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
 
 
+class Halves(NamedTuple):
+    """Accuracies on two halves of a sample: one chooses, the other scores what was chosen."""
+
+    earlier: float
+    later: float
+
+
 TABLES = (
     ("", (), 1, MOST_TOKENS, 0),
     (" by place", ("place",), 1, 3, 0),
     (" by distance from the first mark", ("mark",), 0, 3, 0),
     (" and the first", ("first",), 1, 3, 1),
     (" by place and first mark", ("place", "mark"), 0, 1, 0),
+    (" by place and answers read", ("place", "size"), 0, 1, 0),
 )
 """Tables: the end of the name, what they see besides the last tokens, the fewest and most of these, tokens among it."""
 
 
-def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, float]:
-    """Accuracy on one sample of tables that were learned on another, by name.
+def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
+    """Accuracies on both halves of one sample of tables that were learned on another, by name.
 
     A table names the most frequent answer to what it sees, and what a coarser table says where that is new. One of the
     last tokens counts where it sees at most half of those that have been read, on average.
@@ -498,10 +584,14 @@ def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) 
     last, extra = [], []
     for part in (learned, scored):
         marks = is_mark[part.inputs].argmax(axis=1)[part.rows]
+        sizes = (~is_mark[part.inputs]).cumsum(axis=1)[part.rows, part.places]
         last.append([part.back(skipped + steps) for steps in range(most_tokens)])
-        extra.append({"place": part.places, "mark": part.places - marks, "first": part.inputs[part.rows, 0]})
+        extra.append({"place": part.places, "mark": part.places - marks, "first": part.inputs[part.rows, 0], "size": sizes})
     is_short = [steps <= (float(learned.places.mean()) + 1 - skipped) / 2 for steps in range(most_tokens + 2)]
     reached = {}
+    is_later = scored.rows > scored.rows[len(scored.rows) // 2]
+    if not is_later.any():
+        is_later = np.arange(len(scored.rows)) >= len(scored.rows) // 2
     for name, keyed, fewest, most, extra_tokens in TABLES:
         known, codes = np.zeros_like(learned.answers), np.zeros_like(scored.answers)
         for key in keyed:
@@ -515,7 +605,10 @@ def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) 
             if size:
                 known, codes = _codes(known, last[0][size - 1], codes, last[1][size - 1])
                 predictions = _with_table(known, learned.answers, codes, predictions)
-            reached[_table_name(size, name)] = float((predictions == scored.answers).mean())
+            is_right = predictions == scored.answers
+            reached[_table_name(size, name)] = Halves(
+                *(float(is_right[half].mean()) if half.any() else 0.0 for half in (~is_later, is_later))
+            )
     return reached
 
 
@@ -530,10 +623,16 @@ def _codes(
     other_key: Int[np.ndarray, " scored"],
 ) -> tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " scored"]]:
     """One number for each pair of a code and a key, the same in both samples."""
-    keys = np.concatenate([key, other_key])
-    pairs = np.concatenate([known, codes]) * (int(keys.max()) + 2) + keys + 1
-    _, numbers = np.unique(pairs, return_inverse=True)
-    return numbers[: len(known)], numbers[len(known) :]
+    base = int(max(key.max(), other_key.max())) + 2
+    pairs, other_pairs = known * base + key + 1, codes * base + other_key + 1
+    size = int(max(pairs.max(), other_pairs.max())) + 1
+    if size > NUM_CODES:
+        _, numbers = np.unique(np.concatenate([pairs, other_pairs]), return_inverse=True)
+        return numbers[: len(pairs)], numbers[len(pairs) :]
+    is_used = np.zeros(size, dtype=bool)
+    is_used[pairs] = is_used[other_pairs] = True
+    dense = is_used.cumsum() - 1
+    return dense[pairs], dense[other_pairs]
 
 
 def _with_table(
@@ -544,6 +643,11 @@ def _with_table(
 ) -> Int[np.ndarray, " scored"]:
     """Predictions, replaced where a code was seen: by its most frequent answer, the least of several."""
     base = int(answers.max()) + 1
+    num_codes = int(max(known.max(), codes.max())) + 1
+    if num_codes * base <= NUM_CODES:
+        table = np.bincount(known * base + answers, minlength=num_codes * base).reshape(num_codes, base)
+        best = table.argmax(axis=1)[codes]
+        return np.where(table.any(axis=1)[codes], best, predictions)
     pairs, counts = np.unique(known * base + answers, return_counts=True)
     seen, found = np.divmod(pairs, base)
     order = np.lexsort((found, -counts, seen))
@@ -582,20 +686,30 @@ def search(
     length = fit.inputs.shape[1]
     choosing = View.of(fit, vocab_size, int(scale * max(2**10, min(NUM_CHOOSING, NUM_CELLS // 4 // length))))
     scored = View.of(fresh, vocab_size, int(scale * max(2**13, min(NUM_SCORED, NUM_CELLS // length))))
+    few = View.of(fit, vocab_size, len(choosing.places) // 4)
     found = {}
     for family, rules in families(length, is_wide=is_wide).items():
-        chances = {
-            name: float(rule(choosing).mean()) for name, rule in rules.items() if not is_left_out(name, patterns)
-        }
-        if chances:
-            chosen = max(chances, key=chances.__getitem__)
+        left = {name: rule for name, rule in rules.items() if not is_left_out(name, patterns)}
+        if len(left) > NUM_COMPARED:
+            left = {name: left[name] for name in _by_accuracy(left, few)[:NUM_COMPARED]}
+        if left:
+            chosen = _by_accuracy(left, choosing)[0] if len(left) > 1 else next(iter(left))
             found[family] = Reached(chosen, float(rules[chosen](scored).mean()))
+    for name, accuracy in reached_by_votes(choosing, scored).items():
+        if not is_left_out(name, patterns):
+            found[name] = Reached(name, accuracy)
     tables = reached_by_tables(fit, fresh, WIDE_TOKENS if is_wide else MOST_TOKENS)
-    reached = {name: of for name, of in tables.items() if not is_left_out(name, patterns)}
-    if reached:
-        best = max(reached, key=reached.__getitem__)
-        found["table"] = Reached(best, reached[best])
+    if reached := {name: of for name, of in tables.items() if not is_left_out(name, patterns)}:
+        by_earlier, by_later = (max(reached, key=lambda name: reached[name][half]) for half in (0, 1))
+        accuracy = (reached[by_later].earlier + reached[by_earlier].later) / 2
+        found["table"] = Reached(by_earlier, accuracy)
     return found
+
+
+def _by_accuracy(rules: Mapping[str, Rule], view: View) -> list[str]:
+    """Names of rules, the best first."""
+    reached = {name: float(rule(view).mean()) for name, rule in rules.items()}
+    return sorted(reached, key=lambda name: -reached[name])
 
 
 def is_left_out(name: str, patterns: Iterable[str]) -> bool:
@@ -606,4 +720,5 @@ def is_left_out(name: str, patterns: Iterable[str]) -> bool:
 def rule_names(length: int) -> set[str]:
     """The names of all rules that count into baselines, for sequences of so many tokens."""
     names = {name for rules in families(length).values() for name in rules}
+    names |= {f"vote by {kind}" for kind in VOTES}
     return names | {_table_name(size, name) for name, _, low, high, _ in TABLES for size in range(low, high + 1)}

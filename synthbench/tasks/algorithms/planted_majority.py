@@ -34,6 +34,8 @@ class PlantedMajority(Task):
     no_shortcuts: ClassVar = MappingProxyType(
         {
             "most frequent of all tokens": "The most frequent of all tokens is the answer.",
+            "after any copy, the most frequent of all": "In long sequences every symbol has followed the present one.",
+            "vote by *": "With equal weights the winner of the vote is the most frequent token.",
         }
     )
     length: ClassVar = 64

@@ -35,7 +35,9 @@ class AnBnCn(Task):
     source: ClassVar = "gers2001languages"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "table*first mark": "The distance from the first a is the counter that the task asks for.",
+            "table*first mark": (
+                "The distance from the first a, counted, tells where every run ends: it is a counter, as the task asks."
+            ),
         }
     )
     length: ClassVar = 96

@@ -45,7 +45,9 @@ class FuzzyRecall(Recall):
     source: ClassVar = "poli2024mad"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "after * copy of the last [2-9]": "Comparing several tokens of keys is the task.",
+            "after * copy of the last [2-9]": (
+                "Two tokens hold most keys whole: comparing several is the task, and no room would be left on first levels."
+            ),
         }
     )
     length: ClassVar = 128

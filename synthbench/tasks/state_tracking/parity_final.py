@@ -33,7 +33,7 @@ class ParityFinal(StringTask):
     source: ClassVar = "deletang2023chomsky"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "any but even": "An odd number of ones is the answer.",
+            "any*but even": "An odd number of ones is the answer.",
         }
     )
     length: ClassVar = 41

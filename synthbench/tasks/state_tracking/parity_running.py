@@ -31,7 +31,7 @@ class ParityRunning(Task):
     source: ClassVar = "deletang2023chomsky"
     no_shortcuts: ClassVar = MappingProxyType(
         {
-            "any but even": "An odd number of ones is the answer.",
+            "any*but even": "An odd number of ones is the answer.",
         }
     )
     length: ClassVar = 40
