@@ -267,7 +267,9 @@ def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
     """The answers in a window, each id at its first place there if distinct."""
     begin, _ = window.bounds(view)
     mask = view.is_answer & window.mask(view)
-    return mask & (view.copies < begin) if is_distinct else mask
+    if is_distinct:
+        mask &= view.copies < begin
+    return mask
 
 
 def _is_neighbour(view: View) -> Mask:
@@ -502,7 +504,7 @@ def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
         size = int(max(known.max(), asked.max())) + 1
         num_right = np.bincount(known[fit.is_answer & fit.is_right], minlength=size)
         num_votes = np.bincount(known[fit.is_answer], minlength=size)
-        chance = 1 / int(fit.is_candidate.sum())
+        chance = 1 / max(int(fit.is_candidate.sum()), 2)
         odds = (num_right + chance) / (num_votes - num_right + 1 - chance)
         weights = np.log(odds * (1 - chance) / chance)
         row, at = np.nonzero(fresh.is_answer)
@@ -586,7 +588,9 @@ def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) 
         marks = is_mark[part.inputs].argmax(axis=1)[part.rows]
         sizes = (~is_mark[part.inputs]).cumsum(axis=1)[part.rows, part.places]
         last.append([part.back(skipped + steps) for steps in range(most_tokens)])
-        extra.append({"place": part.places, "mark": part.places - marks, "first": part.inputs[part.rows, 0], "size": sizes})
+        extra.append(
+            {"place": part.places, "mark": part.places - marks, "first": part.inputs[part.rows, 0], "size": sizes}
+        )
     is_short = [steps <= (float(learned.places.mean()) + 1 - skipped) / 2 for steps in range(most_tokens + 2)]
     reached = {}
     is_later = scored.rows > scored.rows[len(scored.rows) // 2]
@@ -647,7 +651,7 @@ def _with_table(
     if num_codes * base <= NUM_CODES:
         table = np.bincount(known * base + answers, minlength=num_codes * base).reshape(num_codes, base)
         best = table.argmax(axis=1)[codes]
-        return np.where(table.any(axis=1)[codes], best, predictions)
+        return np.where(table.max(axis=1)[codes] > 0, best, predictions)
     pairs, counts = np.unique(known * base + answers, return_counts=True)
     seen, found = np.divmod(pairs, base)
     order = np.lexsort((found, -counts, seen))

@@ -1,6 +1,7 @@
 """The task periodic_pattern."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,14 @@ class PeriodicPattern(Task):
 
     name: ClassVar = "periodic_pattern"
     source: ClassVar = "rewa2025"
+    no_shortcuts: ClassVar = MappingProxyType(
+        {
+            "vote by distance": (
+                "The first two levels have one pair of periods each, which a fixed filter knows: it reaches .97 there "
+                "and would leave no room."
+            ),
+        }
+    )
     length: ClassVar = 104
     rungs: ClassVar = tuple(
         {"load": longest, "length": length, "shortest_period": below + 1, "longest_period": longest}

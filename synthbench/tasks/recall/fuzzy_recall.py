@@ -46,7 +46,7 @@ class FuzzyRecall(Recall):
     no_shortcuts: ClassVar = MappingProxyType(
         {
             "after * copy of the last [2-9]": (
-                "Two tokens hold most keys whole: comparing several is the task, and no room would be left on first levels."
+                "Two tokens hold most keys whole: comparing several is the task, and short levels would have no room."
             ),
         }
     )
