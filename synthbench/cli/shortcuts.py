@@ -1,33 +1,48 @@
 """``synthbench shortcuts``: search the levels of tasks for rules that beat their baselines."""
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from synthbench.cli.options import AsJson, Plugins, load_what_loads
+
+if TYPE_CHECKING:
+    from synthbench.tasks._search import Found
 
 
 def shortcuts(
     task: Annotated[list[str] | None, typer.Argument(help="Tasks with levels; all of them by default.")] = None,
     longest: Annotated[int, typer.Option(help="Only levels of up to so many tokens.", min=1)] = 256,
     forest: Annotated[bool, typer.Option("--forest", help="Try a random forest on hand features as well.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the result to synthbench/tasks/shortcuts.csv, task by task.")
+    ] = False,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Search levels for rules that beat their shortcut baselines; `!` marks those by more than .05 of skill."""
     from synthbench.tasks import TASKS
-    from synthbench.tasks._search import search_tasks
+    from synthbench.tasks._search import search_tasks, write_found
 
     load_what_loads(plugin)
     names = list(task or (name for name in TASKS.usable() if TASKS[name].rungs))
-    found = search_tasks([TASKS[name] for name in names], longest, has_forest=forest)
+    found = []
+    for name in names:
+        levels = list(search_tasks([TASKS[name]], longest, has_forest=forest))
+        found += levels
+        if write:
+            write_found(levels)
+        if not as_json:
+            for level in levels:
+                typer.echo(_line(level))
     if as_json:
         typer.echo(json.dumps([level.facts() for level in found], indent=2))
-        return
-    for level in found:
-        typer.echo(
-            f"{'!' if level.is_beaten else ' '} {level.task:<20}{level.load:>5}{level.length:>5} tokens  "
-            f"baseline {level.baseline:.3f} {level.baseline_by}; found {level.best:.3f} {level.best_by}: "
-            f"skill {level.skill:+.3f}"
-        )
+
+
+def _line(level: "Found") -> str:
+    return (
+        f"{'!' if level.is_beaten else ' '} {level.task:<20}{level.load:>5}{level.length:>5} tokens  "
+        f"baseline {level.baseline:.3f} {level.baseline_by}; found {level.best:.3f} {level.best_by}: "
+        f"skill {level.skill:+.3f}"
+    )

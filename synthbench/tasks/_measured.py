@@ -157,7 +157,9 @@ def _pairs(task: Task, inputs: Tokens) -> Tokens:
 def _most_frequent(pairs: Tokens, targets: Tokens) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
     """The pairs that occur at scored positions, sorted, and the most frequent target of each."""
     is_scored = targets != IGNORE
-    (seen, answers), counts = np.unique(np.stack([pairs[is_scored], targets[is_scored]]), axis=1, return_counts=True)
+    base = int(targets.max()) + 1
+    codes, counts = np.unique(pairs[is_scored] * base + targets[is_scored], return_counts=True)
+    seen, answers = np.divmod(codes, base)
     order = np.lexsort((-counts, seen))
     kept, first = np.unique(seen[order], return_index=True)
     return kept, answers[order][first]

@@ -7,7 +7,7 @@ that trying many does not reward luck.
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property, partial
@@ -30,11 +30,11 @@ NUM_CHOOSING = 2**12
 """Scored positions by which the best members of a family are compared."""
 NUM_COMPARED = 8
 """Members that are compared on all of these: those that do best on a quarter of them."""
-NUM_SCORED = 2**15
+NUM_SCORED = 2**14
 """Scored positions on which the best members are scored."""
 NUM_CELLS = 2**21
 """Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
-NUM_IN_TABLES = 2**17
+NUM_IN_TABLES = 2**16
 """Scored positions from which tables are learned, and on which they are scored."""
 NUM_CODES = 2**22
 """Most numbers that are counted in an array rather than sorted."""
@@ -102,6 +102,12 @@ class View:
             is_candidate=is_candidate,
         )
 
+    def part(self, most: int) -> "View":
+        """A view of some of its scored positions."""
+        kept = np.sort(np.random.Generator(np.random.Philox(1)).permutation(len(self.places))[: max(most, 1)])
+        by_position = ("tokens", "places", "answers", "starts", "copies", "asked")
+        return replace(self, **{name: getattr(self, name)[kept] for name in by_position})
+
     @cached_property
     def positions(self) -> Int[np.ndarray, " length"]:
         """All positions."""
@@ -162,11 +168,18 @@ class View:
             self.bits[key] = np.packbits(padded, axis=1).view(np.uint64)
         return self.bits[key]
 
+    @cached_property
+    def bins(self) -> Int[np.ndarray, "scored length"]:
+        """One number for each pair of a scored position and an id."""
+        bins: Int[np.ndarray, "scored length"] = (
+            self.tokens + len(self.is_candidate) * np.arange(len(self.tokens))[:, None]
+        )
+        return bins
+
     def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
         """How often each id is under a mask."""
         num_ids = len(self.is_candidate)
-        row, place = np.nonzero(mask)
-        bins = np.bincount(row * num_ids + self.tokens[row, place], minlength=len(mask) * num_ids)
+        bins = np.bincount(self.bins[mask], minlength=len(mask) * num_ids)
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
@@ -266,7 +279,7 @@ def guess(view: View, window: Window, *, is_distinct: bool = True, without: str 
 def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
     """The answers in a window, each id at its first place there if distinct."""
     begin, _ = window.bounds(view)
-    mask = view.is_answer & window.mask(view)
+    mask: Mask = view.is_answer & window.mask(view)
     if is_distinct:
         mask &= view.copies < begin
     return mask
@@ -507,10 +520,9 @@ def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
         chance = 1 / max(int(fit.is_candidate.sum()), 2)
         odds = (num_right + chance) / (num_votes - num_right + 1 - chance)
         weights = np.log(odds * (1 - chance) / chance)
-        row, at = np.nonzero(fresh.is_answer)
         num_ids = len(fresh.is_candidate)
         votes = np.bincount(
-            row * num_ids + fresh.tokens[row, at], weights[asked[row, at]], minlength=len(asked) * num_ids
+            fresh.bins[fresh.is_answer], weights[asked[fresh.is_answer]], minlength=len(asked) * num_ids
         ).astype(float)
         votes = votes.reshape(len(asked), num_ids)
         votes[:, ~fresh.is_candidate] = -np.inf
@@ -525,8 +537,9 @@ def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
     length = len(view.positions)
     edges = np.unique(np.concatenate([np.arange(min(16, length)), np.linspace(16, max(16, length), 33).astype(int)]))
     places = view.places[:, None] - view.positions if kind == "distance" else view.positions[None]
-    numbers: Int[np.ndarray, "scored length"] = np.searchsorted(edges, places.clip(0), side="right")
-    return np.broadcast_to(numbers, view.tokens.shape)
+    number_of = np.searchsorted(edges, view.positions, side="right")
+    numbers: Int[np.ndarray, "scored length"] = np.broadcast_to(number_of[places.clip(0)], view.tokens.shape)
+    return numbers
 
 
 class Scored(NamedTuple):
@@ -690,7 +703,7 @@ def search(
     length = fit.inputs.shape[1]
     choosing = View.of(fit, vocab_size, int(scale * max(2**10, min(NUM_CHOOSING, NUM_CELLS // 4 // length))))
     scored = View.of(fresh, vocab_size, int(scale * max(2**13, min(NUM_SCORED, NUM_CELLS // length))))
-    few = View.of(fit, vocab_size, len(choosing.places) // 4)
+    few = choosing.part(len(choosing.places) // 4)
     found = {}
     for family, rules in families(length, is_wide=is_wide).items():
         left = {name: rule for name, rule in rules.items() if not is_left_out(name, patterns)}

@@ -1,12 +1,16 @@
 """A wider search for rules that beat the shortcut baseline of a level: what is found is a rule to add.
 
-It draws other sequences than those by which baselines are measured, and tries rules that count into none.
+It draws other sequences than those by which baselines are measured, and tries rules that count into none. The file
+``shortcuts.csv`` has the result on all levels; ``synthbench shortcuts --write`` makes it again.
 """
 
+import csv
 import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,8 @@ from synthbench.tasks import _measured, _rules
 from synthbench.tasks._recorded import rung_bounds
 from synthbench.tasks.base import Batch, Rung, Task
 
+FILE = Path(__file__).with_name("shortcuts.csv")
+LONGEST = _measured.MOST_SEARCHED
 SEEDS = (1000, 1001)
 """Baselines are measured on seeds 0 and 1."""
 MOST_SKILL = 0.05
@@ -56,11 +62,24 @@ class Found:
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 
 
-def digest_of(unit: type[Task], *, has_forest: bool) -> str:
-    """A hash of what decides a search: version and levels of a task, the source of the rules, and the options."""
-    text = [f"{unit.name} {unit.version} {has_forest}", *(str(dict(level)) for level in unit.rungs)]
-    text += [str(dict(unit.no_shortcuts)), *(inspect.getsource(module) for module in (_rules, _measured))]
+@cache
+def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
+    """A hash of everything that decides a search.
+
+    That is the task's version, levels, source and left-out rules, the source of all rules, and the options.
+    """
+    levels = [str(dict(level)) for level in (*unit.rungs, *unit.extended_levels)]
+    text = [f"{unit.name} {unit.version} {has_forest} {SEEDS}", *levels, str(dict(unit.no_shortcuts))]
+    text += [inspect.getsource(module) for module in (_rules, _measured)]
+    text += [_source_of(base) for base in unit.__mro__ if issubclass(base, Task) and base is not Task]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()[:12]
+
+
+def _source_of(unit: type[Task]) -> str:
+    try:
+        return inspect.getsource(unit)
+    except (OSError, TypeError):  # made without a file, as by type()
+        return unit.__qualname__
 
 
 def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) -> Found:
@@ -104,11 +123,43 @@ def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) ->
     )
 
 
+def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Rung]:
+    """The levels of a task, and those of its extended ladder that are none of them."""
+    levels = unit.ladder(longest)
+    return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
+
+
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
     """The same for all levels of some tasks, one after the other."""
     for unit in units:
-        for rung in unit.ladder(longest):
+        for rung in levels_of(unit, longest):
             yield search_level(rung, has_forest=has_forest)
+
+
+def read_found(file: Path = FILE) -> list[Found]:
+    """Read the results of a search."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [Found(**{name: kind(line[name]) for name, kind in _kinds().items()}) for line in csv.DictReader(lines)]
+
+
+def write_found(found: Sequence[Found], file: Path = FILE) -> None:
+    """Write the results of a search, by task; known results of other tasks stay.
+
+    Args:
+        found: All levels of some tasks.
+        file: The file that gets them.
+    """
+    names = {level.task for level in found}
+    known = [level for level in read_found(file) if level.task not in names] if file.is_file() else []
+    columns = [*(name for name in _kinds() if name != "digest"), "skill", "digest"]
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.DictWriter(lines, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(level.facts() for level in sorted([*known, *found], key=lambda level: level.task))
+
+
+def _kinds() -> dict[str, Any]:
+    return {field.name: field.type for field in fields(Found)}
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:

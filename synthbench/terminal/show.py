@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from rich.text import Text
 from synthbench.errors import UnknownName
 from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
-from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
+from synthbench.tasks import IGNORE, TASKS, Batch, Task, local_ceiling, references, shortcut_accuracies
+from synthbench.tasks._recorded import committed_bounds
+from synthbench.tasks.base import LENGTHS
 from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
 from synthbench.terms import require_current
 
@@ -47,7 +50,8 @@ def show(name: str, *, seed: int, console: Console) -> None:
     name = facts["name"]
     parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
     if facts["kind"] == "task":
-        parts += [_prose(TASKS[name]), _task_numbers(facts), _parameter_table(facts), _example(name, seed)]
+        parts += [_prose(TASKS[name]), _task_numbers(facts), _baselines(TASKS[name])]
+        parts += [_parameter_table(facts), _example(name, seed)]
     elif facts["kind"] == "suite":
         parts += [Text(facts["description"]), _settings(facts)]
     else:
@@ -126,6 +130,21 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
     if facts["not_tested"]:
         text.append("not tested: ", style="bold")
         text.append(facts["not_tested"] + "\n")
+    return text
+
+
+def _baselines(unit: type[Task]) -> Text:
+    """Rules behind the shortcut baselines of the levels, and the rules that count into none."""
+    text = Text()
+    known = [(number, committed_bounds(rung)) for number, rung in enumerate(unit.ladder(max(LENGTHS)), start=1)]
+    measured = [(number, bounds) for number, bounds in known if bounds]
+    for rule, group in groupby(measured, key=lambda pair: pair[1].rule):
+        numbers, bases = zip(*((number, bounds.base) for number, bounds in group), strict=True)
+        span = "-".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+        reached = " to ".join(dict.fromkeys((f"{bases[0]:.2f}", f"{bases[-1]:.2f}")))
+        text.append(f"shortcut baseline, level {span}: {reached}, {rule}\n")
+    for pattern, reason in unit.no_shortcuts.items():
+        text.append(f"not a shortcut, {pattern}: {reason}\n")
     return text
 
 
