@@ -1,6 +1,8 @@
 """Rules that know no task, against loops; what tasks declare of them; and the search for better ones."""
 
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +15,7 @@ from synthbench.errors import ContractError
 from synthbench.tasks import IGNORE, TASKS, Batch, Bound, Rung, Task, _rules, rung_bounds
 from synthbench.tasks._measured import large_sample
 from synthbench.tasks._rules import ALL, View, Window, families, is_left_out, rule_names
-from synthbench.tasks._search import search_level
+from synthbench.tasks._search import Found, digest_of, levels_of, read_found, search_level, write_found
 
 SEEDS = st.integers(0, 2**32 - 1)
 FRACTION = Fraction(1, 3)
@@ -302,13 +304,62 @@ def test_what_is_left_out_must_exist_and_not_be_everything(patterns: dict[str, s
         contract.check_rungs(with_facts(no_shortcuts=patterns))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mqar", "parity_running", "selective_copying"])
-def test_no_wider_search_finds_a_better_rule(name: str) -> None:
-    for rung in TASKS[name].ladder(64):
-        found = search_level(rung)
+LADDERS = sorted(name for name in TASKS if TASKS[name].rungs)
 
-        assert not found.is_beaten, found
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[Found]]:
+    """The committed results of the search, by task."""
+    by_task: dict[str, list[Found]] = {}
+    for level in read_found():
+        by_task.setdefault(level.task, []).append(level)
+    return by_task
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_every_level_was_searched_since_its_task_or_a_rule_changed(name: str, found: dict[str, list[Found]]) -> None:
+    again = f"{name} or a rule changed: synthbench shortcuts {name} --write searches its levels again"
+    levels = [(rung.load, rung.length) for rung in levels_of(TASKS[name])]
+
+    assert [(level.load, level.length) for level in found[name]] == levels, again
+    assert {level.digest for level in found[name]} == {digest_of(TASKS[name])}, again
+
+
+def test_no_level_is_beaten_by_a_rule(found: dict[str, list[Found]]) -> None:
+    beaten = [level for levels in found.values() for level in levels if level.is_beaten]
+
+    assert not beaten, "add the rules to _rules.py or to rung_shortcuts, measure and search again"
+
+
+def test_the_file_of_the_search_has_the_baselines_of_today(found: dict[str, list[Found]]) -> None:
+    for name in LADDERS:
+        for level, rung in zip(found[name], levels_of(TASKS[name]), strict=True):
+            bounds = rung_bounds(rung)
+            assert level.baseline == pytest.approx(bounds.base, abs=1e-4), (name, level.load)
+            assert (level.baseline_by, level.version) == (bounds.rule, TASKS[name].version)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mqar", "selective_copying"])
+def test_another_search_finds_as_much(name: str, found: dict[str, list[Found]]) -> None:
+    for level in found[name]:
+        if level.length <= 64:
+            rung = next(
+                rung for rung in levels_of(TASKS[name]) if (rung.load, rung.length) == (level.load, level.length)
+            )
+            again = search_level(rung)
+            assert again.best == pytest.approx(level.best, abs=0.02), level
+
+
+def test_results_of_some_tasks_replace_theirs_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "shortcuts.csv"
+    first = Found("mqar", 1, 2, 8, 0.75, "unasked", 1.0, 0.76, "a rule, with a comma", "0" * 12)
+    other = replace(first, task="dyck")
+    write_found([first, replace(first, load=3)], file)
+    write_found([other], file)
+    write_found([replace(first, best=0.8)], file)
+
+    assert read_found(file) == [other, replace(first, best=0.8)]
 
 
 def test_a_search_says_which_rule_it_found_on_which_level() -> None:

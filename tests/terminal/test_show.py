@@ -1,4 +1,5 @@
 import io
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +26,14 @@ def test_the_page_of_a_task_has_bounds_and_an_example() -> None:
 
     assert "floor 0.031250 (exact)   ceiling 0.515625 (exact)" in page.getvalue()
     assert "example, seed 3" in page.getvalue()
+
+
+def test_the_page_of_a_task_names_the_rules_behind_its_baselines_and_those_left_out() -> None:
+    page = io.StringIO()
+    show("mqar", seed=3, console=Console(file=page, width=200))
+
+    assert re.search(r"shortcut baseline, level 1(-\d+)?: 0\.75", page.getvalue())
+    assert "not a shortcut, after *: A key stands once" in page.getvalue()
 
 
 def test_an_unknown_name_is_looked_for_everywhere() -> None:
