@@ -35,7 +35,9 @@ NUM_SCORED = 2**14
 NUM_CELLS = 2**21
 """Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
 NUM_IN_TABLES = 2**16
-"""Scored positions from which tables are learned, and on which they are scored."""
+"""Scored positions from which tables are learned, and on which they are scored; twice as many of short sequences."""
+SHORT = 48
+"""Most tokens of a short sequence: there long contexts come again, so that a table of more of them knows more."""
 NUM_CODES = 2**22
 """Most numbers that are counted in an array rather than sorted."""
 MOST_TOKENS = 10
@@ -554,7 +556,8 @@ class Scored(NamedTuple):
     def of(cls, batch: Batch) -> "Scored":
         """Those of a batch."""
         rows, places = np.nonzero(batch.targets != IGNORE)
-        kept = slice(NUM_IN_TABLES)  # sequences are independent: the first are as good as any
+        most = NUM_IN_TABLES * (2 if batch.inputs.shape[1] <= SHORT else 1)
+        kept = slice(most)  # sequences are independent: the first are as good as any
         rows, places = rows[kept], places[kept]
         return cls(batch.inputs, rows, places, batch.targets[rows, places])
 
