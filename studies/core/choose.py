@@ -31,7 +31,7 @@ CONTROL = "mean"
 SEED, OTHER_SEEDS = 1, (2, 3)
 END = 0.1
 """A run within this part of a level of an end of the ladder is at that end."""
-MOST_AT_END = 1 / 5
+MOST_AT_FLOOR, MOST_AT_TOP = 1 / 2, 1 / 5
 MARGIN = 1.0
 """Levels between the mechanisms, and between the best of them and the control, and the shortcut baseline."""
 MOST_TASKS = 24
@@ -90,9 +90,10 @@ def judge(task: str, rows: pd.DataFrame) -> Judged:
     control, count = float(reached.get(CONTROL, math.nan)), int(rows["num_levels"].iloc[0])
     others = rows[rows["seed"].isin(OTHER_SEEDS) & rows["mech"].isin(MECHANISMS)].groupby("mech")["levels"].mean()
     known = [level for level in levels.values() if not math.isnan(level)]
-    num_at_end = sum(min(level, count - level) <= END for level in known)
-    if num_at_end >= MOST_AT_END * len(levels):  # whatever the others reach
-        against = [f"{num_at_end} of {len(levels)} at an end of the ladder"]
+    at_floor, at_top = sum(level <= END for level in known), sum(level >= count - END for level in known)
+    # What missing rows cannot change is said first.
+    if at_floor > MOST_AT_FLOOR * len(levels) or at_top >= MOST_AT_TOP * len(levels):
+        against = [f"{at_floor} of {len(levels)} at the baseline, {at_top} at the top"]
     elif count < control + MARGIN:
         against = ["the control is less than a level below the top"]
     elif missing := [name for name, level in {**levels, CONTROL: control}.items() if math.isnan(level)]:

@@ -108,7 +108,9 @@ class Selection:
             main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
             return replace(self, rows=main, changed=_joined([others, self.changed]))
         # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.
-        columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows)])
+        # Each condition of a mechanism has a main setting of its own.
+        conditions = self.rows["condition"].fillna("") if "sees_places" in self.rows else [""] * len(self.rows)
+        columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
         is_height = (self.rows["metric_name"] == HEIGHT).to_numpy()
         tasks_of: dict[tuple[str, ...], set[int]] = {}
         for column, task in zip(columns[is_height], self.rows[is_height].groupby(TASK_KEY).ngroup(), strict=True):
@@ -116,7 +118,9 @@ class Selection:
         variants = [
             column
             for column, tasks in tasks_of.items()
-            if any(tasks < others for other, others in tasks_of.items() if other[0] == column[0])
+            if any(
+                tasks < others for other, others in tasks_of.items() if (other[0], other[-1]) == (column[0], column[-1])
+            )
         ]
         is_variant = columns.isin(variants)
         if "is_variant" in self.rows:  # as :mod:`synthbench.trust.view` says of other conditions

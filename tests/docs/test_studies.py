@@ -122,12 +122,14 @@ def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseli
     reached = dict(zip(choose.MECHANISMS, levels, strict=True))
     rows = [{"mech": name, "seed": 1, "num_levels": 9, "levels": level} for name, level in reached.items()]
     judged = choose.judge("mqar", pd.DataFrame([*rows, {**rows[0], "mech": choose.CONTROL, "levels": control}]))
-    at_end = [level for level in levels if level <= choose.END or level >= 9 - choose.END]
+    at_floor = sum(level <= choose.END for level in levels)
+    at_top = sum(level >= 9 - choose.END for level in levels)
+    is_saturated = 2 * at_floor > len(levels) or 5 * at_top >= len(levels)
 
-    is_fit = max(levels) >= max(1, control + 1, min(levels) + 1) and 5 * len(at_end) < len(levels)
+    is_fit = max(levels) >= max(1, control + 1, min(levels) + 1) and not is_saturated
     assert (not judged.against) == is_fit
     missing = choose.judge("mqar", pd.DataFrame(rows)).against
-    assert missing == (judged.against if 5 * len(at_end) >= len(levels) else (f"no row of {choose.CONTROL}",))
+    assert missing == (judged.against if is_saturated else (f"no row of {choose.CONTROL}",))
 
 
 @pytest.mark.end_to_end

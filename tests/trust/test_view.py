@@ -49,6 +49,15 @@ def test_what_is_in_no_condition_is_a_variant_and_on_no_board(packaged: Joined, 
     assert "hgrn2" in set(selection.variants["mech"])
 
 
+def test_a_stock_layer_with_fewer_tasks_than_the_bare_one_is_no_variant_of_it(packaged: Joined) -> None:
+    rows = packaged.seen_from(SUITE).rows
+    tasks = rows[(rows["suite"] == SUITE) & (rows["block"] == "transformer")].groupby(["mech", "condition"])["task"]
+    selection = select(rows, SUITE).without_variants()
+    main = selection.rows.groupby(["mech", "condition"])["task"].nunique()
+
+    assert main["mamba1", "stock"] == tasks.nunique()["mamba1", "stock"] < main["mamba1", "bare"]
+
+
 def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: Joined) -> None:
     board = leaderboard(grid(select(packaged.seen_from(SUITE).rows, SUITE).without_variants().rows))
     entries = {entry.mechanism.label: entry.mechanism for entry in board.entries}
