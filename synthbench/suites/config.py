@@ -159,8 +159,6 @@ class Suite(_Strict):
     """How rungs are climbed; without it, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
     """The condition of its mechanisms: one of ``CONDITIONS``, or ``BEFORE``. In ids the options express it."""
-    merged: dict[str, str] = Field(default_factory=dict)
-    """Categories with few tasks, each with the one as a part of which tables show it. It changes no run and no id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
     """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
 

@@ -51,7 +51,7 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Say of each row of a suite what the board shows: category and condition, if it sees places or is a mere variant.
+    """Say of each row of a suite what the board shows: its condition, if it sees places, if it is a mere variant.
 
     A row from before the conditions has one if its configuration is the same as a run of that condition would have;
     a rotation that only adds offsets to a recurrence leaves it bare.
@@ -60,7 +60,6 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
-    rows = rows.assign(task_category=rows["task_category"].where(~is_shown, rows["task_category"].replace(made.merged)))
     if made.condition not in CONDITIONS:
         return rows.assign(is_variant=is_shown & rows["condition"].isin(CONDITIONS))
     shown = rows[is_shown]
