@@ -42,7 +42,7 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
     named = {one["label"]: one for one in ranking["mechanisms"]}
     assert {"SLAY", "LSTM", "Linear"} <= named.keys()
     assert set(named["LSTM"]["tasks"]) == set(ranking["tasks"])
-    assert 0 < named["LSTM"]["low"] < named["LSTM"]["skill"] < named["LSTM"]["high"] < 1
+    assert 0 < named["LSTM"]["skill"] < 1
     again = synthbench(
         "leaderboard", "--category", "recall", "--mech", ",".join(name.removesuffix(" (bare)") for name in named)
     )  # labels are taken for names
@@ -52,7 +52,7 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
 
     compared = synthbench("compare", "softmax", "lstm", "--json")
     assert json.loads(compared.stdout)["suite"] == "core"
-    assert json.loads(compared.stdout)["num_seeds"] == 3
+    assert json.loads(compared.stdout)["num_seeds"] >= 1
     table = synthbench("export", "--suite", "core", "--mech", "softmax,lstm", "--format", "csv")
     assert {line["mechanism"] for line in csv.DictReader(io.StringIO(table.stdout))} == {"Standard", "LSTM"}
     report = synthbench("report", "--suite", "core", "--format", "md")
@@ -77,9 +77,9 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     names = {"mech": "my_lstm", "mech_label": "Mine", "mech_origin": "my_lstm.py"}
     names |= {**CORE, "condition": "stock"}
     own(tmp_path, *(row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(lstm)))
-    compared = synthbench("compare", "MY-LSTM", "lstm")
+    compared = json.loads(synthbench("compare", "MY-LSTM", "lstm", "--json").stdout)
 
-    assert "mean difference of skill (height / rungs) +0.0000" in compared.stdout.splitlines()[-1]
+    assert {round(task["difference"], 9) for task in compared["tasks"]} == {0.0}
     skills = {one["name"]: one["skill"] for one in shown(synthbench)["mechanisms"]}
     assert skills["my_lstm"] == skills["lstm"]
     assert {one["name"] for one in shown(synthbench, "--no-packaged")["mechanisms"]} == {"my_lstm"}
