@@ -69,8 +69,9 @@ class Joined:
         suite = suite or default_suite(self.rows, self.is_own)
         if suite.removesuffix(EXTRA) not in suite_names():
             return self
-        also = view.also_of(self.rows, suite)
-        rows = pd.concat([self.rows, also], ignore_index=True) if len(also) else self.rows
+        rows = view.as_listed(self.rows, suite)
+        also = view.also_of(rows, suite)
+        rows = pd.concat([rows, also], ignore_index=True) if len(also) else rows
         is_own = pd.concat([self.is_own, self.is_own[also.index]], ignore_index=True) if len(also) else self.is_own
         beside = self.beside and (self.beside[0], view.seen_from(self.beside[1], suite))
         return replace(self, rows=view.in_conditions(rows, suite), is_own=is_own, beside=beside)

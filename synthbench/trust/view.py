@@ -50,6 +50,16 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     return also.assign(suite=name, suite_version=made.version, is_full=True)
 
 
+def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Put rows of a suite, and of ``suite.extra``, where its tasks of today are: one may have entered it or left."""
+    base = name.removesuffix(EXTRA)
+    made = load_suite(base)
+    is_of_suite = rows["suite"].isin([base, base + EXTRA]) & (rows["suite_version"] == made.version)
+    today = rows["task"].isin(made.tasks).map({True: base, False: base + EXTRA})
+    placed = rows.assign(suite=today.where(is_of_suite, rows["suite"]))
+    return placed if (placed["suite"] != rows["suite"]).any() else rows
+
+
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Say of each row of a suite what the board shows: its condition, if it sees places, if it is a mere variant.
 
