@@ -51,9 +51,14 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Put rows of a suite, and of ``suite.extra``, where its tasks of today are: one may have entered it or left."""
+    """Put rows of a suite, and of ``suite.extra``, where its tasks of today are: one may have entered it or left.
+
+    The tasks of suites from before the conditions are settled.
+    """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
+    if made.condition not in CONDITIONS:
+        return rows
     is_of_suite = rows["suite"].isin([base, base + EXTRA]) & (rows["suite_version"] == made.version)
     today = rows["task"].isin(made.tasks).map({True: base, False: base + EXTRA})
     placed = rows.assign(suite=today.where(is_of_suite, rows["suite"]))
