@@ -213,14 +213,23 @@ class Rivals:
 
     @cached_property
     def ranked(self) -> list[MechanismFacts]:
-        """The committed mechanisms (no controls) that have a run of every task and seed of the suite."""
+        """The committed mechanisms (no controls) that have a run of every task, and of every seed that counts."""
+        return self._with_seeds(self._num_seeds)
+
+    @cached_property
+    def _num_seeds(self) -> int:
+        """The seeds of the suite that count: as many of the first as two mechanisms have of every task, else all."""
+        counts = range(len(self._suite.seeds), 0, -1)
+        return next((count for count in counts if len(self._with_seeds(count)) > 1), len(self._suite.seeds))
+
+    def _with_seeds(self, count: int) -> list[MechanismFacts]:
         return [
             mechanism
             for mechanism in self._cells.mechanisms
             if mechanism.key in self._committed
             and mechanism.family != CONTROL
             and len(self._full_tasks) == len(self._suite.tasks)
-            and not np.isnan(self._suite_runs(mechanism.key, self._full_tasks)).any()
+            and not np.isnan(self._runs(mechanism.key, self._full_tasks)[:, :count]).any()
         ]
 
     @property
@@ -301,7 +310,7 @@ class Rivals:
         return [task for task in self._cells.tasks if task.name in self._suite.tasks]
 
     def _suite_runs(self, mechanism: Key, tasks: list[TaskFacts]) -> Float[np.ndarray, "tasks seeds"]:
-        return self._runs(mechanism, tasks)[:, : len(self._suite.seeds)]
+        return self._runs(mechanism, tasks)[:, : self._num_seeds]
 
     def _runs(self, mechanism: Key, tasks: list[TaskFacts] | None = None) -> Float[np.ndarray, "tasks seeds"]:
         """Scores, the seeds of the suite first; NaN where there is no run, 0 where one failed."""
