@@ -108,8 +108,9 @@ class Selection:
             main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
             return replace(self, rows=main, changed=_joined([others, self.changed]))
         # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.
-        # Each condition of a mechanism has a main setting of its own.
-        conditions = self.rows["condition"].fillna("") if "sees_places" in self.rows else [""] * len(self.rows)
+        # Each condition of a mechanism has a main setting of its own, in a suite that has conditions.
+        has_conditions = "sees_places" in self.rows and self.rows["sees_places"].notna().any()
+        conditions = self.rows["condition"].fillna("") if has_conditions else [""] * len(self.rows)
         columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
         is_height = (self.rows["metric_name"] == HEIGHT).to_numpy()
         tasks_of: dict[tuple[str, ...], set[int]] = {}
