@@ -7,11 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.reports.selection import EXTRA, default_suite, full_runs, version_shown
+from synthbench.reports.selection import default_suite, full_runs, version_shown
 from synthbench.results import CURVES, PACKAGED, Quarantined, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner.request import Request
-from synthbench.suites import suite_names
 from synthbench.training.ladder_scores import rescored
 from synthbench.trust import view
 from synthbench.trust.bundle import opened
@@ -67,14 +66,10 @@ class Joined:
             suite: Default: as in :meth:`shown`. Of a suite that is not installed the rows stay as they are.
         """
         suite = suite or default_suite(self.rows, self.is_own)
-        if suite.removesuffix(EXTRA) not in suite_names():
-            return self
-        rows = view.as_listed(self.rows, suite)
-        also = view.also_of(rows, suite)
-        rows = pd.concat([rows, also], ignore_index=True) if len(also) else rows
-        is_own = pd.concat([self.is_own, self.is_own[also.index]], ignore_index=True) if len(also) else self.is_own
+        rows = view.seen_from(self.rows.assign(is_own=self.is_own), suite)
+        is_own = rows.pop("is_own").astype(bool)
         beside = self.beside and (self.beside[0], view.seen_from(self.beside[1], suite))
-        return replace(self, rows=view.in_conditions(rows, suite), is_own=is_own, beside=beside)
+        return replace(self, rows=rows, is_own=is_own, beside=beside)
 
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:

@@ -26,6 +26,7 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """
     if suite.removesuffix(EXTRA) not in suite_names():
         return rows
+    rows = as_listed(rows, suite)
     also = also_of(rows, suite)
     return in_conditions(pd.concat([rows, also], ignore_index=True) if len(also) else rows, suite)
 
