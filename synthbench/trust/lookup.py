@@ -258,6 +258,8 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
     suite = load_suite(name)
     if row["suite_version"] != (version := BEFORE if is_moved else suite.version):
         raise _other_version(f"suite {was!r}", row["suite_version"], version)
+    if is_moved and suite.ladder is not None:
+        suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"extended": False})})
     suite = surrounded(
         suite,
         block=term_of(BLOCKS[config["block"]], config["block_args"]),

@@ -1,15 +1,12 @@
 """Shows rows as a suite does, whichever suite they were made in: a run knows its protocol, not its suite."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from synthbench.contract.places import sees_places
-from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.reports.selection import protocol_of
-from synthbench.runner.plan import make_cells, surrounded
 from synthbench.suites import CONDITIONS, EXTRA, Suite, load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
@@ -76,10 +73,13 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
+    shown = rows[is_shown if made.condition in CONDITIONS else is_shown & rows["condition"].isin(CONDITIONS)]
     if made.condition not in CONDITIONS:
-        return rows.assign(is_variant=is_shown & rows["condition"].isin(CONDITIONS))
-    shown = rows[is_shown]
-    of_name = {name: _conditions_of(made, name) for name in shown["mech"].unique() if name in MECHANISMS}
+        own = {name: {layer for layer, _ in _layer_of(made, name)} for name in shown["mech"].unique()}
+        layers = zip(shown["mech"], shown["config_json"].map(_mechanism_in), strict=True)
+        others = shown.index[[layer not in own[name] for name, layer in layers]]
+        return rows.assign(is_variant=rows.index.isin(others))
+    of_name = {name: _conditions_of(made, name) for name in shown["mech"].unique()}
     found = [
         of_name.get(name, {}).get(_mechanism_in(configuration), (condition, None))
         for name, configuration, condition in zip(shown["mech"], shown["config_json"], shown["condition"], strict=True)
@@ -92,17 +92,34 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 def _conditions_of(suite: Suite, mechanism: str) -> dict[str, tuple[str, bool]]:
     """The condition of each configuration of a mechanism that has one, and if it sees absolute places."""
-    unit, task = MECHANISMS[mechanism], next(iter(suite.tasks))
+    from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
+    from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch
+    from synthbench.runner.plan import surrounded  # noqa: PLC0415 - PyTorch
+
+    if mechanism not in MECHANISMS:
+        return {}
+    unit = MECHANISMS[mechanism]
     found: dict[str, tuple[str, bool]] = {}
     turned = [("bare", "rope")] if issubclass(unit, Attention) and not unit.rotation_note else []
     # Where both conditions are one, it is called stock.
     for condition, positions in (*((name, None) for name in CONDITIONS), *turned):
         among = surrounded(suite, block=None, positions=positions, condition=condition)
-        (cell,) = make_cells(among, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=True)
-        sees = sees_places(unit, cell.mechanism_arguments, positions)
-        if positions is None or not sees:
-            found.setdefault(_mechanism_in(json.dumps(cell.identity)), (condition, sees))
+        for layer, options in _layer_of(among, mechanism):
+            sees = sees_places(unit, options, positions)
+            if positions is None or not sees:
+                found.setdefault(layer, (condition, sees))
     return found
+
+
+def _layer_of(suite: Suite, mechanism: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the configuration of a mechanism in a suite, with its options; nothing of one that is not installed."""
+    from synthbench.mechanisms import MECHANISMS  # noqa: PLC0415 - PyTorch
+    from synthbench.runner.plan import make_cells  # noqa: PLC0415 - PyTorch
+
+    if mechanism in MECHANISMS:
+        tasks = {next(iter(suite.tasks)): {}}
+        (cell,) = make_cells(suite, tasks, {mechanism: {}}, device_type="cpu", is_full=True)
+        yield _mechanism_in(json.dumps(cell.identity)), cell.mechanism_arguments
 
 
 def _mechanism_in(config: str) -> str:

@@ -136,7 +136,7 @@ def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseli
 def test_a_script_from_the_text_of_the_plan_alone_counts_the_same() -> None:
     script = STUDIES / "language_models/recount.py"
     again = json.loads(subprocess.run([sys.executable, script, "--json"], check=True, capture_output=True).stdout)
-    scores, tables = compare.predictors("2026.1", "day"), dict(compare.groups())
+    scores, tables = compare.predictors("2026.1", "committed"), dict(compare.groups())
     named = {"hypothesis": "real recall: hypothesis", "seen": "seen", "all": "all"}
 
     for predictor in ("recall", "mqar", "hops"):
