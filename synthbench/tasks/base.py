@@ -101,7 +101,8 @@ class Task(ABC):
     from ``first_new`` on are scored. A task without rungs is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """A ladder like :attr:`rungs` with harder levels, for suites that ask for it: the best reach the top of that one.
+    """The ladder of suites that ask for it, where it is not :attr:`rungs`: without levels on which a rule leaves little
+    room, or with harder ones.
 
     Rows are named by the levels of their ladder, so :attr:`rungs` stays as it is; and more levels may need more ids.
     """

@@ -38,29 +38,34 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
     may_agree &= ~rows["run_id"].isin(rows.loc[rows["suite"] == name, "run_id"])
     others = rows[may_agree & (rows["task"].isin(made.tasks) != name.endswith(EXTRA))]
-    listed = [task for task in others["task"].unique() if task in made.tasks]
-    sizes = {task: identity.task_options(made, TASKS[task], *sized_in(made, task, {})) for task in listed}
-    sizes = json.loads(json.dumps(sizes))
     protocol = protocol_of(json.dumps(identity.of_suite(made) | identity.of_member(made, 0, None)))
-    also = others[others["config_json"].map(protocol_of) == protocol]
-    options = also["config_json"].map(lambda config: json.loads(config).get("task_args"))
-    also = also[[given == sizes.get(task, given) for task, given in zip(also["task"], options, strict=True)]]
+    also = _of_its_size(others[others["config_json"].map(protocol_of) == protocol], made)
     return also.assign(suite=name, suite_version=made.version, is_full=True)
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Put rows of a suite, and of ``suite.extra``, where its tasks of today are: one may have entered it or left.
 
-    The tasks of suites from before the conditions are settled.
+    Rows on other levels than its tasks have today are left out. The tasks of suites from before the conditions are
+    settled.
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
     if made.condition not in CONDITIONS:
         return rows
     is_of_suite = rows["suite"].isin([base, base + EXTRA]) & (rows["suite_version"] == made.version)
-    today = rows["task"].isin(made.tasks).map({True: base, False: base + EXTRA})
-    placed = rows.assign(suite=today.where(is_of_suite, rows["suite"]))
-    return placed if (placed["suite"] != rows["suite"]).any() else rows
+    kept = rows.drop(rows.index[is_of_suite].difference(_of_its_size(rows[is_of_suite], made).index))
+    today = kept["task"].isin(made.tasks).map({True: base, False: base + EXTRA})
+    return kept.assign(suite=today.where(is_of_suite, kept["suite"]))
+
+
+def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """Give the rows whose tasks have the size that they have in a suite; on a ladder, its levels."""
+    names = [task for task in rows["task"].unique() if task in (suite.tasks if suite.ladder is None else TASKS)]
+    sizes = {task: identity.task_options(suite, TASKS[task], *sized_in(suite, task, {})) for task in names}
+    sizes = json.loads(json.dumps(sizes))
+    options = rows["config_json"].map(lambda config: json.loads(config).get("task_args"))
+    return rows[[given == sizes.get(task, given) for task, given in zip(rows["task"], options, strict=True)]]
 
 
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
@@ -117,7 +122,7 @@ def _layer_of(suite: Suite, mechanism: str) -> Iterator[tuple[str, Mapping[str, 
     from synthbench.runner.plan import make_cells  # noqa: PLC0415 - PyTorch
 
     if mechanism in MECHANISMS:
-        tasks = {next(iter(suite.tasks)): {}}
+        tasks: dict[str, dict[str, str]] = {next(iter(suite.tasks)): {}}
         (cell,) = make_cells(suite, tasks, {mechanism: {}}, device_type="cpu", is_full=True)
         yield _mechanism_in(json.dumps(cell.identity)), cell.mechanism_arguments
 

@@ -355,7 +355,10 @@ KNOWN = {
         majority,
         answer_last,
         inductions(InductionMajority),
-        [(InductionMajority(num_symbols=9, num_triggers=3, repeats=4), 26)],
+        [
+            (InductionMajority(num_symbols=9, num_triggers=3, repeats=4), 26),
+            (InductionMajority(num_symbols=9, num_triggers=3, repeats=3, is_shared=True), 20),
+        ],
     ),
     "in_context_language": Known(
         spoken,
@@ -533,3 +536,14 @@ def test_shortcuts_of_in_context_language_are_the_most_common_followers(name: st
                 most = max(votes[symbol] for symbol in candidates)
                 candidates = {symbol for symbol in candidates if votes[symbol] == most}
             assert predicted[end - 1] == min(candidates)
+
+
+def test_triggers_that_share_successors_have_them_equally_often_together() -> None:
+    task = InductionMajority(num_symbols=9, num_triggers=4, repeats=5, is_shared=True)
+    inputs, _ = task.sample(np.random.default_rng(0), 64, 60)
+
+    for row in inputs:
+        after = {trigger: Counter(row[1:][(row[:-1] == trigger)][:5]) for trigger in range(9, 13)}
+        for one, other in ((9, 10), (11, 12)):
+            assert set(after[one]) == set(after[other])
+            assert set((after[one] + after[other]).values()) == {5}

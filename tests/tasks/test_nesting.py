@@ -417,8 +417,13 @@ KNOWN = {
             nearest=(0, 9),
             unscored=(0, 9),
             num_types=(1, 9),
+            is_peaked=[False, True],
         ),
-        [(Dyck(unscored=3, num_types=3, depth=2), 9), (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12)],
+        [
+            (Dyck(num_types=2, depth=3, is_peaked=True), 8),
+            (Dyck(unscored=3, num_types=3, depth=2), 9),
+            (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12),
+        ],
         longer,
     ),
     "grammar_next_token": Known(

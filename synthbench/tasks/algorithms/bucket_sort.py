@@ -35,6 +35,8 @@ class BucketSort(Transduction):
     length: ClassVar = 81
     # Of 5 symbols the length alone predicts too many slots in strings of more than 40.
     rungs: ClassVar = string_rungs(12, num_symbols=16)
+    # Half of more symbols tells nearly how often each stands in all of them.
+    extended_levels: ClassVar = rungs[:-2]
     load: ClassVar = "symbols"
     not_tested: ClassVar = (
         "Sorting, at high raw accuracy: the longer the string, the better the length alone predicts each slot."

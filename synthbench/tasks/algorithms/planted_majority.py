@@ -41,6 +41,8 @@ class PlantedMajority(Task):
     length: ClassVar = 64
     # With a margin of 4 the last quarter tells the answer in most short sequences.
     rungs: ClassVar = tuple({"load": length, "length": length, "margin": 2} for length in LENGTHS if length >= 12)
+    # The later 3/4 of 16 tokens tell the answer of all.
+    extended_levels: ClassVar = rungs[2:]
     num_symbols: int = knob(8, "number of symbols", low=3, high=4096)
     margin: int = knob(4, "how much more often the most frequent symbol occurs than the second", low=1, high=4096)
 

@@ -41,6 +41,8 @@ class Palindrome(Transduction):
     # Without blocks the last five tokens tell the place in most strings of a hundred symbols. In shorter strings of
     # blocks the last two of the symbols of their own do.
     rungs: ClassVar = string_rungs(96, num_symbols=2, block=8)
+    # Two blocks tell most of a string of four or six.
+    extended_levels: ClassVar = rungs[2:]
     load: ClassVar = "symbols"
     num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
     block: int = knob(

@@ -28,5 +28,7 @@ class ReverseString(Rearrangement):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
     rungs: ClassVar = string_rungs(12)
+    # Of strings of 5 symbols too many end where the length makes it likely.
+    extended_levels: ClassVar = rungs[1:]
     load: ClassVar = "symbols"
     order: ClassVar = "backwards"

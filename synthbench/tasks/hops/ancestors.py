@@ -59,6 +59,8 @@ class Ancestors(Task):
             (64, 256),
         )
     )
+    # Of 8 nodes most are ancestors.
+    extended_levels: ClassVar = rungs[2:]
     load: ClassVar = "nodes"
     num_nodes: int = knob(16, "number of nodes of a graph", low=2, high=1024)
     node_ids: int = knob(64, "number of ids of nodes", low=2, high=4096)

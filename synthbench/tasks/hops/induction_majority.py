@@ -57,11 +57,22 @@ class InductionMajority(ControlledInduction):
             (255, 1024),
         )
     )
+    # The winner of either trigger is the rival of the other, so that counting successors without their triggers tells
+    # nothing; one is asked, for its answer is what the other's is not.
+    extended_levels: ClassVar = tuple({**rung, "num_asked": 1, "is_shared": True} for rung in rungs[1:])
     load: ClassVar = "occurrences"
+    is_shared: bool = knob(
+        default=False,
+        meaning="whether each two triggers have the same two successors, the winner of one being the other's rival",
+        is_addition=True,
+    )
     repeats: int = knob(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
         """The successors of triggers: more than half of those of one trigger are the same, the others its rival."""
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
+        if self.is_shared:
+            by_sequence, num_paired = candidates.reshape(-1, self.num_triggers, 2), self.num_triggers // 2 * 2
+            by_sequence[:, 1:num_paired:2] = by_sequence[:, :num_paired:2, ::-1]
         is_rival = np.arange(self.repeats) > self.repeats // 2
         return candidates[:, is_rival.astype(np.int64)]

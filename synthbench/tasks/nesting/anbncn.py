@@ -60,6 +60,8 @@ class AnBnCn(Task):
             (224, 320, 1024),
         )
     )
+    # Of runs of 3 the last tokens and their place tell nearly all.
+    extended_levels: ClassVar = rungs[1:]
     load: ClassVar = "symbols in a run"
     smallest: int = knob(2, "smallest n", low=2, high=65536)
     largest: int = knob(12, "largest n; n is uniform", low=2, high=65536)

@@ -40,6 +40,8 @@ class StackManipulation(Transduction):
         for below, length in pairwise(LENGTHS)
         if length >= 24
     )
+    # In the shortest too many POPs still stand right behind the PUSH that they undo.
+    extended_levels: ClassVar = rungs[1:]
     load: ClassVar = "symbols and actions"
     shortest: int = knob(2, "symbols and actions in the shortest string", low=2, high=65536)
     num_symbols: int = knob(2, "number of different symbols on the stack", low=2, high=4096)

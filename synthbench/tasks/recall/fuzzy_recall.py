@@ -56,6 +56,8 @@ class FuzzyRecall(Recall):
     rungs: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "num_keys": keys, "vocabulary": 8} for keys in (3, 4, 6, 8, 12, 16, 24, 32)
     )
+    # Of 3 or 4 keys any value of the last token alone is mostly right.
+    extended_levels: ClassVar = rungs[2:]
     load: ClassVar = "keys"
     vocabulary: int = knob(16, "number of tokens: those of values, and as many of keys", low=4, high=4096)
     num_keys: int = knob(8, "number of keys in a sequence", low=2, high=64)

@@ -59,6 +59,8 @@ class OverwriteRecall(Dictionary):
         }
         for keys in (2, 3, 4, 6, 8, 12, 16, 24)
     )
+    # Of 2 keys the last tokens written tell both values.
+    extended_levels: ClassVar = rungs[1:]
     load: ClassVar = "keys"
     num_keys: int = knob(8, "number of keys in a sequence, and of queries", low=1, high=4096)
     num_rewritten: int = knob(4, "number of keys that are written several times", low=0, high=4096)
