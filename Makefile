@@ -21,7 +21,17 @@ CHECKED := \
 SHAPES := --jaxtyping-packages=$(subst $(space),,$(CHECKED))
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
 
-.PHONY: demo test check coverage test-end-to-end test-other-processor test-slow bench-gpu clean
+# The tables of reports are committed, and the page of the main suite; `make site` builds everything.
+REPORT = $(BIN)/synthbench report
+REPORTS := paper paper-all core core.extra peers digits digits-short labels labels-short text
+$(foreach name,$(REPORTS),$(eval rows_of_$(name) := --suite $(name)))
+rows_of_paper-all := --suite paper --mech all --seeds 42-44
+formats = --out reports/$1 --format $(or $(formats_of_$1),$(committed))
+committed := md,tex,csv
+formats_of_core := md,tex,csv,html
+formats_of_paper-all := md,csv
+
+.PHONY: demo test check reports site coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 
 demo: $(VENV)/.installed  ## Train three mechanisms on three ladders, and report on them
 	$(BIN)/synthbench run --suite core-small --results demo/results
@@ -38,18 +48,17 @@ check:  ## The same in an environment that is ready: all steps, then a list of t
 		'$(BIN)/lint-imports' \
 		'$(PYTEST) -m "not slow and not gpu and not end_to_end"' \
 		'$(BIN)/python docs/generate.py --check' \
-		'$(BIN)/synthbench report --suite paper --check' \
-		'$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check' \
-		'$(BIN)/synthbench report --suite core --check' \
-		'$(BIN)/synthbench report --suite core.extra --check' \
-		'$(BIN)/synthbench report --suite peers --check' \
-		'$(BIN)/synthbench report --suite digits --check' \
-		'$(BIN)/synthbench report --suite digits-short --check' \
-		'$(BIN)/synthbench report --suite labels --check' \
-		'$(BIN)/synthbench report --suite labels-short --check' \
-		'$(BIN)/synthbench report --suite text --check' \
+		$(foreach name,$(REPORTS),'$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) --check') \
 		'$(BIN)/synthbench validity --check' \
-		'$(BIN)/synthbench bench report --check'
+		'$(BIN)/synthbench bench report --no-figures --check'
+
+reports:  ## Write what is committed of the reports
+	$(foreach name,$(REPORTS),$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) &&) $(BIN)/synthbench validity
+	$(BIN)/synthbench bench report --no-figures
+
+site: $(VENV)/.installed  ## Every report in full, with its page and figures, and a front page, in site/
+	$(foreach name,$(REPORTS),$(REPORT) $(rows_of_$(name)) --out site/$(name) &&) \
+		$(BIN)/synthbench bench report --out site/bench && $(BIN)/python docs/pages.py site
 
 coverage: $(VENV)/.installed-test  ## Which lines of the package the tests of CI reach
 	$(PYTEST) $(SHAPES) -m "not slow and not gpu" --cov --cov-report=term

@@ -1,18 +1,17 @@
-"""Collect the pages of all reports in a folder to serve: ``python docs/pages.py site``.
+"""Write the front page of a site of reports: ``python docs/pages.py site``.
 
-Each ``index.html`` of ``reports`` loads nothing else, so it is copied alone. The front page links to all of them and
-repeats the verdict of each.
+It follows ``synthbench report --out site/NAME``, once for each report.
+
+Each ``index.html`` in a folder of the site loads nothing else. The front page links to all of them and repeats the
+verdict of each. ``make site`` does all of it.
 """
 
 import re
-import shutil
 import sys
 from html import unescape
 from pathlib import Path
 
 from jinja2 import Environment
-
-REPORTS = Path(__file__).parents[1] / "reports"
 
 _FRONT = """<!doctype html>
 <html lang="en">
@@ -37,27 +36,21 @@ body { max-width: 44rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 syst
 """
 
 
-def write(site: Path, reports: Path = REPORTS) -> list[Path]:
-    """Copy the page of every report and write the front page; return the written files.
+def write(site: Path) -> Path:
+    """Write the front page; return its path.
 
     Args:
-        site: Folder to serve; created if missing.
-        reports: Folder with a folder for each report.
+        site: Folder with a folder for each report.
 
     Raises:
         SystemExit: If no report has a page.
     """
-    pages = sorted(reports.glob("*/index.html"))
-    if not pages:
-        sys.exit(f"no report in {reports} has an index.html; synthbench report writes one")
-    written = [site / page.relative_to(reports) for page in pages]
-    for page, target in zip(pages, written, strict=True):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(page, target)
-    verdicts = {page.parent.name: _verdict(page) for page in pages}
+    verdicts = {page.parent.name: _verdict(page) for page in sorted(site.glob("*/index.html"))}
+    if not verdicts:
+        sys.exit(f"no report in {site} has an index.html; synthbench report --out {site}/NAME writes one")
     front = Environment(autoescape=True).from_string(_FRONT).render(reports=verdicts)
     (site / "index.html").write_text(front, encoding="utf-8")
-    return [*written, site / "index.html"]
+    return site / "index.html"
 
 
 def _verdict(page: Path) -> str:
@@ -68,5 +61,4 @@ def _verdict(page: Path) -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python docs/pages.py FOLDER")
-    for path in write(Path(sys.argv[1])):
-        print(path)  # noqa: T201
+    print(write(Path(sys.argv[1])))  # noqa: T201

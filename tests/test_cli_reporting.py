@@ -39,7 +39,7 @@ def store(tmp_path: Path, make_row: MakeRow) -> Path:
 
 
 def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Command) -> None:
-    done = synthbench("report", "--suite", "custom", "--format", "csv, figures", "-v")
+    done = synthbench("report", "--suite", "custom", "--format", "csv, runs, figures", "-v")
     folder = store / "reports" / "custom"
 
     assert done.returncode == 0, done.stderr

@@ -44,8 +44,8 @@ def devices(folder: Path) -> list[Path]:
     return folders
 
 
-def build(folder: Path) -> dict[str, str | bytes]:
-    """The files of a report of the rows in a folder, ``scaling.parquet`` and so on, by name."""
+def build(folder: Path, *, has_figures: bool = True) -> dict[str, str | bytes]:
+    """Make the files of a report of the rows in a folder, ``scaling.parquet`` and so on, by name."""
     tables = {name: load(folder / f"{name}.parquet") for name in _SECTIONS if (folder / f"{name}.parquet").exists()}
     names = sorted({row["device_name"] for rows in tables.values() for row in rows})
     blocks = [f"# {escape(', '.join(names))}"]
@@ -54,7 +54,7 @@ def build(folder: Path) -> dict[str, str | bytes]:
         text, drawings = _SECTIONS[name](rows)
         blocks += [*text, _about(rows, f"{name}.csv")]
         files[f"{name}.csv"] = csv_text(list(rows[0]), [list(row.values()) for row in rows])
-        for drawing in drawings:
+        for drawing in drawings if has_figures else ():
             blocks += [f"![{escape(drawing.title)}](figures/{drawing.name}.svg)", escape(drawing.caption)]
             files |= files_of(drawing)
     return {"README.md": "\n\n".join(blocks) + "\n", **files}

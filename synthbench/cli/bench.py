@@ -141,6 +141,7 @@ def report(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 if a report is not up to date.")
     ] = False,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures beside the tables.")] = True,
 ) -> None:
     """Write tables and figures of the measurements, one folder per device; print the files that changed."""
     from synthbench.bench import report as bench
@@ -149,7 +150,9 @@ def report(
     changed = [
         str(out / device.name / name)
         for device in bench.devices(rows)
-        for name in (reports.stale if check else reports.write)(bench.build(device), out / device.name)
+        for name in (reports.stale if check else reports.write)(
+            bench.build(device, has_figures=figures), out / device.name
+        )
     ]
     for name in changed:
         typer.echo(name)

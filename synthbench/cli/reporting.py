@@ -41,8 +41,8 @@ def report(
         str | None,
         typer.Option(
             "--format",
-            help="Formats to write, comma-separated: md, tex, csv, json, html (a page), figures (SVG and PDF, with "
-            "their numbers as CSV). Default: all but json. An earlier report's files in other formats are removed.",
+            help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning curves "
+            "as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all but json. An earlier report's files in other formats are removed.",
         ),
     ] = None,
     check: Annotated[

@@ -18,7 +18,7 @@ from synthbench.reports.render.spreadsheet import csv_text, json_text
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 
-DEFAULT_FORMATS = ("md", "tex", "csv", "figures", "html")
+DEFAULT_FORMATS = ("md", "tex", "csv", "runs", "figures", "html")
 
 
 def build(
@@ -93,7 +93,7 @@ def _uncollected(report: Report) -> Iterator[None]:
 
 def _csv_files(report: Report) -> Files:
     ladder_columns = ("rungs", "load_at_half", "load_in") if report.cells.has_ladder else ()
-    files = {
+    return {
         "cells.csv": csv_text(
             [
                 *("category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"),
@@ -107,7 +107,12 @@ def _csv_files(report: Report) -> Files:
                 ]
                 for task, mechanism, cell in report.cells
             ),
-        ),
+        )
+    }
+
+
+def _run_files(report: Report) -> Files:
+    files = {
         "runs.csv": csv_text(
             ["category", "task", "mechanism", "seed", "run_id", "status", "score"],
             (
@@ -115,7 +120,7 @@ def _csv_files(report: Report) -> Files:
                 for task, mechanism, _cell in report.cells
                 for run in report.runs_of(task, mechanism)
             ),
-        ),
+        )
     }
     if report.averages is not None:
         header = ["task", "mechanism", "split", "metric", "step", "mean", "std", "n"]
@@ -178,6 +183,7 @@ FORMATS: dict[str, Callable[[Report], Files]] = {
         f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
     },
     "csv": _csv_files,
+    "runs": _run_files,
     "json": _json_files,
     "figures": lambda report: {name: file for one in report.drawings for name, file in figures.files_of(one).items()},
     "html": lambda report: {} if report.cells.is_apart else {"index.html": page(report)},

@@ -115,7 +115,7 @@ def test_two_texts_have_a_table_each(rows: list[dict[str, Any]], make_row: MakeR
 
 def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> None:
     report = report_of(rows)
-    files = files_of(report, ("md", "tex", "csv", "json", "figures", "html"))
+    files = files_of(report, ("md", "tex", "csv", "runs", "json", "figures", "html"))
 
     assert report.board is None
     assert set(files) == {
