@@ -22,6 +22,7 @@ import depth
 import disputes
 import language
 import numpy as np
+from markdown_it import MarkdownIt
 from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
@@ -58,6 +59,7 @@ from synthbench.terms import MAIN_SUITE
 FOLDER = Path(__file__).parent
 HEADER = "<!-- Written by docs/generate.py from the code; edit that. -->"
 EXAMPLE_SEED = 0
+_STYLE = ":root{color-scheme:light dark}body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 system-ui}"
 
 
 def pages() -> dict[str, str]:
@@ -65,7 +67,7 @@ def pages() -> dict[str, str]:
     of_depth = list(depth.page())
     return {
         "../synthbench/tasks/bounds.json": bounds(),
-        "tasks.md": _join(_tasks()),
+        "tasks.md": _join([*_tasks(), *_data()]),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "anatomy.md": _join(_anatomy()),
@@ -98,26 +100,42 @@ def _tasks() -> Iterator[str]:
     yield "# Tasks"
     yield HEADER
     yield (
-        "A task draws sequences of tokens, with the targets to predict at the scored positions. *Floor*: the best "
-        "predictor that sees no input. *Local ceiling*: the best that sees only its own token and position, measured. "
-        "*Ceiling*: the best causal one. *Skill* is (accuracy − floor) / (ceiling − floor). `synthbench show copy` "
-        "prints a task's entry, with an example in colour."
+        "A task draws sequences of tokens, with the targets to predict at the scored positions. `synthbench show copy` "
+        "prints the whole description of one: source, options, floor, ceiling, baselines of its levels, and an example."
     )
-    by_category: dict[str, list[str]] = {}
-    for name in TASKS:
-        by_category.setdefault(TASKS[name].category(), []).append(name)
-    yield _table(
-        ("category", "tasks"),
-        [
-            (category, ", ".join(f"[{name}](#{name})" for name in names))
-            for category, names in sorted(by_category.items())
-        ],
-    )
-    yield from _data()
-    for category, names in sorted(by_category.items()):
+    for category, names in _by_category().items():
         yield f"## {category}"
-        for name in names:
-            yield from _task(name)
+        yield _table(
+            ("task", "what it asks for", "load of its levels"),
+            [(name, _first_line(TASKS[name]), TASKS[name].load if TASKS[name].rungs else "--") for name in names],
+        )
+
+
+def _by_category() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in TASKS:
+        found.setdefault(TASKS[name].category(), []).append(name)
+    return dict(sorted(found.items()))
+
+
+def _first_line(unit: type) -> str:
+    """The first line of a docstring, for a table."""
+    return markdown_of((inspect.getdoc(unit) or "").partition("\n")[0]).replace("``", "`").replace("|", "\\|")
+
+
+def site() -> dict[str, str]:
+    """HTML by file name: every task and mechanism in full, as ``synthbench show`` prints one."""
+    tasks = [f"## {category}\n\n{_join(chain(*map(_task, names)))}" for category, names in _by_category().items()]
+    mechanisms = [_join(_unit(registry[name], facts)) for registry, name, facts in _units()]
+    found = {"tasks": "# Tasks\n\n" + "\n".join(tasks), "mechanisms": "# Mechanisms\n\n" + "\n".join(mechanisms)}
+    return {f"{name}.html": _html(text) for name, text in found.items()}
+
+
+def _html(text: str) -> str:
+    linked = re.sub(r"\[([^]]+)\]\([a-z/]+\.md[^)]*\)", r"\1", text)  # the other pages are not on the site
+    body = MarkdownIt("commonmark").enable("table").render(linked)
+    with_names = re.sub(r"<h3>([\w-]+)</h3>", r'<h3 id="\1">\1</h3>', body)
+    return f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<style>{_STYLE}</style>\n{with_names}</html>\n'
 
 
 def _data() -> Iterator[str]:
@@ -231,40 +249,38 @@ def _mechanisms() -> Iterator[str]:
     yield (
         "A mechanism mixes positions. State: the numbers that a layer of width 64 with 4 heads keeps after 64 or 1024 "
         "tokens. Positions: those of its authors; with them, *places* says whether outputs change where the same "
-        "tokens stand some places later. Bare: the options of [the condition](protocol.md#conditions) bare, "
-        "where it differs from the default, stock. `name:option=value` sets options: `--mech slay:R=5,P=16`."
+        "tokens stand some places later. Bare: the options of [the condition](protocol.md#conditions) bare, where it "
+        "differs from stock. `synthbench show slay` prints formula, source, deviations and options of one."
     )
-    by_family: dict[str, list[dict[str, Any]]] = {}
-    for facts in map(mechanism_facts, MECHANISMS):
-        by_family.setdefault(facts["family"], []).append(facts)
     lengths = [f"state at {length}" for length in STATE_LENGTHS]
     yield _table(
-        ("mechanism", "family", "cost", *lengths, "positions", "places", "bare"),
+        ("mechanism", "what it computes", "family", "cost", *lengths, "positions", "places", "bare"),
         [
             (
-                f"[{facts['name']}](#{facts['name']})",
-                family,
+                facts["name"],
+                _first_line(MECHANISMS[facts["name"]]),
+                facts["family"],
                 facts["complexity"],
                 *facts["state"].values(),
                 facts["conditions"]["stock"]["positions"],
                 "seen" if facts["sees_places"] else "not seen",
                 " ".join(f"{name}={value}" for name, value in facts["conditions"]["bare"]["options"].items()) or "--",
             )
-            for family, members in by_family.items()
-            for facts in members
+            for facts in sorted(map(mechanism_facts, MECHANISMS), key=lambda facts: str(facts["family"]))
         ],
     )
-    for family, members in by_family.items():
-        yield f"## Family {family}"
-        for facts in members:
-            yield from _unit(MECHANISMS[facts["name"]], facts)
-    for title, registry, facts_of in (
-        ("Position encodings", POSITIONS, position_facts),
-        ("Blocks", BLOCKS, block_facts),
-    ):
+    for title, registry in (("Position encodings", POSITIONS), ("Blocks", BLOCKS)):
         yield f"## {title}"
-        for name in registry:
-            yield from _unit(registry[name], facts_of(name))
+        yield _table(("name", "what it does"), [(name, _first_line(registry[name])) for name in registry])
+
+
+def _units() -> Iterator[tuple[Any, str, dict[str, Any]]]:
+    for registry, facts_of in (
+        (MECHANISMS, mechanism_facts),
+        (POSITIONS, position_facts),
+        (BLOCKS, block_facts),
+    ):
+        yield from ((registry, name, facts_of(name)) for name in registry)
 
 
 def _unit(unit: type, facts: dict[str, Any]) -> Iterator[str]:
@@ -450,6 +466,10 @@ def _join(blocks: Iterable[str]) -> str:
 def main() -> int:
     """Write the pages, or say which differ; the exit code."""
     os.environ[SWITCH] = "off"  # the pages describe what comes with synthbench, whatever else is installed
+    if "--site" in sys.argv[1:]:
+        for name, text in site().items():
+            (Path(sys.argv[-1]) / name).write_text(text, encoding="utf-8")
+        return 0
     if "--levels" in sys.argv[1:]:
         measure_levels([name for name in sys.argv[1:] if name != "--levels"])
         return 0

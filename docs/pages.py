@@ -27,6 +27,7 @@ body { max-width: 44rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 syst
 <body>
 <h1>synthbench: leaderboards</h1>
 <p>Synthetic sequence tasks for attention mechanisms.</p>
+<p>Described in full: <a href="tasks.html">tasks</a>, <a href="mechanisms.html">mechanisms</a>.</p>
 {% for name, verdict in reports.items() %}
 <h2><a href="{{ name }}/">{{ name }}</a></h2>
 <p>{{ verdict }}</p>
