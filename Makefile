@@ -13,10 +13,10 @@ CHECKED := \
 	synthbench.bench.fidelity,synthbench.bench.flash_linear_attention,synthbench.bench.published,synthbench.blocks, \
 	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.gallery,synthbench.layers, \
 	synthbench.mechanisms,synthbench.positions,synthbench.reports.aggregates,synthbench.reports.cells, \
-	synthbench.reports.compare,synthbench.reports.correlation,synthbench.reports.curves, \
+	synthbench.reports.compare,synthbench.reports.curves, \
 	synthbench.reports.difference,synthbench.reports.leaderboard,synthbench.reports.looks,synthbench.reports.quick, \
 	synthbench.reports.render.figures,synthbench.reports.render.page.charts,synthbench.reports.statistics, \
-	synthbench.reports.validity,synthbench.reports.variants,synthbench.results.files,synthbench.results.reading, \
+	synthbench.reports.variants,synthbench.results.files,synthbench.results.reading, \
 	synthbench.tasks,synthbench.training,beartype.beartype
 SHAPES := --jaxtyping-packages=$(subst $(space),,$(CHECKED))
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
@@ -30,6 +30,8 @@ formats = --out reports/$1 --format $(or $(formats_of_$1),$(committed))
 committed := md,tex,csv
 formats_of_core := md,tex,csv,html
 formats_of_paper-all := md,csv
+
+STUDIES := core.choose language_models.compare validity.page climb.page depth.page disputes.page real.page
 
 .PHONY: demo test check reports site coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 
@@ -49,11 +51,12 @@ check:  ## The same in an environment that is ready: all steps, then a list of t
 		'$(PYTEST) -m "not slow and not gpu and not end_to_end"' \
 		'$(BIN)/python docs/generate.py --check' \
 		$(foreach name,$(REPORTS),'$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) --check') \
-		'$(BIN)/synthbench validity --check' \
+		$(foreach name,$(STUDIES),'$(BIN)/python -m studies.$(name) --check') \
 		'$(BIN)/synthbench bench report --no-figures --check'
 
 reports:  ## Write what is committed of the reports
-	$(foreach name,$(REPORTS),$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) &&) $(BIN)/synthbench validity
+	$(foreach name,$(REPORTS),$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) &&) true
+	$(foreach name,$(STUDIES),$(BIN)/python -m studies.$(name) &&) true
 	$(BIN)/synthbench bench report --no-figures
 
 site: $(VENV)/.installed  ## Every report in full, with its page and figures, and a front page, in site/

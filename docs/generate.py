@@ -16,11 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import claims
-import climb
-import depth
-import disputes
-import language
 import numpy as np
 from markdown_it import MarkdownIt
 from tabulate import tabulate
@@ -64,17 +59,12 @@ _STYLE = ":root{color-scheme:light dark}body{max-width:60rem;margin:2rem auto;pa
 
 def pages() -> dict[str, str]:
     """Text by file name, relative to this folder."""
-    of_depth = list(depth.page())
     return {
         "../synthbench/tasks/bounds.json": bounds(),
         "tasks.md": _join([*_tasks(), *_data()]),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "anatomy.md": _join(_anatomy()),
-        "climb.md": _join(_headed(climb.page())),
-        "disputes.md": _join(_headed(disputes.page())),
-        "../reports/real/difference.md": _join(_headed(chain(claims.page(), language.page()))),
-        **({"../reports/depth/README.md": _join(_headed(iter(of_depth)))} if of_depth else {}),
     }
 
 
@@ -448,11 +438,6 @@ def measure_levels(names: Sequence[str]) -> None:
         _recorded.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         sys.stdout.write(f"{name}: {len(of_task[name])} levels\n")
         sys.stdout.flush()
-
-
-def _headed(page: Iterator[str]) -> Iterator[str]:
-    title, *paragraphs = page
-    yield from (title, HEADER, *paragraphs)
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:

@@ -109,7 +109,7 @@ def predictors(condition: str, baselines: str) -> pd.DataFrame:
         raise ValueError("a mechanism has rows in two settings of one condition, and neither is a variant")
     runs = rows.assign(skill=rows["skill"].fillna(0.0))  # a run that failed scores 0
     scores = runs.pivot_table("skill", "mech", "task").reindex(columns=list(load_suite(SUITE).tasks))
-    of, models = rows.groupby("mech"), pd.read_csv(HERE.parents[1] / "reports/validity/mechanisms.csv", index_col=0)
+    of, models = rows.groupby("mech"), pd.read_csv(HERE.parent / "validity/mechanisms.csv", index_col=0)
     bits = models[["docstrings, all", "library, all"]].mean(axis=1)
     found = {"recall": scores[RECALL], "mqar": scores[["mqar"]], "hops": scores[HOPS], "all tasks": scores}
     return pd.DataFrame({name: tasks.mean(axis=1, skipna=False) for name, tasks in found.items()}).assign(

@@ -19,7 +19,7 @@ from synthbench.cli.options import Quiet, Verbose, audible, spread
 from synthbench.cli.output import print_problem, set_verbosity
 from synthbench.cli.plugins import check, new
 from synthbench.cli.quick import quick
-from synthbench.cli.reporting import export, leaderboard, report, validity
+from synthbench.cli.reporting import export, leaderboard, report
 from synthbench.cli.running import run, status
 from synthbench.cli.shortcuts import shortcuts
 from synthbench.cli.store import doctor, store_app
@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(list_app, name="list")
 for command in (
-    *(show, run, quick, status, leaderboard, report, export, validity, compare),
+    *(show, run, quick, status, leaderboard, report, export, compare),
     *(verify, submit, data, doctor, new, check, shortcuts),
 ):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""``synthbench report``, ``export`` and ``validity``: from rows to tables and figures."""
+"""``synthbench report``, ``leaderboard`` and ``export``: from rows to tables and figures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,8 +41,9 @@ def report(
         str | None,
         typer.Option(
             "--format",
-            help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning curves "
-            "as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all but json. An earlier report's files in other formats are removed.",
+            help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning "
+            "curves as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all but "
+            "json. An earlier report's files in other formats are removed.",
         ),
     ] = None,
     check: Annotated[
@@ -121,29 +122,6 @@ def leaderboard(
         return
     for line in lines_of_standings(facts):
         typer.echo(inert(line))
-
-
-def validity(
-    results: Results = Path("results"),
-    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("reports/validity"),
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if the existing page differs.")] = False,
-) -> None:
-    """Compute whether the scores of climb 2026.1 predict the loss of a language model, as docs/validity.md plans.
-
-    It needs rows of climb and of text --match params=84500, for the same mechanisms; rows of paper are used too if they
-    are there. It prints the predictions that were made before the rows, and what came of them.
-    """
-    from synthbench.reports.validity import files_of, predictions_of, study_of, tables_of
-
-    read = read_rows(results, curves=True)
-    study = study_of(read.rows, read.curves)
-    files = files_of(study, tables_of(study))
-    if not _in_step(files, out, is_checked=check):
-        return
-    words = {True: "true", False: "false", None: "rows are missing"}
-    for prediction in predictions_of(study):
-        typer.echo(f"{words[prediction.came_true]}: {prediction.words} ({prediction.found})")
-    typer.echo(out / "README.md")
 
 
 def _in_step(files: "Files", folder: Path, *, is_checked: bool) -> bool:

@@ -9,13 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.bits import BITS
-from synthbench.canonical import canonical_json
-from synthbench.errors import UsageError
-from synthbench.reports import correlation
-from synthbench.reports.cells import grid
-from synthbench.reports.selection import select
-from synthbench.reports.validity import (
+from studies.validity import correlation
+from studies.validity.page import (
     BLOCK,
     MATCH,
     PARAMETERS,
@@ -28,6 +23,11 @@ from synthbench.reports.validity import (
     study_of,
     tables_of,
 )
+from synthbench.bits import BITS
+from synthbench.canonical import canonical_json
+from synthbench.errors import UsageError
+from synthbench.reports.cells import grid
+from synthbench.reports.selection import select
 from synthbench.results import Store
 from synthbench.tasks.real.text import Text
 

@@ -1,4 +1,4 @@
-"""The spectrum of the tangent kernel of a layer of Yat products, beside that of ReLU: part of ``difference.md``."""
+"""The spectrum of the tangent kernel of a layer of Yat products, beside that of ReLU: part of the page."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,7 +25,8 @@ def relu_kernel(inputs: Points, weights: Points) -> Kernel:
     """The tangent kernel of a layer of ReLUs, as :func:`yat_kernel` has it."""
     products = inputs @ weights.T
     values, slopes = np.maximum(products, 0), (products > 0).astype(float)
-    return (values @ values.T + (slopes @ slopes.T) * (inputs @ inputs.T)) / len(weights)
+    kernel: Kernel = (values @ values.T + (slopes @ slopes.T) * (inputs @ inputs.T)) / len(weights)
+    return kernel
 
 
 def yat_kernel(inputs: Points, weights: Points, epsilon: float) -> Kernel:
@@ -43,7 +44,8 @@ def yat_kernel(inputs: Points, weights: Points, epsilon: float) -> Kernel:
     mixed = (along_inputs * products) @ along_weights.T
     gradients = (along_inputs @ along_inputs.T) * (inputs @ inputs.T) + mixed + mixed.T
     gradients += (along_weights * squares) @ along_weights.T
-    return (values @ values.T + gradients) / len(weights)
+    kernel: Kernel = (values @ values.T + gradients) / len(weights)
+    return kernel
 
 
 class Spectrum(NamedTuple):

@@ -1,13 +1,15 @@
-"""Whether scores on synthetic tasks predict the loss of a language model: what ``docs/validity.md`` plans, from rows.
+"""Whether scores on synthetic tasks predict the loss of a language model: what ``plan.md`` plans, from rows.
 
 A predictor is one number a mechanism has on synthetic tasks; an outcome is minus its bits per byte on a text that was
 held out. Both are means over seeds.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,18 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
+from studies.pages import main
+from studies.validity.correlation import (
+    LEAST,
+    complete,
+    contrast,
+    fitted,
+    interval,
+    interval_over_families,
+    permutation_p,
+    spearman,
+    without_each,
+)
 from synthbench.errors import UsageError
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced
@@ -31,27 +45,19 @@ from synthbench.reports.cells import (
     records,
     runs_by_cell,
 )
-from synthbench.reports.correlation import (
-    LEAST,
-    complete,
-    contrast,
-    fitted,
-    interval,
-    interval_over_families,
-    permutation_p,
-    spearman,
-    without_each,
-)
 from synthbench.reports.folder import Files
 from synthbench.reports.render import markdown
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import Cell, Column, Table, fixed, in_words, interval_cell, table_of
 from synthbench.reports.verdicts import is_ranked
+from synthbench.results import Store
 from synthbench.results.schema import split_match
+from synthbench.training.ladder_scores import rescored
 
 Numbers = Float[np.ndarray, " mechanisms"]
 
+RESULTS = Path(__file__).parents[2] / "results"
 SYNTHETIC, PUBLISHED, TEXT = "climb", "paper", "text"
 """Suites: the one in question, the one with the published tasks, and the language model."""
 
@@ -246,7 +252,7 @@ def _corpus_of(task_args: str) -> str:
 def _too_few(num: int) -> UsageError:
     return UsageError(
         f"{num} mechanisms have all ladders of {SYNTHETIC} and rows of {TEXT} with --match {MATCH} on each text; a "
-        f"correlation needs at least {LEAST}: docs/validity.md has the commands"
+        f"correlation needs at least {LEAST}: plan.md has the commands"
     )
 
 
@@ -355,13 +361,13 @@ def _rho_without(number: int) -> Callable[[Sequence[tuple[str, int, float]]], st
 
 
 def files_of(study: Study, tables: Sequence[Table]) -> Files:
-    """The files of ``reports/validity`` by name: a page, and the numbers of all mechanisms."""
+    """The files by name: a page, and the numbers of all mechanisms."""
     first = predictions_of(study)[0]
     verdict = {True: "came true", False: "did not come true", None: "cannot be judged yet"}[first.came_true]
     introduction = (
         f"Does the mean height of a mechanism on {SYNTHETIC} predict the loss of a language model with it? The "
         f"prediction that it does {verdict}: {first.found}, over {len(study.mechanisms)} mechanisms. "
-        "docs/validity.md is the plan, which was committed before the rows."
+        "plan.md is the plan, which was committed before the rows."
     )
     labels = [mechanism.label for mechanism in study.mechanisms]
     outcomes = {
@@ -523,3 +529,14 @@ def _mechanisms_table(study: Study) -> Table:
             "seeds": lambda at: ", ".join(str(nums[at]) for nums in study.num_seeds.values()),
         },
     )
+
+
+def pages() -> dict[Path, str]:
+    """Make the files of the study from the rows in ``results``."""
+    store = Store.open(RESULTS, create=False)
+    study = study_of(rescored(store.runs()), store.curves())
+    return {Path(__file__).with_name(name): str(text) for name, text in files_of(study, tables_of(study)).items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main(pages()))

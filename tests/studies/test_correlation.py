@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from synthbench.reports import correlation
-from synthbench.reports.correlation import (
+from studies.validity import correlation
+from studies.validity.correlation import (
     fitted,
     interval,
     interval_over_families,

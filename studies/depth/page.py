@@ -1,20 +1,23 @@
-"""How far mechanisms get with fewer and with more layers: the text of ``reports/depth/README.md``.
+"""How far mechanisms get with fewer and with more layers: ``python -m studies.depth.page``, or ``--check``.
 
-``docs/generate.py`` writes it from rows of ``climb`` with another number of layers, as ``synthbench run --suite
+It comes from rows of ``climb`` with another number of layers, as ``synthbench run --suite
 studies/climb.toml --block transformer:layers=4`` makes them, and from those of the suite itself.
 """
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-import climb
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from studies.climb import page as climb
+from studies.pages import headed, main
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
 from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
 from synthbench.reports.heights import load_of, load_text
@@ -92,7 +95,10 @@ def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.n
     Below the first rung the load falls as fast as it rises above it.
     """
     logs = np.log(ladder.loads)
-    return np.interp(heights, np.arange(len(logs) + 1), np.append(2 * logs[0] - logs[1], logs))
+    found: Float[np.ndarray, "*size"] = np.interp(
+        heights, np.arange(len(logs) + 1), np.append(2 * logs[0] - logs[1], logs)
+    )
+    return found
 
 
 def ratio(compared: Sequence[Comparison]) -> Interval:
@@ -207,3 +213,7 @@ def _reached(task: TaskFacts, cell: Estimate) -> str:
     if task.ladder is None or not cell.runs:
         return ""
     return f"{load_text(task, load_of(cell))} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
+
+
+if __name__ == "__main__":
+    sys.exit(main({Path(__file__).with_name("README.md"): headed(page(), "studies/depth/page.py")}))

@@ -20,7 +20,7 @@ LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 
 @pytest.fixture(scope="module")
 def disputes(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("disputes")
+    return script("disputes.page")
 
 
 @pytest.fixture

@@ -1,18 +1,20 @@
-"""What the rows of ``climb`` say about questions on which papers differ: the text of ``disputes.md``.
+"""What the rows of ``climb`` say about questions on which papers differ: ``python -m studies.disputes.page``.
 
 ``docs/generate.py`` writes it. Every number comes from the rows in ``results``, or from the code of a mechanism.
 """
 
 import csv
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import climb
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from studies.climb import page as climb
+from studies.pages import headed, main
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
@@ -81,7 +83,7 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
-        "[The report](../reports/core/variants.md) has every mechanism and task side by side."
+        "[The report](../../reports/core/variants.md) has every mechanism and task side by side."
         + " One seed has no interval." * (num_seeds == 1)
     )
 
@@ -172,7 +174,7 @@ def _states() -> Iterator[str]:
     )
     lines = []
     for published in _published():
-        shape = {"model_dim": int(published["model_dim"]), "num_heads": int(published["num_heads"])}
+        shape: dict[str, Any] = {"model_dim": int(published["model_dim"]), "num_heads": int(published["num_heads"])}
         mechanism = MECHANISMS[published["mechanism"]](
             **shape, max_length=1024, **({"N": int(published["N"])} if published["N"] else {})
         )
@@ -273,3 +275,7 @@ def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np
 def _published() -> list[dict[str, str]]:
     with STATES.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main({Path(__file__).with_name("README.md"): headed(page(), "studies/disputes/page.py")}))

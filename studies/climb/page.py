@@ -1,13 +1,11 @@
-"""How far the heights of ``climb`` can be trusted: the text of ``climb.md``, which ``docs/generate.py`` writes.
+"""How far the heights of ``climb`` can be trusted: ``python -m studies.climb.page``, or ``--check``.
 
 From the rows in ``results`` it shows which heights are at an end of their ladder, whether seeds agree on the order of
 the mechanisms, and what ``synthbench quick`` would have said of each mechanism if it had been new.
-
-``python docs/climb.py`` chooses the quick tasks of the suite anew, and prints them.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +15,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import kendalltau
 
+from studies.pages import headed, main
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Rank, balanced
 from synthbench.reports.cells import Cells, grid
@@ -27,15 +26,10 @@ from synthbench.reports.verdicts import judge
 from synthbench.results import Store
 from synthbench.suites import load_suite
 
-RESULTS = Path(__file__).parents[1] / "results"
-SUITE = load_suite(str(Path(__file__).parents[1] / "studies" / "climb.toml"))
+RESULTS = Path(__file__).parents[2] / "results"
+SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
 """The protocol of the rows in question, which suite ``core`` has by now with other layers."""
-NUM_QUICK = 14
-LEAST_TASKS = 2
-"""Quick tasks of each category, at least."""
-SHARE = 0.53
-"""Of the time that all tasks take, at most, for the quick ones."""
-NUM_STARTS = 8
+QUICK = SUITE.quick or ()
 END = 0.1
 """A run closer to the ground or the top than this, in rungs, is at an end."""
 NUM_RESAMPLES = 2000
@@ -140,7 +134,7 @@ def replay(rows: pd.DataFrame) -> list[Replay]:
     of = grid(rows)
     weights = balanced([task.category for task in of.tasks])
     means = dict(zip([one.name for one in of.mechanisms], weights @ of.scores.mean(axis=2), strict=True))
-    quick = rows[rows["task"].isin(SUITE.quick)]
+    quick = rows[rows["task"].isin(QUICK)]
     found = []
     for mechanism, mean in sorted(means.items(), key=lambda item: -item[1]):
         others = rows[rows["mech"] != mechanism]
@@ -149,50 +143,6 @@ def replay(rows: pd.DataFrame) -> list[Replay]:
         if rank is not None:
             found.append(Replay(mechanism, rank, 1 + sum(other > mean for other in means.values())))
     return found
-
-
-def quick_tasks(of: Cells, seconds: Mapping[str, float], num_tasks: int, most_seconds: float) -> list[str]:
-    """The tasks whose single runs predict best what a mechanism will reach in the full suite.
-
-    The best have the smallest variance, over mechanisms and seeds, of the difference between a mechanism's mean over
-    the full suite and that of its runs with one seed on these tasks. The search replaces one task after the other
-    while that helps, from ``NUM_STARTS`` random choices. Every category has ``LEAST_TASKS``, and tasks that put all
-    mechanisms within a rung are left out.
-
-    Args:
-        of: All seeds of the suite.
-        seconds: How long a run of each task takes.
-        num_tasks: To choose.
-        most_seconds: That a run of each may take together.
-    """
-    names = [task.name for task in of.tasks]
-    categories = np.array([task.category for task in of.tasks])
-    cost = np.array([seconds[name] for name in names])
-    scores = of.scores.transpose(1, 2, 0)
-    full = scores.mean(axis=1) @ balanced(categories.tolist())
-
-    def badness(chosen: list[int]) -> tuple[int, float, float]:
-        """Breaches of the first condition, of the second, and the variance."""
-        counts = [int((categories[chosen] == category).sum()) for category in set(categories)]
-        changes = full[:, None] - scores[:, :, chosen] @ balanced(categories[chosen].tolist())
-        lacking = sum(max(0, LEAST_TASKS - count) for count in counts)
-        return lacking, max(0.0, float(cost[chosen].sum()) - most_seconds), float(changes.var())
-
-    spread = {place.task: place.highest - place.lowest for place in places(of)}
-    allowed = [at for at, name in enumerate(names) if spread[name] >= 1]
-    rng = np.random.Generator(np.random.Philox(0))
-    found = []
-    for _ in range(NUM_STARTS):
-        chosen, better = [], rng.choice(allowed, num_tasks, replace=False).tolist()
-        while better != chosen:
-            chosen = better
-            swaps = (
-                [new if at == old else at for at in chosen] for old in chosen for new in allowed if new not in chosen
-            )
-            better = min([chosen, *swaps], key=badness)
-        found.append(chosen)
-    chosen = min(found, key=badness)
-    return [names[at] for at in sorted(chosen)]
 
 
 def page() -> Iterator[str]:
@@ -210,9 +160,9 @@ def page() -> Iterator[str]:
     yield "# What the rows of climb show"
     yield (
         f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
-        "are left out. [ladder.md](ladder.md) defines rungs and heights. Here and on the other pages about these rows, "
-        "heights are counted from the baselines of the day on which the rows were made; reports count them from those "
-        "of today."
+        "are left out. [ladder.md](../../docs/ladder.md) defines rungs and heights. Here and on the other pages about "
+        "these rows, heights are counted from the baselines of the day on which the rows were made; reports count "
+        "them from those of today."
     )
     yield "## Where heights sit"
     yield f"A run within {END:g} rungs of the ground or the top counts as being there."
@@ -240,7 +190,7 @@ def page() -> Iterator[str]:
         yield "## What a first verdict would have said"
         yield (
             "Each mechanism in turn plays the new one: `synthbench quick` sees its seed "
-            f"{SUITE.seeds[0]} on {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
+            f"{SUITE.seeds[0]} on {len(QUICK)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
         )
         yield plain_table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
         yield (
@@ -257,13 +207,5 @@ def _tau(first: Float[np.ndarray, " mechanisms"], second: Float[np.ndarray, " me
     return float(kendalltau(first, second).statistic)
 
 
-def main() -> None:
-    """Print the quick tasks, chosen by the rows of the suite and the time that softmax attention takes."""
-    rows = complete(read(), SUITE.seeds)
-    seconds = rows[rows["mech"] == "softmax"].groupby("task")["wall_s"].mean()
-    chosen = quick_tasks(grid(rows), seconds.to_dict(), NUM_QUICK, SHARE * seconds.sum())
-    sys.stdout.write(", ".join(chosen) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(main({Path(__file__).with_name("README.md"): headed(page(), "studies/climb/page.py")}))

@@ -17,7 +17,7 @@ SUITE = load_suite("digits")
 
 @pytest.fixture(scope="module")
 def claims(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("claims")
+    return script("real.claims")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the rows of suite ``text`` say about the papers' language models: the end of ``reports/real/difference.md``.
+"""What the rows of suite ``text`` say about the papers' language models: the end of the page.
 
 ``docs/generate.py`` writes it. Every number comes from rows that are matched as in the study of validity. What lacks
 rows is left out.
@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-import climb
 import numpy as np
 import pandas as pd
-from claims import (
+
+from studies.climb import page as climb
+from studies.real.claims import (
     REWA,
     Claim,
     Found,
@@ -25,11 +26,10 @@ from claims import (
     over_heads,
     table,
 )
-
+from studies.validity.page import CHOOSING_SEED, MATCH, TEXT, TEXTS
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import fixed, in_words
-from synthbench.reports.validity import CHOOSING_SEED, MATCH, TEXT, TEXTS
 from synthbench.results import Store
 from synthbench.results.schema import split_match
 

@@ -1,4 +1,4 @@
-"""What the committed rows say about the papers' claims on real data: the text of ``reports/real/difference.md``.
+"""What the committed rows say about the papers' claims on real data: the first part of the page.
 
 ``docs/generate.py`` writes it. A claim is a sign: which of two is larger. Every number of ours comes
 from the rows and curves in ``results``, but for the first experiment of the REWA paper, which trains nothing.
@@ -10,13 +10,13 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-import climb
 import numpy as np
 import pandas as pd
-import tangent
 from jaxtyping import Float
 from scipy.special import softmax
 
+from studies.climb import page as climb
+from studies.real import tangent
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_runs
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select

@@ -25,7 +25,7 @@ RowsAt = Callable[..., pd.DataFrame]
 
 @pytest.fixture(scope="module")
 def depth(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("depth")
+    return script("depth.page")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ RowOf = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def language(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("language")
+    return script("real.language")
 
 
 @pytest.fixture

@@ -1,29 +1,24 @@
 """What the page on the rows of climb says of made-up rows."""
 
 import json
-import runpy
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from studies.climb import page as climb
 from synthbench.heights import RungScore, metrics_of_rungs
 from synthbench.reports.aggregates import Rank
 from synthbench.reports.cells import grid
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
-DOCS = Path(__file__).parents[2] / "docs"
-SUITE = load_suite(str(DOCS.parent / "studies" / "climb.toml"))
+SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 NUM_RUNGS = 8
 SEEDS = (1, 2, 3)
-
-climb = SimpleNamespace(**runpy.run_path(str(DOCS / "climb.py")))
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +80,3 @@ def test_a_replay_promises_the_rank_that_the_full_suite_has(rows_of: Callable[..
     assert not climb.Replay("gla", Rank(1, 1, 2), 3).covers
     assert len(climb.complete(of_quick, SEEDS)) == 0
     assert set(climb.complete(rows, SEEDS)["mech"]) == {"lstm", "linear", "softmax", "gla"}
-
-
-def test_quick_tasks_follow_the_full_suite_in_the_time_allowed(rows_of: Callable[..., pd.DataFrame]) -> None:
-    rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
-    noisy, flat, slow = "overwrite_recall", "string_copy", "bucket_sort"
-    rows.loc[rows["task"] == noisy, "score"] = rows["seed"] % 2
-    rows.loc[rows["task"] == flat, "score"] = 0.5
-    seconds = dict.fromkeys(SUITE.tasks, 1.0) | {slow: 20.0}
-
-    chosen = climb.quick_tasks(grid(rows), seconds, 12, 15.0)
-
-    assert len(set(chosen)) == 12
-    assert not {noisy, flat, slow} & set(chosen)
-    assert set(Counter(TASKS[task].category() for task in chosen).values()) == {climb.LEAST_TASKS}

@@ -1,0 +1,24 @@
+"""Writes the page of a study, or checks it: what the scripts of studies share."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+MARK = "<!-- Written by {} from the rows; edit that. -->"
+
+
+def headed(page: Iterable[str], script: str) -> str:
+    """Join the blocks of a page, the title first; below it stands which script wrote it."""
+    title, *blocks = page
+    return "\n\n".join([title, MARK.format(script), *blocks]) + "\n"
+
+
+def main(files: Mapping[Path, str]) -> int:
+    """Write the files that differ and print their names; with ``--check`` print them only, and return 1 if any does."""
+    stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    is_check = "--check" in sys.argv[1:]
+    for path in stale:
+        if not is_check:
+            path.write_text(files[path], encoding="utf-8")
+        sys.stdout.write(f"{'stale: ' if is_check else ''}{path.relative_to(Path(__file__).parents[1])}\n")
+    return int(is_check and bool(stale))
