@@ -175,9 +175,9 @@ def _states() -> Iterator[str]:
     lines = []
     for published in _published():
         shape: dict[str, Any] = {"model_dim": int(published["model_dim"]), "num_heads": int(published["num_heads"])}
-        mechanism = MECHANISMS[published["mechanism"]](
-            **shape, max_length=1024, **({"N": int(published["N"])} if published["N"] else {})
-        )
+        if published["N"]:
+            shape["N"] = int(published["N"])
+        mechanism = MECHANISMS[published["mechanism"]](**shape, max_length=1024)
         kept = mechanism.state_elements(1024)
         claimed = int(published["elements"])
         lines.append(
