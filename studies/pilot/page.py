@@ -1,7 +1,7 @@
-"""The pilot behind the ladder: ``python docs/ladder.py`` writes the tables of ``ladder.md`` from ``ladder.csv``.
+"""The pilot behind the ladder: ``python -m studies.pilot.page`` prints the tables from ``ladder.csv``.
 
-``python docs/ladder.py run rules 1/2`` makes the runs of one part, here the first half of its cells, that are missing
-in ``ladder.csv``. Each part asks one question about how a model should climb. One thread per process.
+``python -m studies.pilot.page run rules 1/2`` makes the runs of one part, here the first half of its cells, that are
+missing in ``ladder.csv``. Each part asks one question about how a model should climb. One thread per process.
 """
 
 import csv
@@ -36,8 +36,8 @@ from synthbench.training.ladder import Course, course_of, evenly, mixture
 from synthbench.training.stream import DeviceBlock
 from synthbench.training.train import Trainer, on_rungs
 
-ROWS = Path(__file__).with_suffix(".csv")
-RESULTS = Path(__file__).parents[1] / "results"
+ROWS = Path(__file__).with_name("ladder.csv")
+RESULTS = Path(__file__).parents[2] / "results"
 
 TASKS = ("string_copy", "dyck", "s5_words", "parity_running", "bucket_sort", "mqar")
 MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
@@ -45,7 +45,7 @@ FEW_TASKS = ("string_copy", "dyck", "s5_words")
 FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 MANY_SEEDS = tuple(range(101, 111))
 SEEDS = MANY_SEEDS[:3]
-SUITE = load_suite(str(Path(__file__).parents[1] / "studies" / "climb.toml"))
+SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
 """The protocol that the pilot led to, as it was then."""
 EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
 EDGES = (1e-3, 3e-2)
@@ -256,7 +256,8 @@ def table(part: str) -> str:
     if found.empty:
         return ""
     cells = found.groupby([*CELL, "rungs"], sort=False).mean()
-    lines = [[task, f"{rungs}", mech, *map(_two, row)] for (task, mech, rungs), row in cells.iterrows()]
+    of_cells = zip(cells.index.tolist(), cells.to_numpy(), strict=True)
+    lines = [[task, f"{rungs}", mech, *map(_two, row)] for (task, mech, rungs), row in of_cells]
     if FIELDS[part] != "seed":
         tops = cells.index.get_level_values("rungs").to_numpy()
         ends = (found < 0.1) | found.gt(found.index.get_level_values("rungs") - 0.1, axis=0)
@@ -280,7 +281,8 @@ def windows() -> str:
         return ""
     cells = found.groupby(CELL, sort=False).mean()
     good = cells.ge(cells.max(axis=1) - LEAST, axis=0)
-    lines = [[*cell, best, ", ".join(good.columns[good.loc[cell]])] for cell, best in cells.idxmax(axis=1).items()]
+    best = zip(cells.index.tolist(), cells.idxmax(axis=1), good.to_numpy(), strict=True)
+    lines = [[*cell, rate, ", ".join(good.columns[is_good])] for cell, rate, is_good in best]
     return tabulate(
         lines, ["task", "mechanism", "best rate", "within half a rung"], tablefmt="github", disable_numparse=True
     )

@@ -11,13 +11,13 @@ from synthbench.heights import RungScore
 from synthbench.training.ladder import course_of
 from synthbench.training.train import Trainer
 
-DOCS = Path(__file__).parents[2] / "docs"
+PILOT = Path(__file__).parents[2] / "studies" / "pilot"
 
 
 @pytest.fixture
 def pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
     """The script, with a file of rows of its own."""
-    spec = importlib.util.spec_from_file_location("pilot_of_the_ladder", DOCS / "ladder.py")
+    spec = importlib.util.spec_from_file_location("pilot_of_the_ladder", PILOT / "page.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -27,8 +27,8 @@ def pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleTyp
 
 
 def test_the_page_has_the_tables_that_the_rows_make(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pilot, "ROWS", DOCS / "ladder.csv")
-    page = (DOCS / "ladder.md").read_text(encoding="utf-8")
+    monkeypatch.setattr(pilot, "ROWS", PILOT / "ladder.csv")
+    page = (PILOT / "README.md").read_text(encoding="utf-8")
     tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows(), pilot.edge_text()) if table]
     assert tables
     assert all(table in page for table in tables)
