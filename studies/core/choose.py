@@ -63,8 +63,9 @@ class Judged(NamedTuple):
 
     @property
     def category(self) -> str:
-        """The category of the task."""
-        return TASKS[self.task].category()
+        """The category of the task, as the suite shows it."""
+        own = TASKS[self.task].category()
+        return load_suite(SUITE).merged.get(own, own)
 
     @property
     def spread(self) -> float:
@@ -127,10 +128,18 @@ def chosen(judged: Sequence[Judged]) -> list[Judged]:
 
 def relative_cost(rows: pd.DataFrame, tasks: Sequence[str]) -> float:
     """Divide the training time of some tasks by that of the 24 before, in the median over mechanisms on one machine."""
-    rows = rows.assign(share_s=rows["wall_s"] / rows["ensemble_size"])
-    times = rows.pivot_table("share_s", ["mech", "host_hash"], "task")
-    times = times.reindex(columns=sorted({*tasks, *BEFORE})).dropna()
-    return float((times[list(tasks)].sum(axis=1) / times[list(BEFORE)].sum(axis=1)).median())
+    every = join(Path("results")).rows
+    count = every["metrics"].str.count(r'"rung\d+\.load"')
+    former = {task: len(TASKS[task].ladder(256)) for task in BEFORE}
+    is_before = (count == every["task"].map(former)) & (every["steps_planned"] == load_suite(SUITE).training.steps)
+    of_tasks, before = (
+        some.assign(share_s=some["wall_s"] / some["ensemble_size"]).pivot_table(
+            "share_s", ["mech", "host_hash"], "task"
+        )
+        for some in (rows, every[is_before & (every["condition"] == "stock")])
+    )
+    ratios = of_tasks[list(tasks)].sum(axis=1, skipna=False) / before.reindex(columns=list(BEFORE)).sum(axis=1, skipna=False)
+    return float(ratios.median())
 
 
 def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:

@@ -159,6 +159,8 @@ class Suite(_Strict):
     """How rungs are climbed; without it, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
     """The condition of its mechanisms: one of ``CONDITIONS``, or ``BEFORE``. In ids the options express it."""
+    merged: dict[str, str] = {}
+    """Categories with few tasks, each with the name under which it is shown; no part of a row's id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
     """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
 

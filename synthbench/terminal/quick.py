@@ -257,7 +257,8 @@ def _alone(request: Request, report: RunReport, rows: pd.DataFrame) -> FirstVerd
     scores = dict(shown[["task", "score"]].itertuples(index=False, name=None))
     of_category: dict[str, list[str]] = {}
     for task in request.tasks:
-        of_category.setdefault(TASKS[task].category(), []).append(task)
+        category = TASKS[task].category()
+        of_category.setdefault(suite.merged.get(category, category), []).append(task)
     profile = []
     for category, tasks in of_category.items():
         heights = [scores[task] for task in tasks if task in scores]

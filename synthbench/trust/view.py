@@ -25,7 +25,9 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
         return rows
     rows = as_listed(rows, suite)
     also = also_of(rows, suite)
-    return in_conditions(pd.concat([rows, also], ignore_index=True) if len(also) else rows, suite)
+    shown = in_conditions(pd.concat([rows, also], ignore_index=True) if len(also) else rows, suite)
+    merged = shown["task_category"].replace(load_suite(suite.removesuffix(EXTRA)).merged)
+    return shown.assign(task_category=merged.where(shown["suite"] == suite, shown["task_category"]))
 
 
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
