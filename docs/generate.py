@@ -25,6 +25,7 @@ from synthbench.entry_points import SWITCH
 from synthbench.gallery import FIGURES
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
+from synthbench.reports.against.published import table3, table8
 from synthbench.reports.render.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import (
@@ -65,7 +66,32 @@ def pages() -> dict[str, str]:
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "anatomy.md": _join(_anatomy()),
+        "../README.md": counted((FOLDER.parent / "README.md").read_text(encoding="utf-8")),
     }
+
+
+def counted(page: str) -> str:
+    """Put the counts of components and of published cells into the phrases of a page that have them.
+
+    Raises:
+        ValueError: If a phrase is not there, or twice.
+    """
+    ladders = sum(bool(TASKS[name].rungs) for name in TASKS)
+    cells = [cell for cell in table8() if cell.mean is not None]
+    in_paper = sum(cell.mechanism in {one.mechanism for one in table3()} for cell in cells)
+    for phrase, count in {
+        r"\*\*{} tasks\*\*": len(TASKS),
+        r"the {} of the SLAY paper": len(load_suite("paper").tasks),
+        r"{} of them with a \[ladder\]": ladders,
+        r"\*\*{} mechanisms\*\*": len(MECHANISMS),
+        r"all {} cells of": in_paper,
+        r"and {} of its authors": len(cells) - in_paper,
+    }.items():
+        before, after = phrase.split("{}")
+        page, found = re.subn(rf"({before})\d+({after})", rf"\g<1>{count}\g<2>", page)
+        if found != 1:
+            raise ValueError(f"the page has {found} phrases like {phrase!r}; allowed: 1")
+    return page
 
 
 def markdown_of(docstring: str) -> str:
@@ -365,8 +391,8 @@ def _anatomy() -> Iterator[str]:
     yield "```\nsynthbench bench anatomy --figure 'nmn-10*' --out anatomy\n```"
     yield (
         "Without `--figure` it draws all figures, in a minute. `synthbench bench anatomy --format svg --out "
-        "docs/anatomy` draws those of this page. Figures 2, 3 and 21 of the SLAY paper are not here: they show "
-        "measurements (`bench scaling`) and the training of a language model."
+        "docs/anatomy` draws those of this page. Figures 2, 3 and 21 of the SLAY paper and 4, 6, 8 and 9 of Neural "
+        "Matter Networks are not here: [reproducing.md](reproducing.md) says what there is of each."
     )
     for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-")):
         yield f"## {paper}"

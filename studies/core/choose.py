@@ -138,7 +138,9 @@ def relative_cost(rows: pd.DataFrame, tasks: Sequence[str]) -> float:
         )
         for some in (rows, every[is_before & (every["condition"] == "stock")])
     )
-    ratios = of_tasks[list(tasks)].sum(axis=1, skipna=False) / before.reindex(columns=list(BEFORE)).sum(axis=1, skipna=False)
+    ratios = of_tasks[list(tasks)].sum(axis=1, skipna=False) / before.reindex(columns=list(BEFORE)).sum(
+        axis=1, skipna=False
+    )
     return float(ratios.median())
 
 

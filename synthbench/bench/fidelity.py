@@ -22,11 +22,11 @@ from torch import Tensor
 
 from synthbench.bench.instruments import interleaved
 from synthbench.bench.rows import Row, Table
-from synthbench.errors import UnknownName
+from synthbench.errors import UnknownName, UsageError
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.forms.scores import weights
-from synthbench.knobs import knobs_of
+from synthbench.knobs import coerce, knobs_of, parse_term, term_of
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
@@ -51,8 +51,8 @@ class Budget:
     """Positive random features a node."""
     polynomial: int
     """Width of the polynomial factor."""
-    arguments: tuple[tuple[str, str], ...] = ()
-    """Hyper-parameters of ``slay`` that differ."""
+    arguments: tuple[tuple[str, Any], ...] = ()
+    """Options of the mechanism that differ."""
 
 
 BUDGETS = {
@@ -77,7 +77,13 @@ IDENTITY = ("budget", "estimator", "bias", "seed")
 
 
 def measure(
-    names: Sequence[str], seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True
+    names: Sequence[str],
+    seeds: Sequence[int],
+    table: Table,
+    *,
+    num_repeats: int,
+    bias: bool = True,
+    mechanisms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Row]:
     """Error and latency of every estimator at some budgets of the paper, one row a seed.
 
@@ -89,16 +95,19 @@ def measure(
         table: Takes the rows; its device is the one that is measured.
         num_repeats: Timings of an estimator; the median counts.
         bias: Whether the projections have biases, as those of the paper have.
+        mechanisms: Options by name, in place of the estimators of the paper.
 
     Raises:
-        UnknownName: If there is no budget of a name.
+        UnknownName: If there is no budget or option of a name.
+        UsageError: If a mechanism has no attention of given queries, keys and values.
         StoreError: If the table cannot be written.
     """
     for name in names:
         if name not in BUDGETS:
             raise UnknownName("budget", name, BUDGETS)
     budgets = [BUDGETS[name] for name in names]
-    return _all(budgets, seeds, table, estimators_of, num_repeats=num_repeats, bias=bias)
+    others = partial(_chosen, _checked(mechanisms)) if mechanisms else estimators_of
+    return _all(budgets, seeds, table, others, num_repeats=num_repeats, bias=bias)
 
 
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
@@ -141,7 +150,8 @@ def _all(
 
 def _about(estimator: str) -> dict[str, str]:
     """An estimator, and the versions of the mechanism that it is or is a part of and of the exact one."""
-    unit = MECHANISMS[estimator] if estimator in COMPARED else Slay
+    name, _ = parse_term(estimator)
+    unit = MECHANISMS[name] if name in MECHANISMS and name != "mean" else Slay
     return {"estimator": estimator, "mech_version": f"{version_of(unit)} against {version_of(YatSpherical)}"}
 
 
@@ -239,6 +249,25 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
         "Laplace, limit": _by_cosine(exponentials),
         **{name: _mechanism(name, budget, seed).to(device).attend for name in COMPARED[1:]},
     }
+
+
+def _checked(mechanisms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Read the options of mechanisms that attend to given queries, keys and values."""
+    for name in mechanisms:
+        if not issubclass(MECHANISMS[name], Attention):
+            raise UsageError(f"mechanism {name!r} has no kernel to compare; allowed: attention, such as 'slay'")
+    return {name: coerce("mechanism", MECHANISMS[name], dict(options)) for name, options in mechanisms.items()}
+
+
+def _chosen(
+    mechanisms: Mapping[str, dict[str, Any]], budget: Budget, seed: int, device: torch.device
+) -> dict[str, Estimator]:
+    return {
+        term_of(MECHANISMS[name], options): _mechanism(
+            name, replace(budget, arguments=tuple(options.items())), seed
+        ).to(device).attend
+        for name, options in mechanisms.items()
+    }  # fmt: skip
 
 
 def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import typer
 
 from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names
 from synthbench.cli.output import print_facts
+from synthbench.errors import UsageError
 from synthbench.knobs import parse_seeds
 
 bench_app = typer.Typer(help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True)
@@ -21,6 +22,7 @@ BatchSize = Annotated[int, typer.Option(help="Sequences per call.", min=1)]
 
 @bench_app.command()
 def fidelity(
+    mech: MechanismTerms = None,
     budget: Annotated[str, typer.Option(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
     seeds: Annotated[str, typer.Option(help="Each seed draws new inputs, projections and features.")] = "0-4",
     repeats: Annotated[int, typer.Option(help="Timings per estimator; the median counts.", min=1)] = 5,
@@ -37,12 +39,18 @@ def fidelity(
     from synthbench.bench import fidelity as bench
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
+    from synthbench.runner.plan import select_mechanisms
+    from synthbench.suites import load_suite
 
+    if mech and sweep:
+        raise UsageError("--sweep varies slay; allowed with it: no --mech")
+    chosen = select_mechanisms(load_suite("paper"), mech) if mech else None
     with Table(bench.IDENTITY, resolve_device(device), out) as table:
+        drawn = parse_seeds(seeds)
         measured = (
-            bench.sweep(parse_seeds(seeds), table, num_repeats=repeats, bias=bias)
+            bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
             if sweep
-            else bench.measure(parse_names(budget), parse_seeds(seeds), table, num_repeats=repeats, bias=bias)
+            else bench.measure(parse_names(budget), drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
         )
         for row in measured:
             typer.echo(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)

@@ -1,4 +1,4 @@
-"""Figures 2, 3, 5, 7 and 10 of the Neural Matter Networks paper, and its XOR by one unit."""
+"""Figures 1, 2, 3, 5, 7 and 10 of the Neural Matter Networks paper, and its XOR by one unit."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cosine_similarity, cross_entropy
 
 from synthbench.forms.scores import SUM_DELTA
 from synthbench.forms.squashing import soft_sigmoid, soft_tanh, softermax
@@ -57,6 +57,31 @@ def _map(
     marks: Float[np.ndarray, "marks 2"],
 ) -> Map:
     return Map(title, values.reshape(NUM_PLACES, NUM_PLACES), marks, words, limits)
+
+
+@figure("nmn-01-similarities")
+def similarities() -> Maps:
+    """Four similarities and their slopes.
+
+    Figure 1. w = (1, 0.5), the star; ε = 0.1. Below: the length of the gradient by x, where the paper has arrows. The
+    slopes of the dot product (1.1) and of the distance (1) are the same everywhere, that of the cosine is large near
+    the origin only. That of the Yat product is large on both sides of its peak, 0 on it and small far away.
+    """
+    star, places = torch.tensor(WEIGHT, dtype=torch.float64), torch.from_numpy(grid(PLANE, NUM_PLACES))
+    functions: dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, float]]] = {
+        "dot": (lambda x: x @ star, (-4.0, 4.0)),
+        "distance": (lambda x: (x - star).norm(dim=-1), (0.0, 4.0)),
+        "Yat": (neuron(WEIGHT, 0.1), (0.0, 4.0)),
+        "cosine": (lambda x: cosine_similarity(x, star, dim=-1), (-1.0, 1.0)),
+    }
+    values, slopes = [], []
+    for title, (function, limits) in functions.items():
+        x = places.clone().requires_grad_()
+        found = function(x).flatten()
+        (gradient,) = torch.autograd.grad(found.sum(), x)
+        values.append(_map(title, found.detach().numpy(), "value", limits, star[None].numpy()))
+        slopes.append(_map(f"{title}, slope", gradient.norm(dim=-1).numpy(), "slope", (0.0, 4.0), star[None].numpy()))
+    return Maps([*values, *slopes], PLANE)
 
 
 @figure("nmn-02-well")

@@ -146,6 +146,12 @@ class Difference:
                 f"{1 - UNINFORMATIVE:g}; in half of these, a difference in skill of {np.median(reach):.2f} would go "
                 "unnoticed."
             )
+        in_paper = {cell.mechanism for cell in table3()}
+        num_in_paper = sum(comparison.mechanism_published in in_paper for comparison in self.comparisons)
+        sentence += (
+            f" {num_in_paper} of the cells are in the paper, {len(self.comparisons) - num_in_paper} in its authors' "
+            "repository."
+        )
         if judged:
             mean, low, high = self.expected_rms_z()
             sentence += f" rms z = {self.rms_z:.2f}; an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."

@@ -6,7 +6,7 @@ import torch
 
 from synthbench.bench import fidelity
 from synthbench.bench.rows import Row, Table, load
-from synthbench.errors import StoreError, UnknownName
+from synthbench.errors import StoreError, UnknownName, UsageError
 
 SEEDS = (0, 1)
 
@@ -99,6 +99,17 @@ def test_rows_are_kept_with_what_they_were_measured_on(tmp_path: Path) -> None:
     assert (row["rel_l2"], row["device_type"], row["torch"]) == (0.5, "cpu", str(torch.__version__))
     with pytest.raises(StoreError, match="cannot be read"):
         load(tmp_path / "none.parquet")
+
+
+def test_a_clamped_denominator_makes_the_errors_of_signed_features_as_large_as_the_published_ones() -> None:
+    mechanisms = {"slay-tensorsketch": {"guard": "clamp"}, "slay-maclaurin": {"guard": "clamp"}}
+    rows = list(fidelity.measure(["small"], [0], fresh(), num_repeats=1, mechanisms=mechanisms))
+
+    errors = {row["estimator"]: row["rel_l2"] for row in rows}
+    assert list(errors) == ["exact", "slay", "mean", "slay-tensorsketch:guard=clamp", "slay-maclaurin:guard=clamp"]
+    assert min(list(errors.values())[3:]) > 1e5
+    with pytest.raises(UsageError, match="lstm"):
+        fidelity.measure(["small"], [0], fresh(), num_repeats=1, mechanisms={"lstm": {}})
 
 
 def test_an_unknown_budget_is_named() -> None:

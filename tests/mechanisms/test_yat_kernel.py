@@ -94,6 +94,48 @@ def test_proposition_1_self_regulation(epsilon: float) -> None:
 
 
 @settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, distance=st.sampled_from([1e3, 1e5]))
+def test_proposition_2_gradients_fall_with_the_distance(seed: int, dim: int, epsilon: float, distance: float) -> None:
+    w, u = directions(2, dim, seed)
+
+    assert gradient(distance * u, w, epsilon).norm() <= 1.1 / distance
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, lengths=st.tuples(*[st.floats(0, 1)] * 3))
+def test_propositions_3_and_4_the_kernel_is_lipschitz_in_the_unit_ball(
+    seed: int, dim: int, epsilon: float, lengths: tuple[float, ...]
+) -> None:
+    w, x, other = torch.tensor(lengths, dtype=torch.float64).unsqueeze(-1) * directions(3, dim, seed)
+    constant = 2 / epsilon + 4 / epsilon**2
+
+    assert gradient(x, w, epsilon).norm() <= constant
+    assert abs(yat(w, x, epsilon) - yat(w, other, epsilon)) <= constant * (x - other).norm() + 1e-12
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, split=st.integers(0, 12))
+def test_theorems_2_and_3_similarity_of_distributions(seed: int, dim: int, epsilon: float, split: int) -> None:
+    """It is 0 if and only if supports are disjoint; of p with itself it is ‖p‖⁴/ε, and diverges as q → p and ε → 0."""
+    whole = vectors(2, dim + 1, seed).softmax(-1)
+    p, q = whole * (torch.arange(dim + 1) <= split), whole * (torch.arange(dim + 1) > split)
+
+    assert (yat_kernel(p, q, epsilon) == 0).all()
+    assert yat(whole[0], whole[1], epsilon) > 0
+    assert yat(whole[0], whole[0], epsilon).item() == pytest.approx(float(whole[0] @ whole[0]) ** 2 / epsilon)
+    assert yat(whole[0], torch.lerp(whole[0], whole[1], 1e-6), 1e-9) > 1e3 * yat(whole[0], whole[0], 1.0)
+
+
+@pytest.mark.parametrize("dim", [64, 1024])
+def test_corollary_2_the_mean_response_of_random_vectors_depends_on_no_dimension(dim: int) -> None:
+    """It is near the variance of a coordinate over 2, whatever epsilon."""
+    w, x = vectors(4000, dim, 0).view(2, 2000, dim)
+    responses = (w * x).sum(-1).square() / ((w - x).square().sum(-1) + 1e-3)
+
+    assert abs(responses.mean() - 1 / 2) < 5 * responses.std() / 2000**0.5 + 2 / dim
+
+
+@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, length=st.sampled_from([0.3, 1.0, 3.0]))
 def test_supremum_lies_beyond_the_prototype(seed: int, dim: int, epsilon: float, length: float) -> None:
     """It is reached at (1 + ε/‖w‖²) w and equals ‖w‖⁴/ε + ‖w‖²."""

@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from synthbench.layers import Rotation
+from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.positions.espr import Espr, MixedRotation
@@ -229,6 +230,22 @@ def test_theorem_6_11_scores_are_near_those_of_the_offset(seed: int) -> None:
 
     bound = drawn.from_commutator + 4 * drawn.eta**2 / (1 - drawn.rho)
     assert abs(score - ideal) <= bound * (q.norm() * k.norm()).item() / scale + 1e-11
+
+
+def test_theorem_7_5_variance_of_positive_features_of_rotated_vectors() -> None:
+    """With x = d^(-1/4) q: mean exp(α), variance e^(2α) (e^(‖x‖² + ‖y‖² + 2α) - 1) / M."""
+    drawn, draws, generator = Drawn(0, "post", "drop"), 40_000, torch.Generator().manual_seed(1)
+    dim = len(drawn.mixing)
+    turned = drawn.rotation(torch.randn(1, 1, 2, dim, generator=generator, dtype=torch.float64) / 2)[0, 0].detach()
+    performer = PerformerExp(model_dim=dim, num_heads=1, M=8, omega="iid")
+    performer.directions = nn.Buffer(torch.randn(draws, dim, 8, generator=generator, dtype=torch.float64))
+
+    x, y = performer.features(turned.expand(draws, 2, dim), "key").unbind(1)
+    deviations = (x * y).sum(-1) - (alpha := turned[0] @ turned[1] / dim**0.5).exp()
+    variance = (2 * alpha).exp() * ((turned.square().sum() / dim**0.5 + 2 * alpha).exp() - 1) / 8
+
+    assert abs(deviations.mean()) < 5 * (variance / draws).sqrt()
+    assert abs((squares := deviations.square()).mean() - variance) < 5 * squares.std() / draws**0.5
 
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])

@@ -66,6 +66,7 @@ def test_all_147_cells_are_compared_and_bigram_is_named(near: pd.DataFrame) -> N
     assert result.outside == ()
     assert result.rms_z == pytest.approx(0, abs=1e-6)
     assert result.summary().startswith("147 of 147 published cells within 3 combined standard errors")
+    assert "105 of the cells are in the paper, 42 in its authors' repository." in result.summary()
     assert "left out: bigram." in result.summary()
 
 

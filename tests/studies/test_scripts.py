@@ -32,8 +32,9 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-compare, launch, choose = (
-    loaded(name) for name in ("language_models/compare.py", "launch/launch.py", "core/choose.py")
+compare, launch, choose, fidelity = (
+    loaded(name)
+    for name in ("language_models/compare.py", "launch/launch.py", "core/choose.py", "papers/fidelity/compare.py")
 )
 
 NAMES = list("abcdef")
@@ -110,6 +111,22 @@ def test_the_page_has_the_tables_that_the_rows_make() -> None:
 @pytest.mark.end_to_end
 def test_the_suite_has_the_tasks_that_the_rule_chooses() -> None:
     assert choose.main(["--check"]) == 0, "python studies/core/choose.py prints the tasks and writes the page anew"
+
+
+def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the_same() -> None:
+    rows = pd.read_csv(STUDIES / "papers/fidelity/published.csv")
+    keys = ["version", "table", "budget", "mechanism"]
+    columns = rows.columns.difference(["version", "table", "where"])
+    tables = [rows[rows["table"] == number][columns].reset_index(drop=True) for number in (6, 10)]
+
+    assert len(tables[0]) == len(fidelity.BUDGETS) * (1 + len(fidelity.POSITIVE) + len(fidelity.SIGNED))
+    assert tables[0].equals(tables[1])
+    assert rows[[*keys, "where", "rel_l2", "latency_ms"]].notna().all(axis=None)
+    assert not rows.duplicated(keys).any()
+
+
+def test_the_page_on_fidelity_has_the_tables_that_the_rows_make() -> None:
+    assert fidelity.main(["--check"]) == 0, "python studies/papers/fidelity/compare.py writes them anew"
 
 
 RUNS = st.lists(st.floats(0, 9), min_size=len(choose.MECHANISMS), max_size=len(choose.MECHANISMS))

@@ -142,6 +142,18 @@ def test_a_positive_number_starts_where_it_is_told_to(start: float) -> None:
     torch.testing.assert_close(one_a_head(3, start)().detach(), torch.full((3, 1, 1), start))
 
 
+def test_lemma_4_4_the_angle_is_near_the_chord_with_other_constants_than_printed() -> None:
+    """(arccos z - √(2(1 - z))) / (1 - z)^(3/2) falls from π/2 - √2 at 0 (printed: .52) to √2/12 at 1 (1/(12√2))."""
+    z = torch.linspace(0, 0.999, 200, dtype=torch.float64)
+    points = torch.stack([z, (1 - z.square()).sqrt()], dim=-1)
+    angles = spherical_distance(torch.eye(1, 2, dtype=torch.float64), points)[0]
+    ratios = (angles - (2 - 2 * z).sqrt()) / (1 - z) ** 1.5
+
+    assert ratios[0].item() == pytest.approx(math.pi / 2 - math.sqrt(2), rel=1e-6)
+    assert ratios[-1].item() == pytest.approx(math.sqrt(2) / 12, rel=1e-2)
+    assert (ratios.diff() < 1e-6).all()
+
+
 def test_claim_softplus_of_the_parameter_starts_at_the_stated_weights_is_false() -> None:
     """Appendix B.1 stores 1/√256 itself."""
     assert softplus(torch.tensor(1 / 16)).item() == pytest.approx(0.725, abs=1e-3)
