@@ -41,7 +41,7 @@ def of_suite(suite: Suite) -> dict[str, Any]:
             mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
         ),
         "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
-        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
+        "evaluation": suite.evaluation.model_dump(mode="json", exclude={"shifts"}, exclude_none=True),
         **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json", exclude={"extended"})}),
     }
 
