@@ -26,7 +26,7 @@ class LearnedRotation(Rotation):
     is_null_kept: bool = True
 
     def unmixed(self) -> Self:
-        """Copy the rotation without what mixes channels whatever the position; none does in general."""
+        """Copy the rotation without P, the mixing of channels that is the same at all positions. Here it has none."""
         return deepcopy(self)
 
     @torch.no_grad()
@@ -41,14 +41,14 @@ class LearnedRotation(Rotation):
         whole.is_null_kept = plain.is_null_kept = True
         here, distances = whole.coordinates, []
         for move in moves:
-            between = whole.matrices(here).mT @ whole.matrices(here + move)
-            difference = between - plain.matrices(torch.full_like(here, move))
+            between = whole.matrices_at(here).mT @ whole.matrices_at(here + move)
+            difference = between - plain.matrices_at(torch.full_like(here, move))
             active = difference[..., : self.num_active, : self.num_active]
             distances.append(torch.linalg.matrix_norm(active, ord=2).amax(-1))
         return torch.stack(distances).mean(0)
 
-    def matrices(self, coordinates: Float[Tensor, "*member length axes"]) -> Tensor:
-        """Read off the matrices [*member, heads, length, dim, dim] at some coordinates."""
+    def matrices_at(self, coordinates: Float[Tensor, "*member length axes"]) -> Tensor:
+        """Move to some coordinates, and read off the matrices there: [*member, heads, length, dim, dim]."""
         self.coordinates = coordinates
         *member, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)
