@@ -6,6 +6,7 @@ With ``--results`` it prints the tables of another store and writes nothing.
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,26 +138,36 @@ def verdict(claim: Claim) -> str:
     return "holds" if holds else "does not hold" if fails else "not decided"
 
 
-def number(values: "pd.Series[float]", *, is_signed: bool = False) -> str:
-    """Print a mean with its interval."""
+def number(values: "pd.Series[float]", *, low: float = -math.inf, high: float = math.inf) -> str:
+    """Print a mean with its interval, cut to the range of the quantity; with signs where it may be negative."""
     known = values.dropna().to_numpy()
     if not len(known):
         return NOTHING
-    mean, low, high = (fixed(value, 3, is_signed=is_signed) for value in over_runs(known))
-    return f"{mean} [{low}, {high}]"
+    interval = over_runs(known, low=low, high=high)
+    mean, *ends = (fixed(value, 3, is_signed=low < 0) for value in interval)
+    return f"{mean} [{', '.join(ends)}]"
 
 
 def page(lines: pd.DataFrame) -> str:
     """Write the table of encodings and that of claims."""
-    columns = ("score", *(f"shift{shift}.score" for shift in SHIFTS), "eval_loss", "gap", "ir_spec")
+    scores = ("score", *(f"shift{shift}.score" for shift in SHIFTS))
+    columns = {
+        **{name: {"low": 0.0, "high": 1.0} for name in scores},
+        "eval_loss": {"low": 0.0},
+        "gap": {},
+        "ir_spec": {"low": 0.0},
+    }
     headings = ("runs", "accuracy", *(f"moved by {shift}" for shift in SHIFTS), "loss", "gap", "IR_spec")
     encodings = [
-        [f"`{name}`", len(of(lines, name, "seed")), *(number(of(lines, name, column)) for column in columns)]
+        [
+            f"`{name}`",
+            len(of(lines, name, "seed")),
+            *(number(of(lines, name, column), **ends) for column, ends in columns.items()),
+        ]
         for name in ENCODINGS
     ]
     claims = [
-        [claim.number, claim.says, claim.quantity, number(claim.by_seed, is_signed=True), verdict(claim)]
-        for claim in claims_of(lines)
+        [claim.number, claim.says, claim.quantity, number(claim.by_seed), verdict(claim)] for claim in claims_of(lines)
     ]
     return "\n\n".join(
         (
