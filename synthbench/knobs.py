@@ -283,8 +283,8 @@ def _convert(label: str, declared: Knob, value: Any) -> Value:
             raise refusal
         return value
     if declared.type is bool:
-        if isinstance(value, str) and value in ("true", "false"):
-            return value == "true"
+        if isinstance(value, str) and value.lower() in ("true", "false"):  # ``show`` prints True and False
+            return value.lower() == "true"
         if not isinstance(value, bool):
             raise refusal
         return value

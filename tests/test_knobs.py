@@ -64,6 +64,8 @@ def test_arguments_are_the_values_of_the_knobs() -> None:
         ("rate", 2, 2.0),
         ("is_fast", "true", True),
         ("is_fast", "false", False),
+        ("is_fast", "True", True),
+        ("is_fast", "False", False),
         ("is_fast", True, True),
         ("shape", "square", "square"),
         ("label", "anything", "anything"),

@@ -1,5 +1,6 @@
 """The position encodings, one a file."""
 
+from synthbench.positions._rotations import LearnedRotation
 from synthbench.positions.base import POSITIONS, PositionEncoding, position
 
-__all__ = ["POSITIONS", "PositionEncoding", "position"]
+__all__ = ["POSITIONS", "LearnedRotation", "PositionEncoding", "position"]

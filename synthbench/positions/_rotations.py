@@ -1,14 +1,59 @@
 """Pieces that the rotating position encodings share; an axis in front of the written ones is that of the members."""
 
 import math
-from typing import cast
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Self, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.layers import Rotation
 from synthbench.positions.base import PositionEncoding
+
+
+class LearnedRotation(Rotation):
+    """A rotation by learned generators, whose coordinates can be exchanged."""
+
+    coordinates: Tensor
+    num_heads: int
+    dim: int
+    """Width of a head."""
+    num_active: int
+    """Channels that positions turn: the first ones, in the basis of the generators."""
+    is_null_kept: bool = True
+
+    def unmixed(self) -> Self:
+        """Copy the rotation without P, the mixing of channels that is the same at all positions. Here it has none."""
+        return deepcopy(self)
+
+    @torch.no_grad()
+    def irreducibility(self, moves: Sequence[float]) -> Float[Tensor, "*member heads"]:
+        r"""Measure how far the map between two tokens is from the plain rotation by their offset, in float64.
+
+        It is IR_spec of T8'.7, :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`: A projects on
+        the active channels, :math:`R_{STR}` is the rotation without P. Offsets :math:`\Delta` are ``moves`` along all
+        axes at once; r are the places of the tokens, where the derivation takes a ball.
+        """
+        whole, plain = deepcopy(self).double(), self.unmixed().double()
+        whole.is_null_kept = plain.is_null_kept = True
+        here, distances = whole.coordinates, []
+        for move in moves:
+            between = whole.matrices_at(here).mT @ whole.matrices_at(here + move)
+            difference = between - plain.matrices_at(torch.full_like(here, move))
+            active = difference[..., : self.num_active, : self.num_active]
+            distances.append(torch.linalg.matrix_norm(active, ord=2).amax(-1))
+        return torch.stack(distances).mean(0)
+
+    def matrices_at(self, coordinates: Float[Tensor, "*member length axes"]) -> Tensor:
+        """Move to some coordinates, and read off the matrices there: [*member, heads, length, dim, dim]."""
+        self.coordinates = coordinates
+        *member, length, _ = coordinates.shape
+        basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)
+        turned: Tensor = self(basis.expand(*member, self.dim, self.num_heads, length, self.dim))
+        return turned.movedim(-4, -1)
 
 
 def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
@@ -61,7 +106,16 @@ def rows_of(
 def combine(
     coordinates: Float[Tensor, "*member length axes"], rates: Float[Tensor, "*member heads numbers axes"]
 ) -> Float[Tensor, "*member heads length numbers"]:
-    """Σ_k r_k β_k for every position and head. Sums, not a matrix product: TF32 would round angles of hundreds."""
+    """Σ_k r_k β_k for every position and head. Sums, not a matrix product: TF32 would round angles of hundreds.
+
+    Raises:
+        UsageError: If the coordinates have another number of axes than the rates.
+    """
+    if coordinates.shape[-1] != rates.shape[-1]:
+        raise UsageError(
+            f"coordinates have {coordinates.shape[-1]} axes; allowed: {rates.shape[-1]}, for which the positions were "
+            "made"
+        )
     return (coordinates.unsqueeze(-2).unsqueeze(-4) * rates.unsqueeze(-3)).sum(-1)
 
 

@@ -1,7 +1,8 @@
 """Equivariant structured positional rotations."""
 
 import math
-from typing import ClassVar, Literal
+from copy import deepcopy
+from typing import ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyHeads
 from synthbench.knobs import knob
-from synthbench.layers import Rotation, project
+from synthbench.layers import project
 from synthbench.positions._rotations import (
+    LearnedRotation,
     axial_frequencies,
     cayley,
     combine,
@@ -26,7 +28,7 @@ from synthbench.positions.base import PositionEncoding, position
 Order = Literal["post", "conjugate"]
 
 
-class MixedRotation(Rotation):
+class MixedRotation(LearnedRotation):
     """Turns the active channels by position and mixes all channels by a learned rotation, in each head its own."""
 
     def __init__(
@@ -42,7 +44,7 @@ class MixedRotation(Rotation):
     ) -> None:
         """Start at the given frequencies and mixing."""
         super().__init__()
-        self.dim = dim
+        self.num_heads, self.dim = len(skew), dim
         self.num_active = 2 * len(frequencies)
         self.order = order
         self.is_commuting = is_commuting
@@ -66,6 +68,12 @@ class MixedRotation(Rotation):
             return turned
         # A mechanism divides scores by √d. T4.4 divides by √(2m): each side takes half of the difference.
         return self._without_null(turned) * math.sqrt(math.sqrt(self.dim / self.num_active))
+
+    def unmixed(self) -> Self:
+        """Copy the rotation without P."""
+        plain = deepcopy(self)
+        plain.skew.zero_()
+        return plain
 
     def _without_null(self, x: Tensor) -> Tensor:
         padded: Tensor = nn.functional.pad(x[..., : self.num_active], (0, self.dim - self.num_active))

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from synthbench.forms.shapes import Tokens
+from synthbench.positions._rotations import rows_of
 from synthbench.positions.base import PositionEncoding, position
 
 
@@ -28,4 +29,4 @@ class Learned(PositionEncoding):
 
     def embed(self, x: Tokens, first: int = 0) -> Tokens:
         """Add row ``first + t`` to token t."""
-        return x + self.weight[..., first : first + x.shape[-2], :].unsqueeze(-3)
+        return x + rows_of(self.weight, x.shape[-2], first).unsqueeze(-3)

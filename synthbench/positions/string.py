@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyHeads
 from synthbench.knobs import knob
-from synthbench.layers import Rotation, project
+from synthbench.layers import project
 from synthbench.positions._rotations import (
+    LearnedRotation,
     axial_frequencies,
     cayley,
     combine,
@@ -23,7 +24,7 @@ from synthbench.positions._rotations import (
 from synthbench.positions.base import PositionEncoding, position
 
 
-class BasisRotation(Rotation):
+class BasisRotation(LearnedRotation):
     """Turns the planes of a basis, each head in its own, by angles linear in the coordinates."""
 
     def __init__(
@@ -31,24 +32,26 @@ class BasisRotation(Rotation):
         coordinates: Float[Tensor, "length axes"],
         frequencies: Float[Tensor, "heads planes axes"],
         *,
+        dim: int,
         is_learned: bool,
-        basis_dim: int | None,
+        is_basis_learned: bool,
     ) -> None:
-        """Start at the given frequencies, and in the standard basis; ``basis_dim`` is None if it stays there."""
+        """Start at the given frequencies, and in the standard basis."""
         super().__init__()
-        self.basis_dim = basis_dim
+        self.num_heads, self.dim, self.num_active = len(frequencies), dim, 2 * frequencies.shape[1]
+        self.is_basis_learned = is_basis_learned
         self.coordinates = nn.Buffer(coordinates, persistent=False)
         self.frequencies = nn.Parameter(frequencies) if is_learned else nn.Buffer(frequencies, persistent=False)
-        if basis_dim is not None:
-            self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(basis_dim)))
+        if is_basis_learned:
+            self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(dim)))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
         """Turn row t by U exp(Σ_k r_k Λ_k) Uᵀ, r the coordinates of token ``first + t``."""
         angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()
-        if self.basis_dim is None:
+        if not self.is_basis_learned:
             return turn_planes(x, cos, sin)
-        basis = cayley(skew_matrix(self.skew, self.basis_dim)).unsqueeze(-4)
+        basis = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
         return project(turn_planes(project(x, basis), cos, sin), basis.mT)
 
 
@@ -86,6 +89,7 @@ class String(PositionEncoding):
         return BasisRotation(
             coordinates,
             frequencies.repeat(self.num_heads, 1, 1),
+            dim=self.head_dim,
             is_learned=self.frequencies == "learned",
-            basis_dim=self.head_dim if self.basis == "cayley" else None,
+            is_basis_learned=self.basis == "cayley",
         )

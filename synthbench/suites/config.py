@@ -137,6 +137,11 @@ class EvaluationSettings(_Strict):
     """With several learning rates: further sequences, on a ladder of each rung, which choose one for each seed."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the length or load that was trained on, on which the trained model is tested too."""
+    shifts: Annotated[tuple[Annotated[int, Field(gt=0, le=1 << 20)], ...], AfterValidator(_distinct)] | None = None
+    """Distances by which all coordinates move in further tests of the trained model, which are no part of an id.
+
+    Float32 tells places apart up to the largest.
+    """
 
 
 class Suite(_Strict):
@@ -192,8 +197,10 @@ class Suite(_Strict):
             raise ValueError("several training.learning_rates need evaluation.validation_sequences, which choose one")
         if self.tuning is not None:
             raise ValueError("tuning goes with sizes, not with a ladder")
-        if self.training.stop_at is not None or self.evaluation.stretches is not None:
-            raise ValueError("training.stop_at and evaluation.stretches go with sizes, not with a ladder")
+        if {self.training.stop_at, self.evaluation.stretches, self.evaluation.shifts} != {None}:
+            raise ValueError(
+                "training.stop_at, evaluation.stretches and evaluation.shifts go with sizes, not with a ladder"
+            )
         return self
 
     @model_validator(mode="after")

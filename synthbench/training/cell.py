@@ -158,11 +158,20 @@ class Cell:
         """Number of blocks in a model: the block's option ``layers`` or, at its default, what the suite says."""
         return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
-    def model(self, generator: torch.Generator, factor: int = 1) -> Model:
+    def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
-        On a ladder it is one model for all rungs; another factor is that of a test beyond them.
+        On a ladder it is one model for all rungs; another factor is that of a test beyond them. ``shift`` is added to
+        every coordinate.
+
+        Raises:
+            UsageError: If the positions are a table, which has no places beyond the sequences.
         """
+        if shift and not self.positions[0].extends:
+            raise UsageError(
+                f"coordinates move by {shift}; allowed with positions {self.positions[0].name!r}: 0, as their table "
+                f"ends with the {self.tests[factor][1]} tokens of a sequence"
+            )
         if self.task.has_prototypes:
             return self._prototypes(generator)
         if self.course is None:
@@ -175,7 +184,7 @@ class Cell:
             length,
             self.layers,
             generator,
-            coordinates=torch.from_numpy(task.coordinates(length)).to(torch.get_default_dtype()),
+            coordinates=torch.from_numpy(task.coordinates(length) + shift).to(torch.get_default_dtype()),
             readout=task.readout,
         )
 

@@ -35,13 +35,16 @@ class Component(NamedTuple):
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
-    """The part of a suite in ids: its protocol. Settings without a value are left out; a new one renames no row."""
+    """The part of a suite in ids: its protocol.
+
+    Settings without a value are left out, so a new one renames no row. So are ``shifts``, which only add tests.
+    """
     return {
         "model": suite.model.model_dump(
             mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
         ),
         "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
-        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
+        "evaluation": suite.evaluation.model_dump(mode="json", exclude={"shifts"}, exclude_none=True),
         **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json", exclude={"extended"})}),
     }
 

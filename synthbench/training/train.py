@@ -15,6 +15,7 @@ from jaxtyping import Int
 from synthbench.errors import ContractError, UsageError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
+from synthbench.positions import LearnedRotation
 from synthbench.registry import is_built_in
 from synthbench.tasks import IGNORE, Rung, Split, floor_and_ceiling, rung_bounds
 from synthbench.training import exam
@@ -79,7 +80,7 @@ class MemberResult:
     """On a ladder, what ``score`` is made of: its accuracy is the height over the number of rungs."""
     beyond: dict[int, Score | None] = field(default_factory=dict)
     """On a ladder, the scores beyond the trained length, by factor; None where the model reads no more tokens."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | None] = field(default_factory=dict)
     predictions: Int[np.ndarray, "sequences length"] | None = None
     """Tokens predicted in the test, where asked for; arbitrary at positions that are not scored."""
     validation: list[Score] = field(default_factory=list)
@@ -120,9 +121,9 @@ def init_generator(seed: int) -> torch.Generator:
     return generator
 
 
-def build_models(members: Sequence[Member], factor: int = 1) -> list[Model]:
+def build_models(members: Sequence[Member], factor: int = 1, shift: int = 0) -> list[Model]:
     """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
-    return [member.cell.model(init_generator(member.seed), factor) for member in members]
+    return [member.cell.model(init_generator(member.seed), factor, shift) for member in members]
 
 
 class Trainer:
@@ -252,19 +253,24 @@ class Trainer:
         if isinstance(self.model, PrototypeModel):
             check_alone(self.model, inputs)
 
-    def stretched(self, members: Sequence[Member], factor: int) -> Model:
-        """The trained models of a cell's members, for a test on longer or more loaded sequences."""
+    def stretched(self, members: Sequence[Member], factor: int, shift: int = 0) -> Model:
+        """The trained models of a cell's members, for a test on longer, more loaded or moved sequences."""
         trained = self.model
         if len(members) < len(self.members):
             # First without the tokens of other tasks: what is longer may know more tokens of its own.
             trained = self._rebuilt(members, 1, self.model, [self.members.index(member) for member in members])
-        return self._rebuilt(members, factor, trained)
+        return self._rebuilt(members, factor, trained, shift=shift)
 
     def _rebuilt(
-        self, members: Sequence[Member], factor: int, trained: Model, places: Sequence[int] | None = None
+        self,
+        members: Sequence[Member],
+        factor: int,
+        trained: Model,
+        places: Sequence[int] | None = None,
+        shift: int = 0,
     ) -> Model:
         """The models of some members built anew, with what those at some places of a trained one have learned."""
-        model = stack_models(build_models(members, factor), self.strategies).to(self.device)
+        model = stack_models(build_models(members, factor, shift), self.strategies).to(self.device)
         inherit(model, trained, places)
         return model
 
@@ -460,6 +466,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
             _test_beyond(trainer, of_cell)
         else:
             _test_stretched(trainer, of_cell)
+            _test_shifted(trainer, of_cell)
     result.eval_s += time.perf_counter() - began
 
 
@@ -567,6 +574,30 @@ def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
         for result, score in zip(results, evaluate(trainer.stretched(members, factor), batches), strict=True):
             if result.diverged_at is None:
                 result.stretched[factor] = score
+
+
+def _test_shifted(trainer: Trainer, results: Sequence[MemberResult]) -> None:
+    """Repeat the test of a cell's members with all coordinates moved, and measure how their rotations see offsets.
+
+    Null where positions are a table, which has no places to move to.
+    """
+    kept = [result for result in results if result.diverged_at is None]
+    cell = results[0].member.cell
+    shifts = cell.suite.evaluation.shifts or ()
+    for shift in shifts if kept else ():
+        members, scores = [result.member for result in kept], None
+        if cell.positions[0].extends:
+            batches = trainer.batches("test", 1, cell.suite.evaluation.test_sequences, members=members)
+            scores = evaluate(trainer.stretched(members, 1, shift), batches)
+        for index, result in enumerate(kept):
+            result.metrics[f"shift{shift}.score"] = None if scores is None else scores[index].accuracy
+            result.metrics[f"shift{shift}.loss"] = None if scores is None else scores[index].loss
+    # A mechanism whose members run one after the other keeps its rotations out of sight.
+    rotations = [part for part in trainer.model.modules() if isinstance(part, LearnedRotation)] if shifts else []
+    if rotations:
+        ir_spec = torch.stack([rotation.irreducibility(shifts).mean(-1) for rotation in rotations]).mean(0).tolist()
+        for result in kept:
+            result.metrics["ir_spec"] = ir_spec[trainer.members.index(result.member)]
 
 
 def _test_beyond(trainer: Trainer, results: Sequence[MemberResult]) -> None:

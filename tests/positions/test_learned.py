@@ -1,5 +1,7 @@
+import pytest
 import torch
 
+from synthbench.errors import UsageError
 from synthbench.positions import POSITIONS
 
 
@@ -23,3 +25,9 @@ def test_it_is_drawn_from_the_generator() -> None:
     assert torch.equal(drawn(1), drawn(1))
     assert not torch.equal(drawn(1), drawn(2))
     assert abs(drawn(1).std().item() - 1) < 0.1
+
+
+@pytest.mark.parametrize("first", [2, 100])
+def test_a_table_that_ends_before_the_tokens_is_refused(first: int) -> None:
+    with pytest.raises(UsageError, match=rf"{first + 5} tokens; allowed: up to 6"):
+        POSITIONS["learned"](model_dim=4, num_heads=1, length=6).embed(torch.zeros(2, 5, 4), first)

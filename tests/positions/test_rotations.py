@@ -1,16 +1,19 @@
 """What holds for every encoding that turns queries and keys."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.layers import Rotation
 from synthbench.mechanisms import MECHANISMS, Attention
-from synthbench.positions import POSITIONS
+from synthbench.positions import POSITIONS, LearnedRotation
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.suites.config import ModelSettings
 from synthbench.terms import configured
@@ -91,6 +94,125 @@ def test_a_model_sees_the_order_of_its_tokens(term: str, grid: Tensor) -> None:
     swapped = tokens[:, [1, 0, *range(2, 12)]]
 
     assert (model(tokens)[:, -1] - model(swapped)[:, -1]).abs().max() > 1e-6
+
+
+SEES_OFFSETS = ["none", "rope", "string", "espr", "espr:null=keep", "espr:null=keep,order=conjugate"]
+moved = given(
+    seed=st.integers(0, 2**31 - 1), shift=st.tuples(st.integers(0, 100), st.integers(0, 100)), axes=st.integers(1, 2)
+)
+few = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def outputs_at(term: str, seed: int, coordinates: Tensor, scramble: Callable[..., None]) -> Tensor:
+    """The outputs of a model of softmax attention after every rotation has left the form in which it begins."""
+    model = model_of(term, "softmax", coordinates, seed)
+    for layer in model.layers:
+        assert isinstance(layer.mixer, Attention)
+        if layer.mixer.rotation is not None:
+            scramble(layer.mixer.rotation)
+    outputs: Tensor = model(torch.randint(5, (2, 12), generator=torch.Generator().manual_seed(seed)))
+    return outputs.detach()
+
+
+@pytest.mark.parametrize("term", SEES_OFFSETS)
+@pytest.mark.usefixtures("double")
+@few
+@moved
+def test_moved_coordinates_change_no_output_of_commuting_generators(
+    term: str, seed: int, shift: tuple[int, int], axes: int, grid: Tensor, scramble: Callable[..., None]
+) -> None:
+    here = grid[:, :axes]
+    there = here + torch.tensor(shift[:axes])
+
+    before, after = (outputs_at(term, seed, coordinates, scramble) for coordinates in (here, there))
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-9)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("term", ["espr:commuting=false", "espr:order=conjugate"])
+def test_moved_coordinates_change_outputs_of_other_generators(
+    term: str, grid: Tensor, scramble: Callable[..., None]
+) -> None:
+    before, after = (outputs_at(term, 0, coordinates, scramble) for coordinates in (grid, grid + 7))
+
+    assert (after - before).abs().max() > 1e-4
+
+
+def irreducibility(term: str, grid: Tensor, scramble: Callable[..., None], *, seed: int = 0) -> tuple[Any, Tensor]:
+    rotation = rotation_of(term, grid)
+    assert isinstance(rotation, LearnedRotation)
+    scramble(rotation, seed=seed)
+    return rotation, rotation.irreducibility([1, 7])
+
+
+@pytest.mark.parametrize("term", ["string", "string:basis=identity", "espr:spread=0"])
+@pytest.mark.usefixtures("double")
+def test_ir_spec_is_0_without_a_mixing(term: str, grid: Tensor, scramble: Callable[..., None]) -> None:
+    rotation, measured = irreducibility(term, grid, scramble)
+    if term.startswith("espr"):
+        with torch.no_grad():
+            rotation.skew.zero_()
+        measured = rotation.irreducibility([1, 7])
+
+    torch.testing.assert_close(measured, torch.zeros(2), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("term", ["espr", "espr:order=conjugate", "espr:commuting=false"])
+@pytest.mark.usefixtures("double")
+def test_ir_spec_is_the_formula_written_out(term: str, grid: Tensor, scramble: Callable[..., None]) -> None:
+    rotation, measured = irreducibility(term, grid, scramble)
+    active = slice(0, 6)
+
+    for head in range(2):
+        mixing = cayley(skew_matrix(rotation.skew, 8))[head]
+        rates = rotation.rates[head] if rotation.is_commuting else None
+
+        def turning(r: Tensor, head: int = head, rates: Tensor | None = rates) -> Tensor:
+            if rates is None:
+                skew = skew_matrix(rotation.rates[head] @ r, 6)
+            else:
+                skew = torch.block_diag(*(skew_matrix(angle.view(1), 2) for angle in rates @ r))
+            turned: Tensor = torch.block_diag(torch.linalg.matrix_exp(skew), torch.eye(2))
+            return turned
+
+        def whole(r: Tensor, turning: Callable[[Tensor], Tensor] = turning, mixing: Tensor = mixing) -> Tensor:
+            return turning(r) @ mixing if rotation.order == "post" else mixing @ turning(r) @ mixing.T
+
+        of_moves = [
+            max(
+                torch.linalg.matrix_norm((whole(r).T @ whole(r + move) - turning(move))[active, active], ord=2)
+                for r in grid
+            )
+            for move in (torch.full((2,), 1.0), torch.full((2,), 7.0))
+        ]
+        torch.testing.assert_close(measured[head], sum(of_moves) / 2, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("double")
+def test_ir_spec_of_stacked_members_is_that_of_each_and_measuring_changes_nothing(
+    grid: Tensor,
+) -> None:
+    models = [model_of("espr:commuting=false", "softmax", grid, seed) for seed in range(2)]
+    tokens = torch.zeros(2, 1, 12, dtype=torch.int64)
+    together = stack_models(models, "fold")
+    before = together(tokens)
+    alone, stacked = (
+        [part for part in model.modules() if isinstance(part, LearnedRotation)] for model in (models[1], together)
+    )
+
+    assert stacked[0].irreducibility([1, 7]).shape == (2, 2)
+    torch.testing.assert_close(stacked[0].irreducibility([7])[1], alone[0].irreducibility([7]), rtol=0, atol=1e-10)
+    assert torch.equal(together(tokens), before)
+
+
+@pytest.mark.parametrize("term", ["string", "espr", "espr:commuting=false"])
+def test_coordinates_of_another_number_of_axes_are_refused(term: str, grid: Tensor) -> None:
+    rotation = rotation_of(term, grid.float())
+    assert isinstance(rotation, LearnedRotation)
+    rotation.coordinates = grid[:, :1].float()
+
+    with pytest.raises(UsageError, match="coordinates have 1 axes; allowed: 2"):
+        rotation(torch.zeros(1, 2, 12, 8))
 
 
 def test_layers_do_not_share_a_rotation(grid: Tensor) -> None:

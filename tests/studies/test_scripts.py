@@ -32,9 +32,15 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-compare, launch, choose, fidelity = (
-    loaded(name)
-    for name in ("language_models/compare.py", "launch/launch.py", "core/choose.py", "papers/fidelity/compare.py")
+compare, launch, choose, fidelity, positions = (
+    loaded(f"{name}.py")
+    for name in (
+        "language_models/compare",
+        "launch/launch",
+        "core/choose",
+        "papers/fidelity/compare",
+        "papers/positions/page",
+    )
 )
 
 NAMES = list("abcdef")
@@ -203,3 +209,61 @@ def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> N
     assert (line["planned"], line["done"], line["missing"]) == (runs, 1, runs - 1)
     assert line["hours"] >= (len(cell.members(seeds)) - 1) * 12.0 / 3600
     assert 0 < line["own"] < line["trained"]
+
+
+def rows_of_positions(metrics: dict[str, dict[str, float | None]], seeds: int = 4) -> pd.DataFrame:
+    """Rows with an unmoved loss of 1 and the given metrics by encoding; each seed adds a hundredth to the losses."""
+    common = {"suite": "positions", "suite_version": positions.SUITE.version, "is_full": True, "status": "ok"}
+    rows = [
+        {**common, "mech": "softmax", "positions": name, "seed": seed, "score": 0.5, "eval_loss": 1 + seed / 100}
+        | {"metrics": json.dumps({key: value and value + seed / 100 * ("loss" in key) for key, value in of.items()})}
+        for name, of in metrics.items()
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows, columns=list(positions.COLUMNS))
+
+
+def metrics_of_shifts(loss: float | None, ir_spec: float | None = None) -> dict[str, float | None]:
+    return {"ir_spec": ir_spec} | {f"shift{shift}.{part}": loss for shift in (1, 7, 100) for part in ("score", "loss")}
+
+
+@pytest.mark.parametrize(
+    ("free", "espr", "verdicts"),
+    [
+        (1.5, 1.0, ["does not hold"] * 3),
+        (0.5, 1.0, ["holds", "does not hold", "holds"]),
+        (1.0, 0.5, ["does not hold", "holds", "does not hold"]),
+    ],
+)
+def test_claims_of_positions_are_decided_by_the_sign_of_the_difference(
+    free: float, espr: float, verdicts: list[str]
+) -> None:
+    rows = rows_of_positions(
+        {
+            "string": metrics_of_shifts(1.0, 1e-15),
+            "espr": metrics_of_shifts(espr, 0.3),
+            positions.FREE: metrics_of_shifts(free, 1.0),
+            "learned": metrics_of_shifts(None),
+        }
+    )
+    claims = positions.claims_of(positions.frame_of(rows))
+
+    assert [positions.verdict(claim) for claim in claims] == [*verdicts, "holds", "holds", "does not hold"]
+    table = positions.page(positions.frame_of(rows)).splitlines()
+    (learned,) = (line for line in table if "`learned`" in line)
+    assert [cell.strip() for cell in learned.split("|")[2:6]] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
+
+
+def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
+    few = rows_of_positions({"string": metrics_of_shifts(1.0, 1e-15), positions.FREE: metrics_of_shifts(2.0)}, seeds=2)
+    first = positions.claims_of(positions.frame_of(few))[0]
+
+    assert positions.verdict(first) == "no verdict with 2 runs"
+    assert positions.verdict(first._replace(by_seed=pd.Series([-0.1, 0.1, 0.3]))) == "not decided"
+    others = few.assign(mech="slay"), few.assign(suite="paper"), few.assign(is_full=False), few.assign(status="oom")
+    assert len(positions.frame_of(pd.concat(others))) == 0
+
+
+@pytest.mark.end_to_end
+def test_the_page_of_positions_has_the_tables_that_the_rows_make() -> None:
+    assert positions.main(["--check"]) == 0, "python studies/papers/positions/page.py writes them anew"

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from synthbench.blocks import BLOCKS
 from synthbench.errors import UnknownName
-from synthbench.tasks import Task
+from synthbench.knobs import coerce, knobs_of
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.registry import Registry
+from synthbench.tasks import TASKS, Task
 from synthbench.terminal.show import draw, facts_of, show
 
 
@@ -40,3 +45,12 @@ def test_an_unknown_name_is_looked_for_everywhere() -> None:
     for wrong, nearest in (("revers", "reverse"), ("perfomer", "performer"), ("papr", "paper")):
         with pytest.raises(UnknownName, match=nearest):
             facts_of(wrong)
+
+
+@pytest.mark.parametrize("registry", [TASKS, MECHANISMS, POSITIONS, BLOCKS], ids=lambda registry: registry.kind)
+def test_what_is_printed_as_a_default_is_accepted_as_an_option(registry: Registry[object]) -> None:
+    for name in registry:
+        defaults = {option: declared.default for option, declared in knobs_of(registry[name]).items()}
+        printed = {option: str(default) for option, default in defaults.items()}
+
+        assert coerce(registry.kind, registry[name], printed) == defaults

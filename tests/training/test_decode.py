@@ -303,7 +303,7 @@ def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
     assert all(scores is not None and scores.answers < scores.tokens for scores in expected)
 
 
-def metrics_of(result: GroupResult) -> list[dict[str, float]]:
+def metrics_of(result: GroupResult) -> list[dict[str, float | None]]:
     return [member.metrics for member in result.members]
 
 

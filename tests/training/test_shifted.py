@@ -1,0 +1,100 @@
+"""Models of a suite that asks for it are tested with all coordinates moved, apart from their score and their id."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from synthbench.errors import UsageError
+from synthbench.positions import LearnedRotation
+from synthbench.runner.plan import make_cells, shortened, surrounded
+from synthbench.suites import load_suite, suite_names
+from synthbench.training.cell import Cell
+from synthbench.training.train import MemberResult, Trainer, init_generator, train_group
+
+CPU = torch.device("cpu")
+SHIFTS = (1, 7, 100)
+
+
+def cell_of(positions: str, mechanism: str = "softmax") -> Cell:
+    suite = shortened(load_suite("positions"), steps=3, limit=16)
+    suite = surrounded(suite, block=None, positions=positions)
+    (cell,) = make_cells(suite, {"grid_neighbours": {}}, {mechanism: {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+def trained(positions: str, mechanism: str = "softmax", seeds: tuple[int, ...] = (1,)) -> list[MemberResult]:
+    return train_group(cell_of(positions, mechanism).members(seeds), CPU).members
+
+
+def of_shifts(result: MemberResult) -> dict[str, Any]:
+    return {name: value for name, value in result.metrics.items() if name.startswith(("shift", "ir_spec"))}
+
+
+def test_one_suite_asks_for_shifts_and_no_id_has_them() -> None:
+    asking = [name for name in suite_names() if load_suite(name).evaluation.shifts is not None]
+    cell = cell_of("string")
+    evaluation = cell.suite.evaluation.model_copy(update={"shifts": None})
+    without = replace(cell, suite=cell.suite.model_copy(update={"evaluation": evaluation}))
+
+    assert asking == ["positions"]
+    assert load_suite("positions").evaluation.shifts == SHIFTS
+    assert [one.run_id for one in cell.members([1])] == [one.run_id for one in without.members([1])]
+
+
+@pytest.mark.parametrize("positions", ["none", "rope", "string", "espr"])
+def test_what_sees_offsets_alone_keeps_its_loss_when_all_coordinates_move(positions: str) -> None:
+    (result,) = trained(positions)
+    assert result.score is not None
+    found = of_shifts(result)
+
+    for shift in SHIFTS:
+        # Float32 rounds the angles of later places in another way.
+        assert found[f"shift{shift}.loss"] == pytest.approx(result.score.loss, abs=1e-3)
+    assert ("ir_spec" in found) == (positions in ("string", "espr"))
+
+
+def test_ir_spec_of_a_row_is_0_with_string_and_not_with_espr() -> None:
+    found = {positions: of_shifts(trained(positions)[0])["ir_spec"] for positions in ("string", "espr")}
+
+    assert found["string"] == pytest.approx(0, abs=1e-12)
+    assert found["espr"] > 0.01
+
+
+def test_a_learned_table_has_no_moved_scores() -> None:
+    (result,) = trained("learned")
+
+    assert of_shifts(result) == {f"shift{shift}.{name}": None for shift in SHIFTS for name in ("score", "loss")}
+    with pytest.raises(UsageError, match=r"coordinates move by 7; allowed with positions 'learned': 0.* 56 tokens"):
+        cell_of("learned").model(init_generator(1), shift=7)
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "performer-exp"])
+def test_members_that_train_together_have_what_each_has_alone(mechanism: str) -> None:
+    together = trained("espr:commuting=false", mechanism, seeds=(1, 2))
+    (alone,) = trained("espr:commuting=false", mechanism, seeds=(2,))
+
+    assert of_shifts(together[1]).keys() == of_shifts(alone).keys()
+    assert of_shifts(together[1])["ir_spec"] == pytest.approx(of_shifts(alone)["ir_spec"], rel=1e-4)
+    assert of_shifts(together[1])["shift7.loss"] == pytest.approx(of_shifts(alone)["shift7.loss"], rel=1e-3)
+
+
+def test_moved_models_have_learned_what_the_trained_ones_have() -> None:
+    members = cell_of("espr").members([1, 2])
+    trainer = Trainer(members, CPU)
+    moved = trainer.stretched(members, 1, shift=7)
+    here, there = (
+        next(part for part in model.modules() if isinstance(part, LearnedRotation)) for model in (trainer.model, moved)
+    )
+
+    assert torch.equal(there.coordinates, here.coordinates + 7)
+    for before, after in zip(trainer.model.parameters(), moved.parameters(), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_a_suite_that_does_not_ask_has_no_such_metrics(make_cell: Callable[..., Cell]) -> None:
+    (result,) = train_group(make_cell(length=8).members([1]), CPU).members
+
+    assert of_shifts(result) == {}
