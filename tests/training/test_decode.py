@@ -303,8 +303,8 @@ def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
     assert all(scores is not None and scores.answers < scores.tokens for scores in expected)
 
 
-def metrics_of(result: GroupResult) -> list[dict[str, float | None]]:
-    return [member.metrics for member in result.members]
+def metrics_of(result: GroupResult) -> list[dict[str, float]]:
+    return [{name: value for name, value in member.metrics.items() if value is not None} for member in result.members]
 
 
 def test_a_row_has_the_scores_of_every_rung_with_answers_in_steps() -> None:
