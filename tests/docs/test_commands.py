@@ -17,6 +17,7 @@ from synthbench.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+STUDIES = sorted((ROOT / "studies").glob("**/*.md"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 SHORTENED = {
@@ -93,7 +94,7 @@ def test_the_documentation_has_commands() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 10
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *STUDIES], ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://")):
