@@ -83,7 +83,7 @@ class Mixer(nn.Module, ABC):
 
     @property
     def has_phases(self) -> bool:
-        """Whether the phases of a geometric curriculum change anything: it has several geometries."""
+        """Whether it has several geometries for a curriculum to add; asked before runs are stacked."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
