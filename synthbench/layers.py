@@ -81,6 +81,11 @@ class Mixer(nn.Module, ABC):
     def enter_phase(self, phase: int) -> None:
         """Learn of the phase, 1 to 4, of a geometric curriculum; a mechanism without geometries goes on as before."""
 
+    @property
+    def has_phases(self) -> bool:
+        """Whether it has several geometries for a curriculum to add; asked before runs are stacked."""
+        return False
+
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
         """Numbers about what was learned, for the row, given some of the layer's inputs: any shape, heads last.
 

@@ -268,6 +268,11 @@ def test_status_and_a_dry_run_agree(
             2,
             "a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03",
         ),
+        (
+            ["run", "--suite", "curriculum", "--mech", "softmax"],
+            2,
+            "mechanism 'softmax' does not have several geometries",
+        ),
         (["run", "--results", "newer"], 3, "newer synthbench"),
         (["report", "--results", "nowhere"], 3, "no results store at nowhere"),
         (["status", "--results", "nowhere"], 3, "no results store at nowhere"),

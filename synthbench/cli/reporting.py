@@ -181,9 +181,7 @@ def export(
     ] = False,
     variants: Annotated[
         bool,
-        typer.Option(
-            "--variants", help="On a ladder, also settings that have some tasks only: a convolution, another state."
-        ),
+        typer.Option("--variants", help="Also settings that have some tasks only: a convolution, another state."),
     ] = False,
     results: Results = Path("results"),
     beside: Beside = None,

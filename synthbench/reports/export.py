@@ -244,7 +244,7 @@ def export(
         seeds: Root seeds. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
         across: What stands side by side: the columns, or the tasks or mechanisms of a single column.
-        has_variants: Whether settings that were run on some of the tasks of another one are shown too, on ladders.
+        has_variants: Whether settings that were run on some of the tasks of another one are shown too.
 
     Raises:
         UnknownName: If the suite, its version, a column or ``across`` does not exist.

@@ -6,9 +6,9 @@ they were matched to. If the store has several versions of a task or mechanism, 
 newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
-On a ladder, a setting of a mechanism that was run on some of the tasks of another one of it is a variant, which no
-board shows. In suite ``peers`` rows with other positions, or of a suite ``peers-...``, stand beneath the published
-numbers that they may explain.
+A setting of a mechanism that was run on some of the tasks of another one of it is a variant, which no board shows. In
+suite ``peers`` rows with other positions, or of a suite ``peers-...``, stand beneath the published numbers that they
+may explain.
 Rows with a score but without a passed check of causality are left out. So are rows of withdrawn versions of a task,
 which do not test what they claim: ``reference/withdrawn.csv`` lists them.
 """
@@ -23,9 +23,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from synthbench.bits import choice_in
+from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
-from synthbench.heights import HEIGHT
 from synthbench.knobs import resolve
 from synthbench.reports.against.published import PEERS, compared_settings, lines_of
 from synthbench.terms import MAIN_SUITE, MOVED
@@ -82,13 +81,13 @@ class Selection:
     left_out: dict[str, int]
     """Number of rows that no cell shows, by the reason in words; reasons without a row are not listed."""
     variants: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """The rows that :meth:`without_variants` took out, on ladders."""
+    """The rows that :meth:`without_variants` took out."""
     changed: pd.DataFrame = field(default_factory=pd.DataFrame)
     """Of suite ``peers``: the rows of suites ``peers-...``, and those beside which the same cell has rows in the block
     and with the positions that published numbers are compared with, once :meth:`without_variants` took them out."""
 
     def without_variants(self) -> "Selection":
-        """On ladders, without rows of settings that were run on some of the tasks of another one of their mechanism.
+        """Without rows of settings that were run on some of the tasks of another one of their mechanism.
 
         Nor of layers in no condition of the suite. Tables of all tasks show the fuller setting, and
         :mod:`synthbench.reports.variants` compares both. In suite
@@ -107,14 +106,14 @@ class Selection:
             is_changed = ~is_compared & cell.isin(cell[is_compared])
             main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
             return replace(self, rows=main, changed=_joined([others, self.changed]))
-        # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.
+        # Suites of tasks in bits list the settings that they want on some of these, and no mean is over all of them.
         # Each condition of a mechanism has a main setting of its own, in a suite that has conditions.
         has_conditions = "sees_places" in self.rows and self.rows["sees_places"].notna().any()
         conditions = self.rows["condition"].fillna("") if has_conditions else [""] * len(self.rows)
         columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
-        is_height = (self.rows["metric_name"] == HEIGHT).to_numpy()
+        has_skill = (self.rows["metric_name"] != BITS).to_numpy()
         tasks_of: dict[tuple[str, ...], set[int]] = {}
-        for column, task in zip(columns[is_height], self.rows[is_height].groupby(TASK_KEY).ngroup(), strict=True):
+        for column, task in zip(columns[has_skill], self.rows[has_skill].groupby(TASK_KEY).ngroup(), strict=True):
             tasks_of.setdefault(column, set()).add(task)
         variants = [
             column

@@ -252,6 +252,8 @@ def _cells_and_seeds(request: Request, device: torch.device, selected: Selected)
         )
     shorter = shortened(suite, steps=request.steps, limit=request.limit)
     cells = make_cells(shorter, tasks, mechanisms, device_type=device.type, is_full=shorter == suite)
+    if suite.training.schedule == "geometric-curriculum":
+        _require_phases(cells)
     if request.only is not None:
         cells = [cell for cell in cells if (cell.task_name, cell.mechanism_name) in request.only]
     if request.match is not None:
@@ -452,6 +454,23 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     for cell in {cell.mechanism_name: cell for cell in cells}.values():
         cell.model(torch.Generator())  # what cannot be built is refused before anything is trained
     return cells
+
+
+def _require_phases(cells: Sequence[Cell]) -> None:
+    """Refuse a curriculum that would change nothing but learning rates."""
+    for cell in cells:
+        if not _has_phases(cell):
+            built_in = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
+            others = {name: replace(cell, mechanism_name=name, mechanism_arguments={}) for name in built_in}
+            allowed = ", ".join(name for name, other in others.items() if _has_phases(other))
+            raise UsageError(
+                f"mechanism {cell.mechanism_name!r} does not have several geometries, which the curriculum of suite "
+                f"{cell.suite.name!r} adds one after another; allowed: {allowed}"
+            )
+
+
+def _has_phases(cell: Cell) -> bool:
+    return any(layer.mixer.has_phases for layer in cell.model(torch.Generator()).layers)
 
 
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:

@@ -72,8 +72,11 @@ class TrainingSettings(_Strict):
     steps: Positive
     batch_size: Positive
     """Sequences of a step; on a ladder the fewest."""
-    schedule: Literal["constant", "geometric-curriculum", "warmup-cosine", "warmup-stable-decay"] = "constant"
-    """What the learning rate does; the curriculum also brings in a mechanism's geometries one after the other."""
+    schedule: Literal[
+        "constant", "geometric-curriculum", "curriculum-rates", "warmup-cosine", "warmup-stable-decay"
+    ] = "constant"
+    """What the learning rate does. ``geometric-curriculum`` also adds the geometries of a mechanism one after another;
+    ``curriculum-rates`` has its learning rates alone."""
     warmup_steps: Positive | None = None
     """Steps over which the rate rises linearly from 0."""
     decay_steps: Positive | None = None

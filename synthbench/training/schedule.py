@@ -82,15 +82,11 @@ class Phase(NamedTuple):
     last: float
 
 
-class GeometricCurriculum(Schedule):
-    """Four phases of equal length: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
+class CurriculumRates(Schedule):
+    """The learning rates of the geometric curriculum while all geometries act from the first step: its control.
 
-    Source: the REWA paper, algorithm 7. It gives no lengths, and a tenth of the rate for the second phase; ours keeps
-    that tenth in the third and anneals it to 0 in the fourth. Its Riemannian optimiser is not needed: hyperbolic points
-    are images of Euclidean parameters under the exponential map.
+    Four phases of equal length: the full rate, a tenth of it, a tenth again, then linearly down to 0.
     """
-
-    keeps_program = False
 
     PHASES = (Phase(1.0, 1.0), Phase(0.1, 0.1), Phase(0.1, 0.1), Phase(0.1, 0.0))
 
@@ -103,6 +99,17 @@ class GeometricCurriculum(Schedule):
         position = step * len(self.PHASES) / self.num_steps
         phase = self.PHASES[int(position)]
         return phase.first + (phase.last - phase.first) * (position - int(position))
+
+
+class GeometricCurriculum(CurriculumRates):
+    """Four phases of equal length: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
+
+    Source: the REWA paper, algorithm 7. It gives no lengths, and a tenth of the rate for the second phase; ours keeps
+    that tenth in the third and anneals it to 0 in the fourth. Its Riemannian optimiser is not needed: hyperbolic points
+    are images of Euclidean parameters under the exponential map.
+    """
+
+    keeps_program = False
 
     def apply(self, step: int, optimiser: Optimiser, model: Model) -> float:
         """Set the rates; at the first step of a phase every mechanism hears of it."""
@@ -119,4 +126,7 @@ def make_schedule(settings: TrainingSettings) -> Schedule:
         return WarmupStableDecay(settings.steps, settings.warmup_steps, settings.decay_steps)
     if settings.warmup_steps is not None:
         return WarmupCosine(settings.steps, settings.warmup_steps)
-    return Constant() if settings.schedule == "constant" else GeometricCurriculum(settings.steps)
+    if settings.schedule == "constant":
+        return Constant()
+    of_curriculum = GeometricCurriculum if settings.schedule == "geometric-curriculum" else CurriculumRates
+    return of_curriculum(settings.steps)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
+from synthbench.bits import BITS
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.selection import default_suite, select, suites_in, withdrawals
 from synthbench.tasks import TASKS
@@ -267,3 +268,15 @@ def test_mechanisms_and_seeds_can_be_chosen(make_frame: MakeFrame) -> None:
     assert sorted(chosen["seed"]) == seeds
     with pytest.raises(UsageError, match="no full row of suite 'paper' with these mechanisms and seeds"):
         select(rows, "paper", mechanisms=["softmax"])
+
+
+@pytest.mark.parametrize(("metric", "num_variants"), [("accuracy", 2), (BITS, 0)])
+def test_an_option_that_was_tried_on_some_tasks_is_a_variant_where_tasks_have_a_skill(
+    make_frame: MakeFrame, metric: str, num_variants: int
+) -> None:
+    main = [make_frame({"slay": [0.1, 0.2]}, task=task, metric_name=metric) for task in ("copy", "sort")]
+    tried = make_frame({"slay": [0.5, 0.6]}, task="sort", metric_name=metric, mech_args='{"P":4}')
+    selection = select(pd.concat([*main, tried]), "paper").without_variants()
+
+    assert len(selection.variants) == num_variants
+    assert len(selection.rows) == 6 - num_variants

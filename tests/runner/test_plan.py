@@ -320,3 +320,37 @@ def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Pa
     assert plan.num_done == plan.num_planned > 0
     assert set(run(request).rows["suite"]) == {"mine"}
     assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)
+
+
+@pytest.mark.parametrize(
+    ("named", "without"),
+    [
+        ("softmax", "softmax"),
+        ("rewa-spherical", "rewa-spherical"),
+        ("rewa-geometric:m=0,p=0", "rewa-geometric"),
+        ("rewa-geometric,slay", "slay"),
+    ],
+)
+def test_a_curriculum_is_refused_for_a_mechanism_without_several_geometries(
+    tmp_path: Path, named: str, without: str
+) -> None:
+    request = tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=(named,))
+    with pytest.raises(UsageError) as refused:
+        plan_request(request, torch.device("cpu"))
+
+    refusal = str(refused.value)
+    assert refusal.startswith(f"mechanism {without!r} ")
+    assert refusal.endswith("allowed: rewa-adaptive, rewa-geometric, rewa-lsh, rewa-mixture")
+    assert "\n" not in refusal
+
+
+def test_the_curriculum_of_other_mechanisms_is_planned_and_differs_from_suite_paper_in_its_schedule_alone(
+    tmp_path: Path,
+) -> None:
+    curriculum = load_suite("curriculum")
+    plan = plan_request(tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=()), torch.device("cpu"))
+    constant = curriculum.training.model_copy(update={"schedule": "constant"})
+
+    assert {run.cell.mechanism_name for run in plan.members.values()} == set(curriculum.mechanisms)
+    assert (curriculum.model, constant, curriculum.evaluation) == (PAPER.model, PAPER.training, PAPER.evaluation)
+    assert curriculum.tasks.items() <= PAPER.tasks.items()

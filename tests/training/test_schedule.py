@@ -2,12 +2,20 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.optimiser import FusedAdamW, MemberAdamW, make_optimiser
-from synthbench.training.schedule import Constant, GeometricCurriculum, WarmupCosine, make_schedule
+from synthbench.training.schedule import (
+    Constant,
+    CurriculumRates,
+    GeometricCurriculum,
+    WarmupCosine,
+    make_schedule,
+)
 from synthbench.training.train import Trainer
 
 SETTINGS = load_suite("paper").training
@@ -17,6 +25,8 @@ def test_a_suite_names_its_schedule() -> None:
     assert isinstance(make_schedule(SETTINGS), Constant)
     curriculum = SETTINGS.model_copy(update={"schedule": "geometric-curriculum"})
     assert isinstance(make_schedule(curriculum), GeometricCurriculum)
+    control = SETTINGS.model_copy(update={"schedule": "curriculum-rates"})
+    assert type(make_schedule(control)) is CurriculumRates
     warm = SETTINGS.model_copy(update={"schedule": "warmup-cosine", "warmup_steps": 5})
     assert isinstance(make_schedule(warm), WarmupCosine)
 
@@ -72,3 +82,33 @@ def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., C
     assert shares[4:] == sorted(shares[4:], reverse=True)
     assert 0 < shares[-1] < 0.05
     assert rates == pytest.approx([1e-2 * share for share in shares])
+
+
+@given(st.integers(1, 3000))
+def test_the_control_of_the_curriculum_has_its_learning_rates(num_steps: int) -> None:
+    control, curriculum = CurriculumRates(num_steps), GeometricCurriculum(num_steps)
+
+    assert [control.share(step) for step in range(num_steps)] == [curriculum.share(step) for step in range(num_steps)]
+
+
+@pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-adaptive", "rewa-mixture", "rewa-lsh"])
+@pytest.mark.parametrize("num_steps", [1, 3, 8])
+def test_the_curriculum_adds_geometries_and_its_control_has_all_from_the_first_step(
+    make_cell: Callable[..., Cell], mechanism: str, num_steps: int
+) -> None:
+    def acting(schedule: type[CurriculumRates]) -> list[int]:
+        members = make_cell("copy", mechanism, length=4, learning_rates=[1e-2]).members([0, 1])
+        trainer, made = Trainer(members, torch.device("cpu")), schedule(num_steps)
+        counts = []
+        for step in range(num_steps):
+            made.apply(step, trainer.optimiser, trainer.model)
+            active = [buffer for name, buffer in trainer.model.named_buffers() if name.endswith("active")]
+            assert len(active) == len(trainer.model.layers)
+            (count,) = {int(some.sum()) for some in active}
+            counts.append(count)
+        return counts
+
+    num_runs = 2
+    assert acting(CurriculumRates) == [3 * num_runs] * num_steps
+    phases = [4 * step // num_steps + 1 for step in range(num_steps)]
+    assert acting(GeometricCurriculum) == [min(phase, 3) * num_runs for phase in phases]

@@ -163,6 +163,15 @@ class WitnessAttention(Attention):
         """The maps to witnesses."""
 
     @property
+    def has_phases(self) -> bool:
+        """Whether there is more than one geometry."""
+        return len(self.geometric.widths) > 1
+
+    def enter_phase(self, phase: int) -> None:
+        """Let the geometries of this phase act."""
+        self.geometric.enter_phase(phase)
+
+    @property
     def turned_widths(self) -> tuple[int, ...]:
         """An even number of channels in each geometry."""
         if self.turns == "heads":

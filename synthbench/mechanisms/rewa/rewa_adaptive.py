@@ -56,10 +56,6 @@ class RewaAdaptive(RewaGeometric):
             total = total - share / self.temperature() * self.witnesses.distance(geometry, q, k)
         return total
 
-    def enter_phase(self, phase: int) -> None:
-        """Let the geometries of this phase act."""
-        self.witnesses.enter_phase(phase)
-
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Mean weights over the queries, the effective curvature they give, and the temperature, a head."""
         shares = self.gate(self.heads(x)[0], self.witnesses)

@@ -73,10 +73,6 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
         """Minus the distance of every pair over the temperature."""
         return self.metric.scores(q, k)
 
-    def enter_phase(self, phase: int) -> None:
-        """Let the geometries of this phase act."""
-        self.metric.witnesses.enter_phase(phase)
-
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
         """Weights, temperature and effective curvature a head."""
         return self.metric.metrics()

@@ -81,10 +81,6 @@ class RewaMixture(WitnessAttention):
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature
 
-    def enter_phase(self, phase: int) -> None:
-        """Let the experts of this phase act."""
-        self.witnesses.enter_phase(phase)
-
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Mean shares of the experts over the queries, and the effective curvature they give, a head."""
         shares = self.gate(self.heads(x)[0], self.witnesses)
