@@ -19,6 +19,7 @@ from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+from synthbench.training.ladder import course_of
 from synthbench.trust.beside import join
 
 PAGE = Path(__file__).with_name("README.md")
@@ -39,7 +40,7 @@ FEWEST_OF_CATEGORY = 4
 NUM_QUICK = 14
 """The first ones of every category, on which ``quick`` runs a new mechanism."""
 MOST_COST = 1.2
-"""Training time of the suite, over that of the 24 tasks that it replaces."""
+"""Tokens that the suite trains on, over those of the 24 tasks that it replaces."""
 BEFORE = (
     *("mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall", "selective_copying", "string_copy", "dyck"),
     *("reverse_string", "duplicate_string", "bucket_sort", "planted_counting", "planted_majority", "periodic_pattern"),
@@ -126,22 +127,14 @@ def chosen(judged: Sequence[Judged]) -> list[Judged]:
     return kept[:MOST_TASKS]
 
 
-def relative_cost(rows: pd.DataFrame, tasks: Sequence[str]) -> float:
-    """Divide the training time of some tasks by that of the 24 before, in the median over mechanisms on one machine."""
-    every = join(Path("results")).rows
-    count = every["metrics"].str.count(r'"rung\d+\.load"')
-    former = {task: len(TASKS[task].ladder(256)) for task in BEFORE}
-    is_before = (count == every["task"].map(former)) & (every["steps_planned"] == load_suite(SUITE).training.steps)
-    of_tasks, before = (
-        some.assign(share_s=some["wall_s"] / some["ensemble_size"]).pivot_table(
-            "share_s", ["mech", "host_hash"], "task"
-        )
-        for some in (rows, every[is_before & (every["condition"] == "stock")])
+def relative_cost(tasks: Sequence[str]) -> float:
+    """Divide the tokens that a model of each task is trained on by those of the 24 tasks before."""
+    now, before = load_suite(SUITE), load_suite(str(Path(__file__).parents[1] / "climb.toml"))
+    tokens = (
+        sum(course_of(suite, task).tokens(suite.training.steps) for task in names)
+        for suite, names in ((now, tasks), (before, BEFORE))
     )
-    ratios = of_tasks[list(tasks)].sum(axis=1, skipna=False) / before.reindex(columns=list(BEFORE)).sum(
-        axis=1, skipna=False
-    )
-    return float(ratios.median())
+    return next(tokens) / next(tokens)
 
 
 def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
@@ -174,8 +167,8 @@ def main(arguments: Sequence[str]) -> int:
     judged = [judge(str(task), of_task) for task, of_task in rows.groupby("task")]
     suite = chosen(judged)
     names = [one.task for one in suite]
-    cost = relative_cost(rows, names)
-    words = f"{len(suite)} of {len(judged)} tasks; {cost:.2f} times the training time of climb 2026.1."
+    cost = relative_cost(names)
+    words = f"{len(suite)} of {len(judged)} tasks; {cost:.2f} times the training tokens of climb 2026.1."
     page = PAGE.read_text(encoding="utf-8")
     start, end = page.index(MARKERS[0]) + len(MARKERS[0]), page.index(MARKERS[1])
     text = f"{page[:start]}\n{words}\n\n{table_of(judged, suite)}\n\n{page[end:]}"
