@@ -141,7 +141,7 @@ def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp
 
 
 def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> None:
-    asked = ["export", "--mech", "retention", "--task", "overwrite_recall", "--format", "csv"]
+    asked = ["export", "--mech", "gla", "--task", "string_copy", "--format", "csv"]
     plain, whole = synthbench(*asked), synthbench(*asked, "--variants")
 
     assert len(plain.stdout.splitlines()) == 2
@@ -153,7 +153,7 @@ def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> Non
     ("options", "message"),
     [
         (["--suite", "cor"], "called 'cor'; did you mean 'core'"),
-        (["--suite", "smoke"], "called 'smoke'; allowed: core, "),
+        (["--suite", "smoke"], "core, core.extra, "),
         (["--category", "recal"], "no category of suite 'core' called 'recal'; did you mean 'recall'?"),
         (["--mech", "Sofmax"], "no mechanism called 'Sofmax'; did you mean 'softmax'?"),
         (["--json", "--csv"], "--json and --csv exclude each other; allowed: one of them"),

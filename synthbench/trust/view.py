@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from synthbench.registry import version_of
 from synthbench.reports.selection import protocol_of
 from synthbench.suites import CONDITIONS, EXTRA, Suite, load_suite, suite_names
 from synthbench.tasks import TASKS
@@ -56,7 +57,9 @@ def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     if made.condition not in CONDITIONS:
         return rows
     is_of_suite = rows["suite"].isin([base, base + EXTRA]) & (rows["suite_version"] == made.version)
-    kept = rows.drop(rows.index[is_of_suite].difference(_of_its_size(rows[is_of_suite], made).index))
+    installed = {name: version_of(TASKS[name]) for name in rows["task"].unique() if name in TASKS}
+    may_differ = rows[is_of_suite & (rows["task_version"] == rows["task"].map(installed))]
+    kept = rows.drop(may_differ.index.difference(_of_its_size(may_differ, made).index))
     today = kept["task"].isin(made.tasks).map({True: base, False: base + EXTRA})
     return kept.assign(suite=today.where(is_of_suite, kept["suite"]))
 

@@ -20,6 +20,7 @@ from synthbench.suites import load_suite
 from synthbench.training import exam
 from synthbench.training.exam import Mark, papers_of
 
+CLIMB = Path(__file__).parents[2] / "studies" / "climb.toml"
 MARK = Mark(accuracy=0.5, standard_error=0.01, changed=0.0, num_sequences=64)
 
 
@@ -77,7 +78,7 @@ def test_an_honest_model_at_chance_raises_no_alarm(chance: float) -> None:
 
 
 def test_a_rung_that_scores_nothing_has_no_paper() -> None:
-    suite = shortened(load_suite("core"), steps=8, limit=1)
+    suite = shortened(load_suite(str(CLIMB)), steps=8, limit=1)
     (cell,) = make_cells(suite, {"dyck": {}}, {"softmax": {}}, device_type="cpu", is_full=False)
     papers = [papers_of(member, "salt") for member in cell.members([0, 1])]
 

@@ -282,7 +282,7 @@ def test_a_task_answers_in_steps_if_it_shows_what_it_asked_for(name: str) -> Non
 def on_ladder(task: str, mechanism: str, steps: int) -> Cell:
     suite = shortened(load_suite("core"), steps=steps, limit=32)
     assert suite.ladder is not None
-    suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": 32})})
+    suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": 32, "extended": False})})
     (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
     return cell
 
