@@ -390,7 +390,8 @@ def _has_own_positions(rows: pd.DataFrame) -> bool:
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with their settings. A mechanism has only one; matched rows count only if there are no others.
 
-    A name without arguments means the stock layer where a suite's view knows it, or else no variant.
+    A name without arguments means the stock layer where a suite's view knows it, or else no variant: none that was run
+    on some of the tasks only.
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
         stock, main = rows[rows["condition"] == "stock"], rows[~rows["is_variant"].astype(bool)]
@@ -399,6 +400,11 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
         rows = rows[rows["match"].isna()]
     rows = rows.assign(setting=settings(rows))
     names = sorted(set(rows["setting"]))
+    if side.kind == "mechanism" and ":" not in side.name and len(names) > 1:
+        tasks = {name: set(of["task"]) for name, of in rows.groupby("setting")}
+        main = max(tasks, key=lambda name: len(tasks[name]))
+        if all(some < tasks[main] for name, some in tasks.items() if name != main):  # the others are variants
+            rows, names = rows[rows["setting"] == main], [main]
     if side.kind == "mechanism" and len(names) > 1:
         raise UsageError(
             f"{side.name!r} has rows of {len(names)} settings: {', '.join(names)}; name one with its arguments, as in "
