@@ -401,10 +401,10 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(setting=settings(rows))
     names = sorted(set(rows["setting"]))
     if side.kind == "mechanism" and ":" not in side.name and len(names) > 1:
-        tasks = {name: set(of["task"]) for name, of in rows.groupby("setting")}
-        main = max(tasks, key=lambda name: len(tasks[name]))
-        if all(some < tasks[main] for name, some in tasks.items() if name != main):  # the others are variants
-            rows, names = rows[rows["setting"] == main], [main]
+        tasks = {name: set(rows.loc[rows["setting"] == name, "task"]) for name in names}
+        fullest = max(names, key=lambda name: len(tasks[name]))
+        if all(tasks[name] < tasks[fullest] for name in names if name != fullest):  # the others are variants
+            rows, names = rows[rows["setting"] == fullest], [fullest]
     if side.kind == "mechanism" and len(names) > 1:
         raise UsageError(
             f"{side.name!r} has rows of {len(names)} settings: {', '.join(names)}; name one with its arguments, as in "
