@@ -28,7 +28,9 @@ def scores(condition: str | None) -> dict[str, pd.Series]:
     rows = synthbench.load("packaged")
     usual = rows.is_full & rows.role.isna() & rows.match.isna() & rows.score.notna() & (rows.block == "transformer")
     today = rows.condition.isna() & (rows.suite == "climb") & (rows.suite_version == "2026.1")
-    rows = rows[usual & (today if condition is None else rows.condition == condition)]
+    # The plan names the tasks of climb 2026.1, so rows on other levels do not count.
+    on_levels = rows.task_args.isin(set(rows[usual & today].task_args))
+    rows = rows[usual & (today if condition is None else (rows.condition == condition) & on_levels)]
     rows = rows[rows.mech_args == rows.groupby("mech").mech_args.transform(lambda args: args.mode().iloc[0])]
     validation = rows.metrics.map(lambda text: json.loads(text).get("validation_accuracy"))
     rows = rows.assign(validation=validation).sort_values(["validation", "lr"], ascending=[False, True])

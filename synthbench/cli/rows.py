@@ -54,7 +54,10 @@ def read_rows(
     _name(joined.left_out)
     if joined.origins is not None and not joined.is_own.any():
         note("no rows of your own: these come with synthbench")
-    return joined.seen_from(suite)
+    seen = joined.seen_from(suite)
+    if lost := set(joined.rows.loc[joined.is_own, "run_id"]) - set(seen.rows["run_id"]):
+        note(f"not shown: {len(lost)} of your rows, whose tasks have other levels in the suite by now")
+    return seen
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":

@@ -9,7 +9,7 @@ floor. With more than two mechanisms, every pair is compared in the same way.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -378,8 +378,12 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
     """The pairs without those of a block and positions that were run on some of the tasks of another one only."""
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
-    variants = [one for one, some in tasks.items() if any(some < others for others in tasks.values())]
-    return paired[~around.isin(variants)]
+    return paired[~around.isin(_partial(tasks))]
+
+
+def _partial(tasks: Mapping[Any, set[Any]]) -> list[Any]:
+    """Find the variants among settings: those that were run on some of the tasks of another one only."""
+    return [one for one, some in tasks.items() if any(some < others for others in tasks.values())]
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
@@ -401,10 +405,9 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(setting=settings(rows))
     names = sorted(set(rows["setting"]))
     if side.kind == "mechanism" and ":" not in side.name and len(names) > 1:
-        tasks = {name: set(rows.loc[rows["setting"] == name, "task"]) for name in names}
-        fullest = max(names, key=lambda name: len(tasks[name]))
-        if all(tasks[name] < tasks[fullest] for name in names if name != fullest):  # the others are variants
-            rows, names = rows[rows["setting"] == fullest], [fullest]
+        partial = _partial({name: set(rows.loc[rows["setting"] == name, "task"]) for name in names})
+        names = [name for name in names if name not in partial]
+        rows = rows[rows["setting"].isin(names)]
     if side.kind == "mechanism" and len(names) > 1:
         raise UsageError(
             f"{side.name!r} has rows of {len(names)} settings: {', '.join(names)}; name one with its arguments, as in "

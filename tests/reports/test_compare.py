@@ -58,6 +58,14 @@ def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed(make_fra
         against(rows, "softmax", "slay:P=5")
 
 
+def test_a_name_means_the_setting_with_all_tasks_where_others_have_some(make_frame: MakeFrame) -> None:
+    main = make_frame(SCORES)
+    more = main.assign(task="reverse", run_id=main["run_id"] + "-reverse")
+    some = make_frame({"slay": [0.1, 0.1]}, mech_args='{"P":4}')
+
+    assert against(pd.concat([main, more, some])).tasks == against(pd.concat([main, more])).tasks
+
+
 def test_what_was_matched_is_compared_only_where_nothing_else_is_there(make_frame: MakeFrame) -> None:
     plain, matched = make_frame(SCORES), make_frame({"softmax": [0.1, 0.2], "slay": [0.3, 0.4]})
     matched["match"] = "state of " + matched["mech"]
