@@ -172,7 +172,7 @@ def test_a_script_from_the_text_of_the_plan_alone_counts_the_same() -> None:
 @pytest.mark.end_to_end
 def test_the_same_script_counts_the_same_with_stock_layers() -> None:
     """Softmax attention is the same layer in both conditions, so its rows name none, and the script leaves it out."""
-    command = [sys.executable, STUDIES / "language_models/recount.py", "--condition", "stock", "--json"]
+    command = [sys.executable, str(STUDIES / "language_models/recount.py"), "--condition", "stock", "--json"]
     again = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     tables, scores = dict(compare.groups())["all without softmax"], compare.predictors("stock", "committed")
 
