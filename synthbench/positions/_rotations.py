@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Self, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -25,7 +25,8 @@ class LearnedRotation(Rotation):
     """Channels that positions turn: the first ones, in the basis of the generators."""
     is_null_kept: bool = True
 
-    def unmixed(self) -> Self:
+    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
+    def unmixed(self) -> "LearnedRotation":
         """Copy the rotation without P, the mixing of channels that is the same at all positions. Here it has none."""
         return deepcopy(self)
 

@@ -2,7 +2,7 @@
 
 import math
 from copy import deepcopy
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -69,7 +69,7 @@ class MixedRotation(LearnedRotation):
         # A mechanism divides scores by √d. T4.4 divides by √(2m): each side takes half of the difference.
         return self._without_null(turned) * math.sqrt(math.sqrt(self.dim / self.num_active))
 
-    def unmixed(self) -> Self:
+    def unmixed(self) -> "MixedRotation":
         """Copy the rotation without P."""
         plain = deepcopy(self)
         plain.skew.zero_()
