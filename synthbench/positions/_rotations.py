@@ -31,7 +31,7 @@ class LearnedRotation(Rotation):
         return deepcopy(self)
 
     @torch.no_grad()
-    def irreducibility(self, moves: Sequence[float]) -> Float[Tensor, "*member heads"]:
+    def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*member heads"]:
         r"""Measure how far the map between two tokens is from the plain rotation by their offset, in float64.
 
         It is IR_spec of T8'.7, :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`: A projects on
@@ -105,7 +105,7 @@ def rows_of(
 
 
 def combine(
-    coordinates: Float[Tensor, "*member length axes"], rates: Float[Tensor, "*member heads numbers axes"]
+    coordinates: Float[Tensor, "*member length given"], rates: Float[Tensor, "*member heads numbers axes"]
 ) -> Float[Tensor, "*member heads length numbers"]:
     """Σ_k r_k β_k for every position and head. Sums, not a matrix product: TF32 would round angles of hundreds.
 
