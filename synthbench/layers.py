@@ -6,13 +6,15 @@ axis, and so do the activations. A layer here reads from its own weight which of
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from synthbench.errors import UsageError
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class UndecayedParameter(nn.Parameter):
@@ -25,6 +27,19 @@ def exempt_from_decay(module: nn.Module, *names: str) -> None:
         if any(f"{path}.".startswith(f"{name}.") for name in names):
             owner, _, leaf = path.rpartition(".")
             setattr(module.get_submodule(owner), leaf, UndecayedParameter(parameter.detach()))
+
+
+def in_double(module: M) -> M:
+    """Convert a module to float64, and what is complex in it to complex128, which ``.double()`` leaves alone.
+
+    >>> in_double(nn.ParameterList([torch.ones(1, dtype=torch.complex64)]))[0].dtype
+    torch.complex128
+    """
+    module.double()
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_complex():
+            tensor.data = tensor.data.to(torch.complex128)
+    return module
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:

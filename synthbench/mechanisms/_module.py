@@ -18,14 +18,17 @@ from synthbench.places import place_of, raised_at
 
 SUPPLIED: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("width", "dim", "model_dim", "d_model", "embed_dim"), "model_dim"),
-        **dict.fromkeys(("num_heads", "n_heads"), "num_heads"),
-        **dict.fromkeys(("max_length", "max_len", "max_seq_len"), "max_length"),
+        **dict.fromkeys(("width", "dim", "model_dim", "d_model", "embed_dim", "hidden_size", "n_embd"), "model_dim"),
+        **dict.fromkeys(("num_heads", "n_heads", "heads", "n_head", "nhead"), "num_heads"),
+        **dict.fromkeys(("max_length", "max_len", "max_seq_len", "l_max", "block_size"), "max_length"),
         "bias": "bias",
         "generator": "generator",
     }
 )
 """What the model around a mechanism says of it, by the constructor's parameter that asks for it."""
+
+AMBIGUOUS = "block_size"
+"""The longest sequence in GPTs, and the length of a block in sparse attention, where it has a default."""
 
 FACTS = ("name", "label", "family", "source", "complexity", "version")
 """Class variables that a module may declare as a mechanism does."""
@@ -64,7 +67,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
     for parameter in inspect.signature(owner).parameters.values():
         name, default = parameter.name, parameter.default
         is_keyword = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if is_keyword and name in SUPPLIED:
+        if is_keyword and name in SUPPLIED and (name != AMBIGUOUS or default is parameter.empty):
             fields[name] = SUPPLIED[name]
         elif default is parameter.empty and parameter.kind not in VARIADIC:
             raise _unknown(module, owner, name)

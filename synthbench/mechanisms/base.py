@@ -645,6 +645,5 @@ def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMecha
 
 
 def num_parameters(module: nn.Module) -> int:
-    """Number of trained values; a complex one counts as two, frozen features do not count."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    return sum(parameter.numel() * (2 if parameter.is_complex() else 1) for parameter in trained)
+    """Number of values in the parameters, frozen ones too; a complex one counts as two, and buffers do not count."""
+    return sum(parameter.numel() * (2 if parameter.is_complex() else 1) for parameter in module.parameters())

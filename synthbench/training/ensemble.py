@@ -23,7 +23,7 @@ from torch.nn.functional import gelu, pad
 from synthbench.blocks import BLOCKS, Block, conv_elements
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
-from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
+from synthbench.layers import Embedding, Linear, MemberLayer, Mixer, in_double
 from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_parameters
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
@@ -303,7 +303,7 @@ class LoopedMixer(Mixer):
                 flat = name.replace(".", "/")
                 self._names[name] = flat
                 stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
-                setattr(self, flat, type(tensor)(stacked) if kind == "parameters" else nn.Buffer(stacked))
+                setattr(self, flat, _parameter_like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
 
     def forward(self, x: MemberTokens) -> MemberTokens:
         """Run the members one by one."""
@@ -361,6 +361,11 @@ def _tensor(module: nn.Module, name: str) -> Tensor:
     return tensor
 
 
+def _parameter_like(parameter: nn.Parameter, values: Tensor) -> nn.Parameter:
+    """A parameter of the same kind: without weight decay, or frozen, where the given one is."""
+    return type(parameter)(values, requires_grad=parameter.requires_grad)
+
+
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
     """One module whose tensors carry a leading member axis.
 
@@ -375,7 +380,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
             if not isinstance(module, MemberLayer):
                 padding = [1] * (activation_axes - 1 - tensor.ndim)
                 values = values.view(len(modules), *padding, *tensor.shape)
-            setattr(module, name, type(tensor)(values) if isinstance(tensor, nn.Parameter) else values)
+            setattr(module, name, _parameter_like(tensor, values) if isinstance(tensor, nn.Parameter) else values)
     return stacked
 
 
@@ -402,7 +407,7 @@ def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
 def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -> Strategy:
     generator = torch.Generator()
     generator.manual_seed(0)
-    members = [mechanism(**dict(fields), generator=generator).double().eval() for _ in range(2)]
+    members = [in_double(mechanism(**dict(fields), generator=generator)).eval() for _ in range(2)]
     names = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
     has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)
     candidate: Strategy = "fold" if isinstance(members[0], Attention) and not has_own_tensors else "stack"

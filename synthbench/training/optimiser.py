@@ -20,26 +20,29 @@ Corrections = tuple[float, float] | tuple[Tensor, Tensor]
 
 
 class FlatParameters:
-    """Parameters of one dtype and weight decay side by side in one tensor, with all that AdamW keeps of their values.
+    """Parameters of one precision and weight decay in one tensor, with all that AdamW keeps of their values.
 
     Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
     a gradient are left out: there is then an update for every run of neighbours that have one. The gaps that align the
-    parameters have no rate and no gradient.
+    parameters have no rate and no gradient. A complex number is two real ones here, as in PyTorch's own AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
         """Move the parameters, whose first axis has a rate each; the moments begin at zero."""
         self.parameters, self.decay = list(parameters), decay
-        first = self.parameters[0]
+        parts = [_as_real(parameter.detach()) for parameter in self.parameters]
+        first = parts[0]
         unit = ALIGNMENT_BYTES // first.element_size()
-        sizes = [parameter.numel() for parameter in self.parameters]
+        self._shapes = [part.shape for part in parts]
+        sizes = [part.numel() for part in parts]
         lengths = [math.ceil(size / unit) * unit for size in sizes]
         self._gaps = [first.new_zeros(length - size) for length, size in zip(lengths, sizes, strict=True)]
         self._ends = [0, *accumulate(lengths)]
         buffers = [first.new_zeros(self._ends[-1]) for _ in range(6)]
         self.values, self.first_moments, self.second_moments, self.rates, *_ = self._buffers = buffers
-        for parameter, values in zip(self.parameters, self._views(self.values), strict=True):
-            parameter.data = values.copy_(parameter.detach())
+        for parameter, part, values in zip(self.parameters, parts, self._views(self.values), strict=True):
+            values.copy_(part)
+            parameter.data = torch.view_as_complex(values) if parameter.is_complex() else values
         rates = first.new_tensor(learning_rates)
         for of_parameter in self._views(self.rates):
             of_parameter.copy_(rates.view(-1, *[1] * (of_parameter.ndim - 1)))
@@ -68,9 +71,9 @@ class FlatParameters:
             rates[member] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        """The part of every parameter, in its shape."""
-        places = zip(self._ends, self.parameters, strict=False)
-        return [flat[start : start + parameter.numel()].view(parameter.shape) for start, parameter in places]
+        """The part of every parameter, in its shape; a complex parameter has another axis of 2."""
+        places = zip(self._ends, self._shapes, strict=False)
+        return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
         """Neighbours that have a gradient: where they lie, and the pieces of their gradient with the gaps between."""
@@ -78,7 +81,7 @@ class FlatParameters:
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:
                 parameters, gaps, places = zip(*neighbours, strict=True)
-                gradients = (parameter.grad.flatten() for parameter in parameters)
+                gradients = (_as_real(parameter.grad).flatten() for parameter in parameters)
                 pieces = chain.from_iterable(zip(gradients, gaps, strict=True))
                 yield slice(places[0][0], places[-1][1]), list(pieces)
 
@@ -105,7 +108,8 @@ class MemberAdamW:
         self.num_steps = 0
         alike: dict[tuple[torch.dtype, float], list[nn.Parameter]] = {}
         for parameter in parameters:
-            alike.setdefault((parameter.dtype, decay_of(parameter, settings)), []).append(parameter)
+            precision = parameter.dtype.to_real()
+            alike.setdefault((precision, decay_of(parameter, settings)), []).append(parameter)
         self.parts = [FlatParameters(some, learning_rates, decay) for (_dtype, decay), some in alike.items()]
         first = self.parts[0].values
         self._places = (first.new_zeros(()), first.new_zeros(())) if is_capturable else None
@@ -173,6 +177,11 @@ class FusedAdamW(torch.optim.AdamW):
 Optimiser = FusedAdamW | MemberAdamW
 
 
+def _as_real(x: Tensor) -> Tensor:
+    """The same numbers; complex ones as pairs on another axis."""
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
 def decay_of(parameter: nn.Parameter, settings: TrainingSettings) -> float:
     """The weight decay of a parameter: that of the suite, or 0 where its mechanism's authors have none."""
     return 0.0 if isinstance(parameter, UndecayedParameter) else settings.weight_decay
@@ -185,13 +194,15 @@ def make_optimiser(
     *,
     is_capturable: bool = False,
 ) -> Optimiser:
-    """AdamW over parameters whose first axis is the member axis; ``learning_rates`` has one value a member.
+    """AdamW over the parameters that take a gradient, whose first axis is that of the runs.
 
+    ``learning_rates`` has one value a run. PyTorch's fused AdamW takes no complex parameters.
     One that is capturable keeps what changes from step to step in tensors, for a CUDA graph.
     """
-    parameters = list(parameters)
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1
-    if len(set(learning_rates)) == 1 and not must_freeze:
+    has_complex = any(parameter.is_complex() for parameter in parameters)
+    if len(set(learning_rates)) == 1 and not must_freeze and not has_complex:
         rate = learning_rates[0]
         alike: dict[float, list[nn.Parameter]] = {}
         for parameter in parameters:

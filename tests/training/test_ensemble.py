@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.layers import Linear
-from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism, num_parameters
 from synthbench.mechanisms import base as mechanisms_base
 from synthbench.registry import Registry
 from synthbench.suites import load_suite
@@ -165,6 +165,29 @@ def test_a_wrong_broadcast_is_found_out() -> None:
             return v + self.shift.sum()  # over the members too, once they are stacked
 
     assert strategy_of(Crossed, FIELDS) == "loop"
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("strategy", ["stack", "loop"])
+def test_a_frozen_parameter_stays_frozen_and_counts(strategy: Strategy) -> None:
+    @mechanism
+    class FrozenGain(Mechanism):
+        name = "frozen-gain"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.gain = nn.Parameter(torch.rand(self.model_dim, generator=generator))
+            self.steps = nn.Parameter(torch.arange(self.model_dim), requires_grad=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.gain
+
+        def state_elements(self, length: int) -> int:
+            return 0 * length
+
+    members = [FrozenGain(**FIELDS) for _ in range(2)]
+    assert num_parameters(members[0]) == 2 * FIELDS["model_dim"]
+    program = stack_mixers(members, strategy)
+    assert sorted(parameter.requires_grad for parameter in program.parameters()) == [False, True]
 
 
 @pytest.mark.usefixtures("own_registry")

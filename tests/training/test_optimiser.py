@@ -123,3 +123,26 @@ def test_a_model_whose_parameters_were_moved_is_copied_and_loaded_as_before() ->
     assert not any(torch.equal(tensor, values[name]) for name, tensor in layer.state_dict().items())
     twin.load_state_dict(layer.state_dict())
     assert torch.equal(twin(torch.ones(2, 3)), layer(torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize("rates", [[1e-2], [1e-2, 3e-2]])
+def test_complex_parameters_move_as_in_pytorch_and_frozen_ones_stay(rates: list[float]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    first = torch.randn(len(rates), 3, 2, dtype=torch.complex64, generator=rng)
+    moved, alone = nn.Parameter(first.clone()), [nn.Parameter(values.clone()) for values in first]
+    frozen = nn.Parameter(torch.arange(2).expand(len(rates), 2).clone(), requires_grad=False)
+    settings = SETTINGS.model_copy(update={"weight_decay": 0.1})
+    optimiser = make_optimiser([frozen, moved], rates, settings)
+    singles = [
+        torch.optim.AdamW([each], lr=rate, betas=settings.betas, eps=settings.eps, weight_decay=0.1)
+        for each, rate in zip(alone, rates, strict=True)
+    ]
+    for _ in range(5):
+        for parameters, steps in (([moved], [optimiser]), (alone, singles)):
+            for parameter in parameters:
+                parameter.grad = None
+                torch.autograd.backward((parameter.abs() ** 3 + parameter.real * parameter.imag).sum())
+            for each in steps:
+                each.step()
+    torch.testing.assert_close(moved.detach(), torch.stack([each.detach() for each in alone]))
+    assert torch.equal(frozen, torch.arange(2).expand(len(rates), 2))
