@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from synthbench.tasks import TASKS
 
 __version__ = "0.1.0.dev0"
+DISTRIBUTION = "synthbench-attention"
+"""The name on the package index; :mod:`synthbench.distribution` looks for it."""
 
 __all__ = [
     "MECHANISMS",

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from synthbench.distribution import foreign, is_overwritten
 from synthbench.results import Store, published
 from synthbench.terminal.scaffold import write
 
@@ -40,6 +42,52 @@ def test_no_document_installs_a_stranger_s_package() -> None:
         for line in path.read_text(encoding="utf-8").splitlines()
         if "pip install" in line and "synthbench" in line.replace(NAME, "") and "git+" not in line
     ]
+
+
+STRANGER = "synthbench-eval 0.20.0"
+
+
+def another_package(folder: Path) -> None:
+    """Lay our package in a folder, overwritten as pip does by another one that has files of the same names."""
+    (folder / "synthbench").mkdir()
+    for path in (ROOT / "synthbench").iterdir():
+        if path.name not in ("__init__.py", "suites", "__pycache__"):
+            (folder / "synthbench" / path.name).symlink_to(path)
+    (folder / "synthbench" / "suites").mkdir()
+    for path in ("__init__.py", "suites/__init__.py", "cli.py"):
+        (folder / "synthbench" / path).write_text('__version__ = "0.20.0"\n')
+    info = folder / "synthbench_eval-0.20.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: synthbench-eval\nVersion: 0.20.0\n")
+    (info / "RECORD").write_text("synthbench/__init__.py,,\nsynthbench/suites/__init__.py,,\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["doctor"], ["run", "--suite", "smoke"]])
+def test_a_package_of_the_same_name_that_has_overwritten_ours_is_named_in_one_line(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    another_package(tmp_path)
+    command = [sys.executable, "-c", "from synthbench.cli import main; main()", *arguments]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert STRANGER in done.stderr
+    assert f"pip install --force-reinstall --no-deps {NAME}" in done.stderr
+
+
+def test_a_package_of_the_same_name_is_named_by_doctor_while_ours_still_works(tmp_path: Path) -> None:
+    another_package(tmp_path)
+
+    assert foreign(distributions(path=[str(tmp_path)])) == [STRANGER]
+    assert foreign() == []
+    assert not is_overwritten()
 
 
 @pytest.fixture(scope="module")

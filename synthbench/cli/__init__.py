@@ -11,6 +11,12 @@ from typing import Annotated
 
 import typer
 
+from synthbench.distribution import conflict, is_overwritten
+
+if is_overwritten():  # before the imports below, which may be those of the other package
+    sys.stderr.write(f"synthbench: {conflict()}\n")
+    sys.exit(2)
+
 from synthbench import __version__
 from synthbench.cli.bench import bench_app
 from synthbench.cli.data import data

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from synthbench.blocks import BLOCKS
+from synthbench.distribution import conflict
 from synthbench.errors import SynthbenchError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
@@ -33,6 +34,7 @@ def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
     """
     return [
         *_versions(),
+        *([_finding("package", "broken", problem)] if (problem := conflict()) else []),
         _devices(),
         _finding("threads", "ok", f"{usable_cores()} usable cores; a worker process of one thread each"),
         *_units(),
