@@ -140,7 +140,7 @@ IDENTITY = ("suite", "suite_version", "task", "task_args", "mech", "mech_args", 
 MODULES = ("fla", "ray", "submitit", "triton")
 """Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
 TOOLS = (
-    *(*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "make", "mount", "pdflatex"),
+    *(*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "history", "make", "mount", "pdflatex"),
     *("mlxtend", "pinned-torch", "pinned-triton", "root", "shapes", "studied-python"),
 )
 
