@@ -296,8 +296,8 @@ def build(rows: Sequence[Mapping[str, Any]]) -> dict[str, str | bytes]:
     about = (
         f"Every Triton kernel, compiled by Triton {triton_version} for compute capability 9.0 without a GPU; **nothing "
         "here was run**. `python -m benchmarks.compiled` writes this page and [compiled.csv](compiled.csv). Registers "
-        "and spilled bytes are those of a thread, shared memory that of a program, instructions those of a warp: in each "
-        "innermost loop, once around. Products are of matrices; `bf16x6` counts six for one of float32."
+        "and spilled bytes are those of a thread, shared memory that of a program, instructions those of a warp: in "
+        "each innermost loop, once around. Products are of matrices; `bf16x6` counts six for one of float32."
     )
     model = (
         f"The predicted time is that of a forward kernel for {LENGTH:,} tokens and {HEADS} heads on an H100: every "

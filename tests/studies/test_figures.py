@@ -114,11 +114,7 @@ def test_unknown_figures_and_folders_that_cannot_be_written_are_named(
         page.select(["slay-04-alinment"])
     assert len(page.select([])) == len(page.FIGURES)
     (tmp_path / "file").write_text("")
-    for arguments in (
-        ["--figure", "nmn-xo"],
-        ["--figure", "nmn-xor"],
-        ["--figure", "nmn-xor", "--out", str(tmp_path / "file")],
-    ):
+    for arguments in (["--figure", "nmn-xor"], ["--figure", "nmn-xor", "--out", str(tmp_path / "file")]):
         with pytest.raises(SystemExit):
             page.main(arguments)
     said = capsys.readouterr().err
