@@ -10,8 +10,8 @@ PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist workstea
 # The modules that annotate shapes. Checking them was two fifths of the time of the quick tests, so that is done where those
 # of mathematics, tasks and training run again, and in the end-to-end tests. The types of all others mypy knows.
 CHECKED := \
-	synthbench.bench.fidelity,synthbench.bench.flash_linear_attention,synthbench.bench.published,synthbench.blocks, \
-	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.gallery,synthbench.layers, \
+	synthbench.bench.fidelity,synthbench.bench.published,synthbench.blocks, \
+	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.layers, \
 	synthbench.mechanisms,synthbench.positions,synthbench.reports.aggregates,synthbench.reports.cells, \
 	synthbench.reports.compare,synthbench.reports.curves, \
 	synthbench.reports.difference,synthbench.reports.leaderboard,synthbench.reports.looks,synthbench.reports.quick, \
@@ -75,7 +75,7 @@ test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them
 # PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches.
 OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
-MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/tasks tests/training tests/test_gallery.py \
+MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/tasks tests/training tests/studies/test_figures.py \
 	tests/contract/test_golden.py tests/contract/test_golden_training.py \
 	tests/reports/test_build.py tests/reports/test_ladder.py tests/reports/test_rounding.py
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from synthbench.bench.forms import FORMS
 from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import usable_cores
@@ -36,7 +35,7 @@ TESTED_KERNELS = ("slay", "linear", "performer", "rff", "yat-spherical")
 OTHER_TESTS = {
     "capture": "training/test_capture.py",
     "same-rows": "runner/test_same_rows.py",
-    "fla": "bench/test_flash_linear_attention.py",
+    "fla": "benchmarks/test_flash_linear_attention.py",
 }
 
 TINY: dict[str, dict[str, Any]] = {
@@ -44,6 +43,7 @@ TINY: dict[str, dict[str, Any]] = {
     "scaling": {"mech": "slay,linear", "lengths": "16,32", "batch_size": 2, "repeats": 1},
     "suite": {"mech": "linear", "lengths": 8, "members": 3, "steps": 2, "repeats": 1},
     "fidelity": {"budget": "small", "seeds": 0, "repeats": 1},
+    "fla": {"lengths": "16,32", "repeats": 1},
     "context": {"gigabytes": 0.01, "longest": 256, "mech": "linear"},
 }
 """Options of a quick step, by command, in place of its own."""
@@ -84,6 +84,12 @@ class _Place:
         rows = self.folder / f"{kind}.parquet"
         return Step(name, _synthbench("bench", kind, device=self.device, out=rows, **chosen))
 
+    def fla(self, name: str) -> Step:
+        """The comparison with flash-linear-attention, which tunes for minutes, among the rows of ``scaling``."""
+        chosen = TINY["fla"] if self.is_quick else {}
+        options = _options(device=self.device, out=self.folder / "scaling.parquet", **chosen)
+        return Step(name, ("-m", "benchmarks.flash_linear_attention", *options))
+
     def run(self, name: str, suite: str, **options: Any) -> Step:
         """A suite into a store of its own; its last line says how long it took."""
         chosen = {**options, **TINY["run"]} if self.is_quick else options
@@ -92,11 +98,16 @@ class _Place:
 
 
 def _synthbench(*words: str, **options: Any) -> tuple[str, ...]:
-    """A command line of this package: ``max_seconds=4`` is ``--max-seconds 4``, and ``sweep=True`` is ``--sweep``."""
+    """A command line of this package."""
+    return ("-m", "synthbench", *words, *_options(**options))
+
+
+def _options(**options: Any) -> tuple[str, ...]:
+    """Options of a command line: ``max_seconds=4`` is ``--max-seconds 4``, and ``sweep=True`` is ``--sweep``."""
     given: list[str] = []
     for name, value in options.items():
         given += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return ("-m", "synthbench", *words, *given)
+    return tuple(given)
 
 
 def _on_cpu(place: _Place) -> Iterator[Step]:
@@ -143,12 +154,9 @@ def _first_hour(place: _Place) -> Iterator[Step]:
 
 
 def _rest(place: _Place) -> Iterator[Step]:
-    # flash-linear-attention tunes for minutes, so it has its own step.
-    usual = {"forms": ",".join(form for form in FORMS if form != "fla")}
-    to_128k = {"lengths": _powers(7, 17), **UNTIL_FULL, **usual}
+    to_128k = {"lengths": _powers(7, 17), **UNTIL_FULL}
     long = {"lengths": _powers(18, 24), "forms": "layer,attend,streamed,kernel", **UNTIL_FULL, "max_seconds": 10}
-    wide = {"lengths": "1024,4096,16384", "batch_size": 32, **UNTIL_FULL, **usual}
-    fla = {"mech": "slay,linear,performer", "lengths": "4096,16384,131072", "forms": "kernel,fla", **UNTIL_FULL}
+    wide = {"lengths": "1024,4096,16384", "batch_size": 32, **UNTIL_FULL}
     training = {"steps": 20, "lengths": "32,64,256"}
     half = {"dtype": "bfloat16"}
     yield place.bench("scaling-bfloat16", "scaling", mech=KERNELS, **to_128k, **half)
@@ -160,7 +168,7 @@ def _rest(place: _Place) -> Iterator[Step]:
     yield place.bench("scaling-until-full", "scaling", mech=KERNELS, **long, **half)
     yield place.bench("scaling-batch", "scaling", mech=KERNELS, **wide, **half)
     yield place.bench("context", "context", gigabytes=_gigabytes_of(place.device), longest=2**24, **half)
-    yield place.bench("scaling-fla", "scaling", **fla, **half)
+    yield place.fla("scaling-fla")
     yield place.run("paper-cell-by-cell", "paper", seeds=SEEDS, members=3)
     yield place.bench("scaling-others", "scaling", mech="all", **to_128k, **half)
 

@@ -22,7 +22,6 @@ from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
 from synthbench.entry_points import SWITCH
-from synthbench.gallery import FIGURES
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.reports.against.published import table3, table8
@@ -65,7 +64,6 @@ def pages() -> dict[str, str]:
         "tasks.md": _join([*_tasks(), *_data()]),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
-        "anatomy.md": _join(_anatomy()),
         "../README.md": counted((FOLDER.parent / "README.md").read_text(encoding="utf-8")),
     }
 
@@ -377,30 +375,6 @@ def _parameters(facts: dict[str, Any]) -> Iterator[str]:
                 for name, of in facts["parameters"].items()
             ],
         )
-
-
-def _anatomy() -> Iterator[str]:
-    yield "# Anatomy"
-    yield HEADER
-    yield (
-        "The figures of two papers, drawn from the code of this package: every number is computed. The papers' "
-        "captions name no seeds and few options. The captions here give our choices, and what the figure shows that "
-        "the paper does not say, or says otherwise. To write SVG and PDF with the numbers as CSV, the same "
-        "bytes on every call:"
-    )
-    yield "```\nsynthbench bench anatomy --figure 'nmn-10*' --out anatomy\n```"
-    yield (
-        "Without `--figure` it draws all figures, in a minute. `synthbench bench anatomy --format svg --out "
-        "docs/anatomy` draws those of this page. Figures 2, 3 and 21 of the SLAY paper and 4, 6, 8 and 9 of Neural "
-        "Matter Networks are not here: [reproducing.md](reproducing.md) says what there is of each."
-    )
-    for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-")):
-        yield f"## {paper}"
-        for name in sorted(name for name in FIGURES if name.startswith(prefix)):
-            figure = FIGURES[name]
-            yield f"### {figure.title}"
-            yield f"![{figure.title}](anatomy/{name}.svg)"
-            yield figure.caption
 
 
 def suite_tasks() -> dict[str, tuple[Task, int, bool]]:

@@ -48,7 +48,6 @@ COMMANDS = {
     "show": ["show", "{}"],
     "data": ["data", "{}", "--count=1", "--out=drawn.npz"],
     "data of a suite": ["data", "copy", "--suite={}", "--out=drawn.npz"],
-    "bench anatomy": ["bench", "anatomy", "--figure={}"],
 }
 
 

@@ -11,7 +11,6 @@ form             of features
 ``chunked``      linear in the length, features of all tokens in memory
 ``streamed``     the same with features made block by block, and again in the backward pass
 ``kernel``       Triton, on a GPU
-``fla``          kernels of the package of that name, where it is installed, on features of all tokens in memory
 ``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
 ===============  =====================================================================================================
 
@@ -26,7 +25,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from synthbench.bench import flash_linear_attention as fla
 from synthbench.bench.instruments import Call
 from synthbench.bench.published import published
 from synthbench.errors import UsageError
@@ -40,7 +38,7 @@ MODEL_DIM, NUM_HEADS = 256, 8
 DIRECTIONS = ("forward", "forward+backward")
 FORMS = (
     *("layer", "attend"),
-    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "fla", "published"),
+    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "published"),
 )
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -105,8 +103,6 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
         if kernel is not None:
             by_torch = _named("streamed" if isinstance(unit, FeatureAttention) else "blocked", forms)
             forms.append(Form("kernel", "heads", kernel, counted=by_torch.call))
-        if isinstance(unit, FeatureAttention) and fla.serves(sample):
-            forms.append(Form("fla", "heads", partial(fla.attend, unit), counted=partial(fla.counted, unit)))
     return forms
 
 

@@ -6,16 +6,16 @@ All of it comes from the rows: the same rows give the same bytes.
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from tabulate import tabulate
 
 from synthbench.bench import context, fidelity, forms, scaling, suite
 from synthbench.bench.rows import Row, load
 from synthbench.errors import StoreError
-from synthbench.gallery.curves import Curve, Curves, Panel
-from synthbench.reports.render.figures.drawing import Drawing, files_of
+from synthbench.reports.render.figures.drawing import COMPACT, DOUBLE, SINGLE, Drawing, files_of, looks, shown
 from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
@@ -30,6 +30,16 @@ NUMBERS = (
 """What figures of scaling show: column, label, factor."""
 
 Facts = Sequence[Mapping[str, Any]]
+
+
+class Panel(NamedTuple):
+    """Columns of rows over another one, a curve for each group of rows."""
+
+    title: str
+    curves: Mapping[str, Sequence[tuple[float, float]]]
+    """Points by label."""
+    x_label: str
+    y_label: str
 
 
 def devices(folder: Path) -> list[Path]:
@@ -129,22 +139,46 @@ def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[
     ordered = {label: sorted(rows, key=lambda row: row["length"]) for label, rows in curves.items() if rows}
     if not ordered:
         return None
-    content = Curves([_panel(label, ordered, "length", column, label, factor) for column, label, factor in NUMBERS])
-    return Drawing(name, title, caption, content.header, content.lines, content.draw)
+    panels = [_panel(label, ordered, "length", column, label, factor) for column, label, factor in NUMBERS]
+    return _drawing_of(panels, name, title, caption)
 
 
 def _panel(title: str, curves: Mapping[str, Sequence[Row]], x: str, y: str, y_label: str, factor: float = 1.0) -> Panel:
     """One column of the rows over another, as many curves as there are colours."""
-    lines = [
-        Curve(
-            label,
-            np.array([float(row[x]) for row in rows]),
-            np.array([factor * row[y] for row in rows]),
-            kind="marked",
-        )
+    points = {
+        label: [(float(row[x]), factor * row[y]) for row in rows]
         for label, rows in itertools.islice(curves.items(), MOST_CURVES)
-    ]
-    return Panel(title, lines, x, y_label, "log2", "log")
+    }
+    return Panel(title, points, x, y_label)
+
+
+def _drawing_of(panels: Sequence[Panel], name: str, title: str, caption: str) -> Drawing:
+    lines = tuple(
+        (panel.title, label, *point) for panel in panels for label, points in panel.curves.items() for point in points
+    )
+    return Drawing(name, title, caption, ("panel", "curve", "x", "y"), lines, lambda: _draw(panels))
+
+
+def _draw(panels: Sequence[Panel]) -> Figure:
+    """Draw panels side by side over one legend; both axes are logarithmic."""
+    look = looks(list(dict.fromkeys(label for panel in panels for label in panel.curves)))
+    figure = Figure(figsize=(SINGLE if len(panels) == 1 else DOUBLE, 2.2), layout="constrained")
+    handles = {}
+    for index, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), index)
+        axes.set_title(shown(panel.title), pad=3, loc="left")
+        axes.set(xlabel=panel.x_label, ylabel=panel.y_label, yscale="log")
+        axes.set_xscale("log", base=2)
+        for side in (axes.xaxis, axes.yaxis):
+            side.set_major_formatter(COMPACT)
+            side.set_minor_locator(NullLocator())
+        for label, points in panel.curves.items():
+            colour, dashes, marker = look[label]
+            (handles[shown(label)],) = axes.plot(
+                *zip(*points, strict=True), color=colour, linestyle=dashes, marker=marker, markersize=2.5
+            )
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=MOST_CURVES)
+    return figure
 
 
 def _fidelity(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
@@ -181,10 +215,9 @@ def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
             timed = {name: [row for row in part if row[way]] for name, part in by_mechanism.items()}
             if any(timed.values()):
                 panels.append(_panel(way, timed, "members", way, "member-steps per second"))
-        content = Curves(panels)
         title = f"Training at length {length} against the members of a program"
         caption = "Batched: launched step by step. Captured: replayed from a CUDA graph."
-        drawings.append(Drawing(f"members-{length}", title, caption, content.header, content.lines, content.draw))
+        drawings.append(_drawing_of(panels, f"members-{length}", title, caption))
     return blocks, drawings
 
 

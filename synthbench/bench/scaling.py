@@ -5,7 +5,7 @@ one form gains over another nor how fast the time grows; on a CPU it is the time
 the peak of what tensors held beyond the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
 large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the
-PyTorch form in their place, ``fla`` that of chunks.
+PyTorch form in their place.
 """
 
 import os
@@ -44,10 +44,9 @@ from synthbench.bench.instruments import (
     unless_out_of_memory,
 )
 from synthbench.bench.rows import Row, Table
-from synthbench.errors import UnknownName
 from synthbench.forms import kernels, scores, streaming
 from synthbench.knobs import coerce, term_of
-from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
@@ -80,6 +79,7 @@ def measure(
     table: Table,
     *,
     forms: Sequence[str] = FORMS,
+    offered: Callable[[Mechanism, Setting], Sequence[Form]] = forms_of,
     batch_size: int,
     num_repeats: int,
     dtype: str,
@@ -97,7 +97,8 @@ def measure(
         mechanisms: Arguments by name.
         lengths: In any order.
         table: Takes the rows; its device is the one that is measured.
-        forms: Those to measure, of those that a mechanism has.
+        forms: Those to measure, of those that are offered.
+        offered: Returns the forms of a mechanism.
         batch_size: Sequences a call.
         num_repeats: Timings; the median counts.
         dtype: Type of number.
@@ -105,13 +106,10 @@ def measure(
         on_begin: Called with a mechanism and a direction before their rows are measured.
 
     Raises:
-        UnknownName: If a mechanism, an argument or a form does not exist.
+        UnknownName: If a mechanism or an argument does not exist.
         UsageError: If the type is not allowed.
         StoreError: If the table cannot be written.
     """
-    for form in forms:
-        if form not in FORMS:
-            raise UnknownName("form", form, FORMS)
     kind = dtype_of(dtype)
     with as_in_a_worker():
         roof = roof_of(table.device, kind)
@@ -125,7 +123,7 @@ def measure(
                     give_back_memory()
                     setting = Setting(direction, length, batch_size, table.device, kind)
                     unit = built(name, arguments, setting)
-                    asked = [form for form in forms_of(unit, setting) if form.name in forms]
+                    asked = [form for form in offered(unit, setting) if form.name in forms]
                     about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
                     trials += _tried(asked, setting, about, course)
                 _time(trials, num_repeats)

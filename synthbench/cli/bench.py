@@ -7,7 +7,7 @@ import typer
 
 from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names
 from synthbench.cli.output import print_facts
-from synthbench.errors import UsageError
+from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_seeds
 
 bench_app = typer.Typer(help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True)
@@ -75,7 +75,6 @@ def scaling(
     as_json: AsJson = False,
 ) -> None:
     """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
-    from synthbench.bench import flash_linear_attention as fla
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
     from synthbench.bench.rows import Table
@@ -84,17 +83,19 @@ def scaling(
     from synthbench.runner.plan import select_mechanisms
     from synthbench.suites import load_suite
 
+    chosen = FORMS if forms == "all" else parse_names(forms)
+    for form in chosen:
+        if form not in FORMS:
+            raise UnknownName("form", form, FORMS)
     target = resolve_device(device)
     if not kernels.runs_on(target):
         typer.echo(f"Triton kernels are left out: they do not run on {target}", err=True)
-    if (reason := fla.missing(target)) is not None:
-        typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
     with Table(bench.IDENTITY, target, out) as table:
         for row in bench.measure(
             select_mechanisms(load_suite("paper"), mech or ["all"]),
             parse_lengths(lengths),
             table,
-            forms=FORMS if forms == "all" else parse_names(forms),
+            forms=chosen,
             batch_size=batch_size,
             num_repeats=repeats,
             dtype=dtype,
@@ -198,41 +199,3 @@ def bench_suite(
             typer.echo(f"{row['mechanism']} {row['length']} members {row['members']}: timed", err=True)
     facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
     print_facts(facts, list(bench.SHOWN), as_json=as_json)
-
-
-@bench_app.command("anatomy")
-def bench_anatomy(
-    figure: Annotated[
-        list[str] | None, typer.Option(help="Names or globs, as in 'slay-0*'; repeatable. Default: all.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures, each with its numbers as CSV.")] = Path("anatomy"),
-    formats: Annotated[str, typer.Option("--format", help="Picture formats, comma-separated: svg, pdf.")] = "svg,pdf",
-) -> None:
-    """Draw the figures of the SLAY and Neural Matter Networks papers from the code; print the files."""
-    from synthbench import gallery as bench
-
-    for chosen in bench.select(figure or []):
-        for name in bench.save(chosen, out, parse_names(formats)):
-            typer.echo(str(out / name))
-
-
-@bench_app.command("compiled")
-def bench_compiled(
-    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("reports/bench/sm_90"),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 if the table is not up to date.")
-    ] = False,
-) -> None:
-    """Compile every Triton kernel for an H100, without one: registers, spills, tensor cores. Print changed files."""
-    from synthbench.bench import compiled as bench
-    from synthbench.reports import folder as reports
-
-    rows = []
-    for row in bench.measure():
-        typer.echo(f"{row['form']} {row['size']} {row['dtype']} {row['kernel']}: {row['spilled_bytes']} B", err=True)
-        rows.append(row)
-    changed = (reports.stale if check else reports.write)(bench.build(rows), out)
-    for name in changed:
-        typer.echo(str(out / name))
-    if check and changed:
-        raise typer.Exit(1)

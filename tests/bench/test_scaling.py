@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
 from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.bench.rows import Row, Table, load
+from synthbench.cli import app
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.forms import kernels, linear
 from synthbench.mechanisms import MECHANISMS
@@ -256,8 +258,9 @@ def test_what_is_not_allowed_is_refused() -> None:
 
     with pytest.raises(UsageError, match="float8"):
         next(scaling.measure({}, [8], table, batch_size=1, num_repeats=1, dtype="float8", limits=GENEROUS))
-    with pytest.raises(UnknownName, match="'streamed'"):
-        measured("linear", [8], forms=["steamed"])
+    asked = CliRunner().invoke(app, ["bench", "scaling", "--forms", "steamed"])
+    assert isinstance(asked.exception, UnknownName)
+    assert "did you mean 'streamed'" in str(asked.exception)
     with pytest.raises(UsageError, match="slay:P is"):
         measured("slay", [8], arguments={"P": "0"})
 

@@ -23,7 +23,6 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORTENED = {
     "run": ["--dry-run"],  # names, arguments and the plan are what a page can get wrong; `make demo` trains
     "bench": ["--repeats", "1"],
-    "bench anatomy": [],  # draws and times nothing
     "bench context": ["--longest", "256"],
     "report": ["--format", "md"],  # pictures take most of the time, and `make demo` draws them
     "quick": ["--help"],  # it trains for minutes; tests/terminal/test_quick.py trains in little

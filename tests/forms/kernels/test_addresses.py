@@ -12,8 +12,8 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.
 
 from triton.runtime import interpreter
 
-from synthbench.bench import compiled
-from synthbench.bench.compiled import Case, Launch
+from benchmarks import compiled
+from benchmarks.compiled import Case, Launch
 from synthbench.forms import kernels
 
 APART = 2**50

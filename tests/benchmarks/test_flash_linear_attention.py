@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from synthbench.bench import flash_linear_attention as fla
+from benchmarks import flash_linear_attention as fla
 from synthbench.bench import instruments, scaling
-from synthbench.bench.forms import DIRECTIONS
+from synthbench.bench.forms import DIRECTIONS, Setting
 from synthbench.bench.rows import Table
-from synthbench.cli import app
 from synthbench.forms import linear
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
@@ -116,6 +115,7 @@ def test_it_is_measured_beside_the_other_forms(monkeypatch: pytest.MonkeyPatch) 
             [1, 16],
             Table(scaling.IDENTITY, CPU),
             forms=["fla", "chunked"],
+            offered=fla.offered,
             batch_size=1,
             num_repeats=1,
             dtype="float32",
@@ -144,12 +144,10 @@ def test_the_operations_that_it_is_taken_to_do_are_those_of_wide_chunks() -> Non
 
 @pytest.mark.usefixtures("standin")
 def test_it_is_offered_what_it_takes() -> None:
-    zero = torch.zeros(())
+    served = {(8, torch.float32): True, (7, torch.float32): False, (8, torch.bfloat16): True, (8, torch.float64): False}
 
-    assert fla.serves(zero.expand(1, 8, 8, 32))
-    assert not fla.serves(zero.expand(1, 8, 7, 32))
-    assert fla.serves(zero.bfloat16().expand(1, 8, 8, 32))
-    assert not fla.serves(zero.double().expand(1, 8, 8, 32))
+    for (length, dtype), is_served in served.items():
+        assert fla.serves(Setting("forward", length, 1, CPU, dtype)) == is_served
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +170,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_says_that_it_is_left_out() -> None:
-    options = ["--mech", "linear", "--lengths", "16", "--forms", "fla", "--repeats", "1", "--device", "cpu"]
-    result = CliRunner().invoke(app, ["bench", "scaling", *options])
+    result = CliRunner().invoke(fla.app, ["--mech", "linear", "--lengths", "16", "--device", "cpu"])
 
     assert result.exit_code == 0, result.output
     assert "flash-linear-attention is left out: cpu does not run its kernels" in result.stderr

@@ -1,4 +1,8 @@
-"""Linear attention by the kernels of ``flash-linear-attention`` (``fla``), on features that are written out in memory.
+"""Linear attention by the kernels of ``flash-linear-attention`` (``fla``) beside ours, in turns.
+
+python -m benchmarks.flash_linear_attention --help
+
+It is one more form in the rows of ``synthbench bench scaling``, on features that are written out in memory.
 
 ``fla.ops.linear_attn.chunk_linear_attn`` is causal. It takes queries and keys [batch, length, heads, features] and
 values [batch, length, heads, value_dim], and returns the outputs, laid out like the values, and a state. Scores are
@@ -13,20 +17,32 @@ Nothing here has run on a GPU yet. Source: signature, docstrings and tuning of t
 https://github.com/fla-org/flash-linear-attention, as of 2025 and 2026; before 2025 heads came before the length.
 """
 
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import typer
 from jaxtyping import Float
 from torch import Tensor
 
+from benchmarks.script import make_app, run
+from synthbench.bench import forms, scaling
+from synthbench.bench.rows import Table
+from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths
+from synthbench.cli.output import print_facts
 from synthbench.forms import linear
 from synthbench.forms.kernels import DTYPES
 from synthbench.forms.linear import Side, normalise, outer, with_ones
-from synthbench.mechanisms.base import FeatureAttention
+from synthbench.mechanisms.base import FeatureAttention, Mechanism
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.plan import select_mechanisms
+from synthbench.suites import load_suite
+
+app = make_app()
 
 OPERATIONS = "fla.ops.linear_attn"
 
@@ -51,9 +67,17 @@ def missing(device: torch.device) -> str | None:
     return None
 
 
-def serves(q: Float[Tensor, "batch heads length key_dim"]) -> bool:
-    """Whether it takes queries like these: it takes fewer tokens than heads for a mistake, and no float64."""
-    return missing(q.device) is None and q.shape[-2] >= q.shape[-3] and q.dtype in DTYPES
+def serves(setting: forms.Setting) -> bool:
+    """Whether it runs in a setting: it takes fewer tokens than heads for a mistake, and no float64."""
+    return missing(setting.device) is None and setting.length >= forms.NUM_HEADS and setting.dtype in DTYPES
+
+
+def offered(unit: Mechanism, setting: forms.Setting) -> list[forms.Form]:
+    """Return the forms of a mechanism, with this one if it has features."""
+    found = forms.forms_of(unit, setting)
+    if isinstance(unit, FeatureAttention) and serves(setting):
+        found.append(forms.Form("fla", "heads", partial(attend, unit), counted=partial(counted, unit)))
+    return found
 
 
 def attend(
@@ -95,3 +119,40 @@ def _choose_tiles(device: torch.device, dtype: torch.dtype) -> None:
         query, key = (torch.rand(FIRST_CALL, **about) for _ in range(2))
         values = torch.rand(*FIRST_CALL[:-1], 33, **about)
         torch.autograd.backward(_weighted_sums(query, key, values).sum())
+
+
+@app.command()
+def main(
+    mech: MechanismTerms = None,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, comma-separated.")] = "4096,16384,131072",
+    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    max_seconds: Annotated[float, typer.Option(help="Skip lengths at which a form may take longer.")] = 4.0,
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="Parquet file for the rows; what it has is not measured.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure our Triton kernels and those of flash-linear-attention; by default of slay, linear and performer."""
+    target = resolve_device(device)
+    if (reason := missing(target)) is not None:
+        typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
+        return
+    with Table(scaling.IDENTITY, target, out) as table:
+        for row in scaling.measure(
+            select_mechanisms(load_suite("paper"), mech or ["slay,linear,performer"]),
+            parse_lengths(lengths),
+            table,
+            forms=("kernel", "fla"),
+            offered=offered,
+            batch_size=1,
+            num_repeats=repeats,
+            dtype=dtype,
+            limits=scaling.Limits(max_seconds, gigabytes=1e6),  # the memory of the GPU is the limit
+        ):
+            typer.echo(f"{row['mechanism']} {row['form']} {row['length']}: {row['status']}", err=True)
+    facts = scaling.summary([row for row in table.rows if row["dtype"] == dtype])
+    print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from synthbench.bench.compiled import CASES, innermost_loops, measure
+from benchmarks.compiled import CASES, innermost_loops, measure
 from synthbench.errors import UsageError
 from synthbench.forms import kernels
 
@@ -42,7 +42,7 @@ import json
 import sys
 
 import torch
-from synthbench.bench import compiled
+from benchmarks import compiled
 
 cases, dtypes, directions = json.loads(sys.argv[1])
 dtypes = tuple(getattr(torch, dtype) for dtype in dtypes)
@@ -144,10 +144,10 @@ def test_the_interpreter_compiles_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_committed_table_is_what_the_kernels_compile_to(need: Callable[[str, bool, str], None]) -> None:
-    folder = Path(__file__).parents[3] / "reports" / "bench" / "sm_90"
+    folder = Path(__file__).parents[2] / "reports" / "bench" / "sm_90"
     is_pinned = f"Triton {triton.__version__} " in (folder / "README.md").read_text(encoding="utf-8")
     need("pinned-triton", is_pinned, f"the table is of another version than {triton.__version__}")
-    command = [sys.executable, "-m", "synthbench", "bench", "compiled", "--check", "--out", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.compiled", "--check", "--out", str(folder)]
 
     done = subprocess.run(
         command, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=False

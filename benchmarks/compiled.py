@@ -2,6 +2,8 @@
 
 The launches of a form are recorded while it runs on tensors without data, and each is compiled with the arguments that
 it would have been launched with, so that nothing here repeats how kernels are launched.
+
+python -m benchmarks.compiled --help
 """
 
 import itertools
@@ -10,16 +12,22 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 from unittest import mock
 
 import torch
+import typer
 from tabulate import tabulate
 from torch import Tensor
 
+from benchmarks.script import make_app, run
 from synthbench.errors import UsageError
 from synthbench.forms import kernels
+from synthbench.reports import folder
 from synthbench.reports.render.spreadsheet import csv_text
+
+app = make_app()
 
 CAPABILITY = 90
 LENGTH, HEADS = 131_072, 8
@@ -287,9 +295,9 @@ def build(rows: Sequence[Mapping[str, Any]]) -> dict[str, str | bytes]:
 
     about = (
         f"Every Triton kernel, compiled by Triton {triton_version} for compute capability 9.0 without a GPU; **nothing "
-        "here was run**. `synthbench bench compiled` writes this page and [compiled.csv](compiled.csv). Registers and "
-        "spilled bytes are those of a thread, shared memory that of a program, instructions those of a warp: in each "
-        "innermost loop, once around. Products are of matrices; `bf16x6` counts six for one of float32."
+        "here was run**. `python -m benchmarks.compiled` writes this page and [compiled.csv](compiled.csv). Registers "
+        "and spilled bytes are those of a thread, shared memory that of a program, instructions those of a warp: in "
+        "each innermost loop, once around. Products are of matrices; `bf16x6` counts six for one of float32."
     )
     model = (
         f"The predicted time is that of a forward kernel for {LENGTH:,} tokens and {HEADS} heads on an H100: every "
@@ -319,3 +327,26 @@ def _slay_ms(rows: Sequence[Mapping[str, Any]]) -> str:
     total = sum(kernels_ms.values())
     parts = ", ".join(f"{name} {ms:.2f}" for name, ms in kernels_ms.items())
     return f"`slay` with m = 384 in bfloat16, forward: {parts}, together {total:.2f} ms. The goal is 0.5."
+
+
+@app.command()
+def main(
+    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("reports/bench/sm_90"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the table is not up to date.")
+    ] = False,
+) -> None:
+    """Compile every Triton kernel for an H100, without one: registers, spills, tensor cores. Print changed files."""
+    rows = []
+    for row in measure():
+        typer.echo(f"{row['form']} {row['size']} {row['dtype']} {row['kernel']}: {row['spilled_bytes']} B", err=True)
+        rows.append(row)
+    changed = (folder.stale if check else folder.write)(build(rows), out)
+    for name in changed:
+        typer.echo(str(out / name))
+    if check and changed:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -1,8 +1,10 @@
 """Figures made of numbers over the plane, as colours."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -11,31 +13,41 @@ from matplotlib.colors import ListedColormap, Normalize, PowerNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from synthbench.gallery.curves import columns
+from studies.papers.figures.curves import columns
 from synthbench.reports.render.figures.drawing import COLOURS, DOUBLE, PLAIN, shown
 from synthbench.reports.render.spreadsheet import Value
 
 Square = tuple[float, float, float, float]
 """Left, right, bottom, top."""
+PLANE: Square = (-3.0, 3.0, -3.0, 3.0)
+NUM_PLACES = 64
+"""On each side of a square."""
 
 CLASSES = ListedColormap([[0.5 + 0.5 * part for part in to_rgb(colour)] for colour in COLOURS[1:]])
 """Pale colours, one for each place in a list."""
+STAR: Mapping[str, Any] = {"marker": "*", "ms": 6, "color": "white", "mec": "black", "mew": 0.5, "linestyle": "none"}
 
 
 @dataclass(frozen=True)
 class Map:
-    """Numbers over a square, the first row at the bottom; NaN is left white."""
+    """Numbers over a square."""
 
     title: str
-    values: Float[np.ndarray, "rows columns"]
+    values: Float[np.ndarray, " places"]
+    """Row by row, the first at the bottom; NaN is left white."""
     marks: Float[np.ndarray, "marks 2"] | None = None
     """Places of stars."""
-    words: str = "value"
+    words: str = ""
     """What the colours say; nothing if the numbers are places in a list: each has a colour of its own."""
     limits: tuple[float, float] = (0.0, 1.0)
     """Numbers at the ends of the scale of colours; those beyond are drawn like the ends."""
     power: float = 1.0
     """Of the colours' growth: below 1, small numbers are told apart better."""
+
+    @property
+    def rows(self) -> Float[np.ndarray, "side side"]:
+        """The numbers as a matrix."""
+        return self.values.reshape(math.isqrt(self.values.size), -1)
 
 
 @dataclass(frozen=True)
@@ -43,9 +55,9 @@ class Maps:
     """Maps of one square."""
 
     panels: Sequence[Map]
-    square: Square
-    x_label: str = ""
-    y_label: str = ""
+    square: Square = PLANE
+    label: tuple[str, str] = ("", "")
+    """Of both axes."""
     is_downward: bool = False
     """Whether rows are counted from above, as those of a matrix."""
 
@@ -56,13 +68,11 @@ class Maps:
         """One line a place that has a number, at its middle; then the stars, which have none."""
         lines: list[tuple[Value, ...]] = []
         for panel in self.panels:
-            x, y = middles(self.square, panel.values.shape)
-            lines += [
-                (panel.title, float(x[column]), float(y[row]), float(panel.values[row, column]))
-                for row, column in zip(*np.nonzero(~np.isnan(panel.values)), strict=True)
-            ]
+            places = grid(self.square, len(panel.rows))
+            numbered = zip(places.tolist(), panel.values.tolist(), strict=True)
+            lines += [(panel.title, x, y, value) for (x, y), value in numbered if not math.isnan(value)]
             stars = [] if panel.marks is None else panel.marks.tolist()
-            lines += [(f"{panel.title}, star", right, up, None) for right, up in stars]
+            lines += [(f"{panel.title}, star", x, y, None) for x, y in stars]
         return tuple(lines)
 
     def draw(self) -> Figure:
@@ -77,45 +87,31 @@ class Maps:
         for axis, panel in zip(axes.flat, self.panels, strict=True):
             image = self._draw(axis, panel)
             if panel.words and (panel is self.panels[-1] or not is_shared):
-                figure.colorbar(
-                    image,
-                    ax=[*axes.flat] if is_shared else axis,
-                    location="bottom",
-                    shrink=0.3 if is_shared else 0.8,
-                    aspect=25,
-                    label=panel.words,
-                    ticks=np.linspace(*panel.limits, 3),
-                    format=PLAIN,
-                )
+                at = {"ax": [*axes.flat], "shrink": 0.3} if is_shared else {"ax": axis, "shrink": 0.8}
+                ticks = np.linspace(*panel.limits, 3)
+                figure.colorbar(image, location="bottom", aspect=25, label=panel.words, ticks=ticks, format=PLAIN, **at)
         return figure
 
     def _draw(self, axis: Axes, panel: Map) -> AxesImage:
-        image = axis.imshow(panel.values, origin="lower", extent=self.square, interpolation="none")
-        if panel.words:
-            image.set(cmap="cividis", norm=PowerNorm(panel.power, *panel.limits, clip=True))
-        else:
-            image.set(cmap=CLASSES, norm=Normalize(-0.5, CLASSES.N - 0.5))
+        scale = PowerNorm(panel.power, *panel.limits, clip=True) if panel.words else Normalize(-0.5, CLASSES.N - 0.5)
+        colours = "cividis" if panel.words else CLASSES
+        image = axis.imshow(
+            panel.rows, origin="lower", extent=self.square, interpolation="none", cmap=colours, norm=scale
+        )
         if panel.marks is not None:
-            axis.plot(
-                *panel.marks.T, linestyle="none", marker="*", markersize=6, color="white",
-                markeredgecolor="black", markeredgewidth=0.5,
-            )  # fmt: skip
+            axis.plot(*panel.marks.T, **STAR)
         axis.set_title(shown(panel.title), pad=3, loc="left")
-        axis.set(xlim=self.square[:2], ylim=self.square[3:1:-1] if self.is_downward else self.square[2:])
-        axis.set(xlabel=self.x_label, ylabel=self.y_label)
+        left, right, bottom, top = self.square
+        axis.set(xlim=(left, right), ylim=(top, bottom) if self.is_downward else (bottom, top))
+        axis.set(xlabel=self.label[0], ylabel=self.label[1])
         axis.label_outer()
         axis.xaxis.set_major_formatter(PLAIN)
         axis.yaxis.set_major_formatter(PLAIN)
         return image
 
 
-def middles(square: Square, shape: tuple[int, ...]) -> tuple[Float[np.ndarray, " columns"], Float[np.ndarray, " rows"]]:
-    """Middles of the columns and rows of a map."""
-    x, y = np.linspace(*square[:2], shape[1] + 1), np.linspace(*square[2:], shape[0] + 1)
-    return (x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2
-
-
-def grid(square: Square, num: int) -> Float[np.ndarray, "places 2"]:
-    """The middles of ``num`` by ``num`` places, row by row."""
-    x, y = np.meshgrid(*middles(square, (num, num)))
-    return np.stack([x.ravel(), y.ravel()], axis=1)
+def grid(square: Square = PLANE, num: int = NUM_PLACES) -> Float[np.ndarray, "places 2"]:
+    """Return the middles of ``num`` by ``num`` places, row by row."""
+    x, y = (np.linspace(low, high, num + 1) for low, high in (square[:2], square[2:]))
+    places = np.meshgrid((x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2)
+    return np.stack([axis.ravel() for axis in places], axis=1)

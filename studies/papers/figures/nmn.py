@@ -1,0 +1,206 @@
+"""Figures 1, 2, 3, 5, 7 and 10 of the Neural Matter Networks paper, and its XOR by one unit."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from studies.papers.figures.curves import Axis, Curve, Curves, Panel, spread
+from studies.papers.figures.figure import figure
+from studies.papers.figures.kernels import normal
+from studies.papers.figures.maps import Map, Maps, grid
+from synthbench.forms.scores import SUM_DELTA
+from synthbench.forms.squashing import soft_sigmoid, soft_tanh, softermax
+from synthbench.layers import Linear, YatProduct
+
+WEIGHT, AHEAD = (1.0, 0.5), (1.0, 0.0)
+"""Of neurons in the plane, and of those along a line."""
+EPSILONS = (1.0, 0.1, 0.01, 0.001)
+MIDDLES = torch.tensor([[1.6, 0.0], [-0.8, 1.4], [-0.8, -1.4]], dtype=torch.float64)
+"""Of three clouds."""
+
+
+def neuron(weight: tuple[float, ...], epsilon: float) -> YatProduct:
+    """Build one Yat neuron without bias, its learned scale at 1."""
+    unit = YatProduct(len(weight), 1, bias=False, epsilon=epsilon).double().requires_grad_(requires_grad=False)
+    unit.weight.copy_(torch.tensor(weight).unsqueeze(-1))
+    unit.alpha.zero_()
+    return unit
+
+
+def answers(
+    weight: tuple[float, ...], epsilon: float, places: Float[np.ndarray, "*places dim"]
+) -> Float[np.ndarray, "*places"]:
+    """Compute the answers of a Yat neuron at some places."""
+    values: np.ndarray = neuron(weight, epsilon)(torch.from_numpy(places)).squeeze(-1).numpy()
+    return values
+
+
+@figure("nmn-01-similarities")
+def similarities() -> Maps:
+    """Four similarities and their slopes.
+
+    Figure 1. w = (1, 0.5), the star; ε = 0.1. Below: the length of the gradient by x, where the paper has arrows. The
+    slopes of the dot product (1.1) and of the distance (1) are the same everywhere, that of the cosine is large near
+    the origin only. That of the Yat product is large on both sides of its peak, 0 on it and small far away.
+    """
+    star, marks = torch.tensor(WEIGHT, dtype=torch.float64), np.array([WEIGHT])
+    functions: dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, float]]] = {
+        "dot": (lambda x: x @ star, (-4.0, 4.0)),
+        "distance": (lambda x: (x - star).norm(dim=-1), (0.0, 4.0)),
+        "Yat": (neuron(WEIGHT, 0.1), (0.0, 4.0)),
+        "cosine": (lambda x: cosine_similarity(x, star, dim=-1), (-1.0, 1.0)),
+    }
+    values, slopes = [], []
+    for title, (function, limits) in functions.items():
+        x = torch.from_numpy(grid()).requires_grad_()
+        found = function(x).flatten()
+        (gradient,) = torch.autograd.grad(found.sum(), x)
+        values.append(Map(title, found.detach().numpy(), marks, "value", limits))
+        slopes.append(Map(f"{title}, slope", gradient.norm(dim=-1).numpy(), marks, "slope", (0.0, 4.0)))
+    return Maps([*values, *slopes])
+
+
+@figure("nmn-02-well")
+def well() -> Maps:
+    """The response of one neuron.
+
+    Figure 2 of the paper. w = (1, 0.5), the star; no bias, scale 1. The dot product grows without end and its
+    square on both sides of a line; the Yat product has one bounded peak, behind the star as seen from the origin
+    (at (1 + ε / |w|²) w), a weaker answer on the opposite side, and is 0 where x is orthogonal to w. The peak grows
+    like 1 / ε; colours end at 4.
+    """
+    places = grid()
+    linear = places @ WEIGHT
+    panel = partial(Map, marks=np.array([WEIGHT]), words="Yat(w, x)", limits=(0.0, 4.0))
+    yats = [panel(f"Yat, ε = {epsilon:g}", answers(WEIGHT, epsilon, places)) for epsilon in (1.0, 0.1)]
+    dots = [panel("dot product", linear, words="w · x", limits=(-4.0, 4.0))]
+    return Maps([*dots, panel("its square", linear**2, words="(w · x)²"), *yats])
+
+
+@figure("nmn-03-angle-and-radius")
+def angle_and_radius() -> Curves:
+    """One neuron by angle and by radius.
+
+    Figure 3. w = (1, 0). Left: x as long as w, at every angle. Only near 0° does ε matter; at 90° the answer is 0,
+    at 180° it is back at 1/4. Right: x of any length at three angles, ε = 0.1. The answers level off at cos² of the
+    angle. At 0° the peak is 11 and lies beyond x = w, where the paper has 10 at x = w for the maximum.
+    """
+    degrees, radii = np.linspace(0, 180, 181), np.geomspace(0.01, 100, 161)
+    circle = around(np.radians(degrees))
+    by_angle = [Curve(f"ε = {epsilon:g}", degrees, answers(AHEAD, epsilon, circle)) for epsilon in EPSILONS]
+    rays = {f"{angle}°": radii[:, None] * around(np.radians([angle])) for angle in (0, 45, 80)}
+    by_length = [Curve(label, radii, answers(AHEAD, 0.1, ray)) for label, ray in rays.items()]
+    degree, length = Axis("angle, degrees"), Axis("length of x", "log")
+    left = Panel("by angle, x as long as w", by_angle, degree, Axis("Yat(w, x)", "log", (1e-4, 2e3)))
+    return Curves([left, Panel("by length of x, ε = 0.1", by_length, length, Axis("Yat(w, x)", "log", (1e-4, 20.0)))])
+
+
+def around(angles: Float[np.ndarray, " angles"]) -> Float[np.ndarray, "angles 2"]:
+    """Return the points of the unit circle at some angles."""
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+
+
+@figure("nmn-05-regions")
+def regions() -> Maps:
+    """Decision regions of trained classifiers.
+
+    Figure 5. Which of three neurons answers most, on three clouds of 40 points (seed 0, standard deviation 0.45);
+    stars are weights, titles the points that are classified right. First two: the clouds' middles for weights. Last
+    two: weights from seed 0, trained by 300 steps of Adam at 0.03; ε = 0.1, no bias. The paper's localised regions
+    are not what comes out: far from the origin a Yat neuron answers alike on both sides, so that its region is a
+    double cone, and the trained weights stay around the origin.
+    """
+    classes = torch.arange(len(MIDDLES)).repeat_interleave(40)
+    clouds = MIDDLES[classes] + 0.45 * normal(0, len(classes), 2)
+    makers: dict[str, Callable[..., Linear | YatProduct]] = {"linear": Linear, "Yat": partial(YatProduct, epsilon=0.1)}
+    maps = []
+    for is_trained in (False, True):
+        for title, make in makers.items():
+            unit = make(2, 3, bias=False, generator=torch.Generator().manual_seed(0)).double()
+            optimiser = torch.optim.Adam(unit.parameters(), lr=0.03)
+            for _ in range(300 * is_trained):
+                optimiser.zero_grad()
+                cross_entropy(unit(clouds), classes).backward()
+                optimiser.step()
+            unit.requires_grad_(requires_grad=False)
+            if not is_trained:
+                unit.weight.copy_(MIDDLES.T)
+            right = float((unit(clouds).argmax(-1) == classes).double().mean())
+            region = unit(torch.from_numpy(grid())).argmax(-1).double().numpy()
+            words = f"{title}{', trained' if is_trained else ''}: {100 * right:.0f} %"
+            maps.append(Map(words, region, unit.weight.T.numpy()))
+    return Maps(maps)
+
+
+@figure("nmn-xor")
+def xor() -> Maps:
+    """XOR by one unit.
+
+    Section 3.1: XOR by one unit with w = (1, −1), ε = 0.001; stars are the four inputs. The unit is 0 on the
+    diagonal, where both inputs agree, and 1/5 and 1 at the two others: a threshold of 0.1 separates them. No
+    threshold of the dot product does.
+    """
+    square, weight = (-1.0, 2.0, -1.0, 2.0), (1.0, -1.0)
+    places = grid(square)
+    values = answers(weight, 0.001, places)
+    panel = partial(Map, marks=np.array([(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)]))
+    maps = [
+        panel("dot product", places @ weight, words="w · x", limits=(-2.0, 2.0)),
+        panel("Yat, w = (1, −1)", values, words="Yat(w, x)"),
+        panel("Yat above 0.1", (values > 0.1).astype(float)),
+    ]
+    return Maps(maps, square)
+
+
+@figure("nmn-07-epsilon-and-perturbation")
+def epsilon_and_perturbation() -> Curves:
+    """Epsilon, and how far the output moves.
+
+    Figure 7. w = (1, 0). Left: the answer along the line through w; ε changes the peak (1000 at ε = 0.001) and
+    little else. Right: the change of the answer when x = (0.6, 0.6) moves by some length in 64 directions: median,
+    and the middle four fifths. It grows in proportion up to moves of about a tenth; below ε = 0.1, ε hardly matters
+    unless a move ends near w.
+    """
+    along, sizes, start = np.linspace(-3, 3, 301), np.geomspace(1e-3, 1, 31), np.array([0.6, 0.6])
+    moved = start + sizes[:, None] * around(np.linspace(0, 2 * math.pi, 64, endpoint=False))[:, None]
+    profiles, changes = [], []
+    for epsilon in EPSILONS:
+        answer, label = partial(answers, AHEAD, epsilon), f"ε = {epsilon:g}"
+        profiles.append(Curve(label, along, answer(along[:, None] * np.array(AHEAD))))
+        changes.append(spread(label, sizes, np.abs(answer(moved) - answer(start))))
+    place, move = Axis("place on the line through w"), Axis("length of the move", "log")
+    left = Panel("along w, which is at 1", profiles, place, Axis("Yat(w, x)", "log", (1e-3, 2e3)))
+    return Curves([left, Panel("x = (0.6, 0.6) moved", changes, move, Axis("change of Yat(w, x)", "log"))])
+
+
+@figure("nmn-10-squashing")
+def squashing() -> Curves:
+    """Squashing functions.
+
+    Figure 10. Softermax of a score beside three scores of 1, soft-sigmoid, soft-tanh, for four powers n; beside
+    each, the softmax, the logistic sigmoid or tanh. All begin at their smallest value at a score of 0, where the
+    exponential ones do not; n sets how steep the passage through a score of 1 is.
+    """
+    x = torch.linspace(0, 5, 201, dtype=torch.float64)
+    scores = torch.stack([x, *torch.ones(3, len(x), dtype=x.dtype)], dim=-1)
+
+    def first(power: float) -> Tensor:
+        return softermax(scores, power, SUM_DELTA)[..., 0]
+
+    functions: dict[str, tuple[Callable[[float], Tensor], Tensor, float]] = {
+        "softermax beside 1, 1, 1": (first, scores.softmax(-1)[..., 0], 0.0),
+        "soft-sigmoid": (partial(soft_sigmoid, x), torch.sigmoid(x), 0.0),
+        "soft-tanh": (partial(soft_tanh, x), torch.tanh(x), -1.0),
+    }
+    panels = []
+    for title, (squash, relative, low) in functions.items():
+        curves = [Curve(f"n = {power:g}", x.numpy(), squash(power).numpy()) for power in (0.5, 1.0, 2.0, 4.0)]
+        curves.append(Curve("exponential relative", x.numpy(), relative.numpy()))
+        panels.append(Panel(title, curves, Axis("score"), Axis("squashed", ends=(low, 1.02))))
+    return Curves(panels)

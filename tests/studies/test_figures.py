@@ -1,0 +1,122 @@
+"""The papers' figures: kernels and neurons are those of the formulas, and what is committed is what the code draws."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from studies.papers.figures import kernels, nmn, page, slay_errors, slay_weights
+from studies.papers.figures.kernels import attention_map, head, kernel, normal
+from synthbench.errors import UnknownName
+from synthbench.forms.quadrature import inverse_distance
+from synthbench.mechanisms import FeatureAttention
+from synthbench.reports.render.figures.drawing import mark_in
+
+X = np.array([-1.0, -0.3, 0.0, 0.5, 1.0])
+AT = torch.from_numpy(X)
+
+
+def test_the_kernels_of_the_cosine_are_those_of_the_papers() -> None:
+    d, epsilon = 16, 1e-3
+
+    np.testing.assert_allclose(kernels.response(head("softmax"), X), np.exp(4 * X))
+    np.testing.assert_allclose(kernels.response(head("yat-spherical"), X), X**2 / (2 + epsilon - 2 * X), atol=1e-30)
+    plain = (d * X) ** 2 / (2 * d - 2 * d * X + epsilon)
+    np.testing.assert_allclose(kernels.response(head("yat-sum"), X), plain, atol=1e-28)
+
+
+def test_slopes_are_those_of_the_formulas() -> None:
+    x = X[1:-1]
+
+    np.testing.assert_allclose(kernels.slope(head("softmax"), x), 4 * np.exp(4 * x))
+    np.testing.assert_allclose(
+        kernels.slope(head("yat-spherical"), x), 2 * x * (2.001 - x) / (2.001 - 2 * x) ** 2, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "yat-sum", "slay", "performer"])
+def test_the_kernel_over_its_sum_is_what_the_mechanism_attends_by(name: str) -> None:
+    unit, (q, k) = head(name, seed=3), normal(0, 2, 2, 9, 16)
+    weights = kernel(unit, q, k).tril()
+    sums = weights.sum(-1, keepdim=True)
+    delta = unit.delta if isinstance(unit, FeatureAttention) else 1e-6 * (name == "yat-sum")
+
+    torch.testing.assert_close(attention_map(unit, q, k), weights / (sums + delta))
+
+
+def test_what_is_no_attention_has_no_kernel() -> None:
+    with pytest.raises(TypeError, match="has no kernel"):
+        kernel(head("gla"), *normal(0, 2, 1, 4, 16))
+
+
+@pytest.mark.parametrize("num_nodes", [3, 9])
+def test_the_nodes_shares_add_up_to_what_the_rule_finds(num_nodes: int) -> None:
+    found = slay_errors.shares(num_nodes, X).sum(0)
+
+    np.testing.assert_allclose(found, inverse_distance(num_nodes, 1e-3, AT).numpy() * (2.001 - 2 * X))
+    if num_nodes == 3:  # at x = 0.5 and 1, computed by others
+        np.testing.assert_allclose(found[-2:], [0.997, 0.0047], rtol=2e-3)
+
+
+def test_denominators_are_negative_for_signed_features_only() -> None:
+    for name in slay_weights.VARIANTS:
+        is_signed = name in {"slay-nystrom", "slay-tensorsketch", "slay-maclaurin"}
+        assert (slay_weights.mean_kernels(name).min() < 0) == is_signed, name
+
+
+def test_one_unit_answers_xor_as_in_section_3_1() -> None:
+    corners = np.array([(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
+
+    np.testing.assert_allclose(nmn.answers((1.0, -1.0), 0.001, corners), [0, 1 / 5.001, 1 / 1.001, 0])
+
+
+def test_a_neuron_peaks_beyond_its_weight_and_levels_off() -> None:
+    places = np.array([(1.0, 0.0), (1.1, 0.0), (1e6, 0.0), (0.0, 5.0)])
+
+    np.testing.assert_allclose(nmn.answers((1.0, 0.0), 0.1, places), [10, 11, 1, 0], rtol=1e-5)
+
+
+def test_the_page_its_pictures_and_their_numbers_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert page.main(["--check"]) == 0, f"python -m studies.papers.figures.page: {capsys.readouterr().out}"
+
+
+def test_figures_whose_numbers_or_labels_changed_are_stale() -> None:
+    drawing = page.FIGURES["nmn-10-squashing"].drawing()
+    kept = page.in_short(drawing)
+    changed = [line.replace("0.5", "0.6") for line in kept["lines"]]
+
+    assert page.agrees(drawing, kept)
+    assert not page.agrees(drawing, {**kept, "lines": changed})
+    assert not page.agrees(drawing, {**kept, "lines": [line.replace("soft-tanh", "tanh") for line in kept["lines"]]})
+    assert not page.agrees(drawing, {**kept, "count": kept["count"] + 1})
+
+
+def test_the_command_writes_what_it_prints_and_the_same_bytes_on_every_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        assert page.main(["--figure", "nmn-xo*", "--figure", "nmn-xor", "--out", str(folder)]) == 0
+        paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+        written.append({path.name: path.read_bytes() for path in paths})
+        assert sorted(paths) == sorted(folder.iterdir())
+
+    assert written[0] == written[1]
+    assert set(written[0]) == {"nmn-xor.svg", "nmn-xor.pdf", "nmn-xor.csv"}
+    assert mark_in(written[0]["nmn-xor.svg"]) == page.FIGURES["nmn-xor"].drawing().mark.encode()
+
+
+def test_unknown_figures_and_folders_that_cannot_be_written_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'slay-04-alignment'"):
+        page.select(["slay-04-alinment"])
+    assert len(page.select([])) == len(page.FIGURES)
+    (tmp_path / "file").write_text("")
+    for arguments in (["--figure", "nmn-xor"], ["--figure", "nmn-xor", "--out", str(tmp_path / "file")]):
+        with pytest.raises(SystemExit):
+            page.main(arguments)
+    said = capsys.readouterr().err
+    assert "--figure needs --out" in said
+    assert str(tmp_path / "file") in said
