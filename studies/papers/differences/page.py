@@ -1,6 +1,6 @@
-"""Puts the published tables of the SLAY paper beside rows of suite ``paper``: ``python -m studies.papers.differences.page``.
+"""Puts the published tables of the SLAY paper beside rows of suite ``paper``.
 
-It writes README.md; ``--check`` compares it.
+``python -m studies.papers.differences.page`` writes README.md; ``--check`` compares it.
 """
 
 import json
@@ -8,11 +8,12 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from studies.pages import headed, main
+from studies.pages import each, headed, main
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import NOTHING, fixed
@@ -101,7 +102,7 @@ def rms_if_reproduced(cells: pd.DataFrame) -> tuple[float, float, float]:
     sets and is rounded.
     """
     rng, squares = np.random.Generator(np.random.Philox(0)), []
-    for cell in cells.itertuples():
+    for cell in each(cells):
         mine = cell.mean + cell.std * rng.standard_normal((NUM_DRAWS, cell.n))
         of_tests = cell.noise / math.sqrt(NUM_SEQUENCES) * rng.standard_normal((NUM_DRAWS, NUM_SEEDS))
         theirs = cell.mean + cell.std * rng.standard_normal((NUM_DRAWS, NUM_SEEDS)) + of_tests
@@ -121,7 +122,7 @@ def summary(cells: pd.DataFrame) -> str:
     skill = (judged["accuracy_mean"] - judged["floor"]) / gap
     reach = (LIMIT * judged["error"] / gap)[skill.between(UNINFORMATIVE, 1 - UNINFORMATIVE) & (gap > 0)]
     rms, (expected, low, high) = np.sqrt((judged["z"] ** 2).mean()), rms_if_reproduced(judged)
-    names = ", ".join(f"{one.mech_label} on {one.task}" for one in outside.itertuples())
+    names = ", ".join(f"{one.mech_label} on {one.task}" for one in each(outside))
     return (
         f"{len(judged) - len(outside)} of {len(cells)} published cells lie within {LIMIT:g} combined standard errors; "
         f"{len(outside)} outside{f' ({names})' if names else ''}. {len(reach)} of them are informative, with a "
@@ -141,8 +142,8 @@ def page() -> Iterator[str]:
     yield "# Differences from the SLAY paper's tables"
     yield (
         "Do rows of suite `paper` reproduce tables 3 and 8 of the SLAY paper (Luna, Bouhsine & Choromanski, 2026)? "
-        f"[table8.csv](table8.csv) and [table3.csv](table3.csv) have its accuracies as printed. {in_paper.sum()} of the "
-        f"cells are in the paper; the {(~in_paper).sum()} of slay-laplace and slay-hadamard are in "
+        f"[table8.csv](table8.csv) and [table3.csv](table3.csv) have its accuracies as printed. {in_paper.sum()} of "
+        f"the cells are in the paper; the {(~in_paper).sum()} of slay-laplace and slay-hadamard are in "
         "`artifacts/task_performance.md` of its authors' repository, github.com/mlnomadpy/slay. Published without a "
         f"number, left out: {', '.join(unpublished)}."
     )
@@ -159,7 +160,7 @@ def page() -> Iterator[str]:
             *(one.category, one.task, one.mech_label, f"{percent(one.mean)} ± {percent(one.std)}", f"{one.n:.0f}"),
             *(f"{100 * one.accuracy_mean:.0f} ± {100 * one.accuracy_std:.0f}", *verdict(one)),
         ]
-        for one in cells.itertuples()
+        for one in each(cells)
     ]
     judged = ["difference", "SE", "z", f"within {LIMIT:g} SE"]
     yield plain_table(lines, ["category", "task", "mechanism", "ours", "n", "published", *judged])
@@ -167,7 +168,7 @@ def page() -> Iterator[str]:
     yield "Mean over the category's published tasks in per cent, ours and as printed."
     lines = [
         [one.category, one.mech_label, percent(one.mean), f"{100 * one.accuracy_mean:.0f}", *verdict(one)]
-        for one in averages(cells).itertuples()
+        for one in each(averages(cells))
     ]
     yield plain_table(lines, ["category", "mechanism", "ours", "published", *judged])
 
@@ -177,7 +178,7 @@ def percent(fraction: float) -> str:
     return fixed(100 * fraction, 1)
 
 
-def verdict(one: "pd.Series[float]") -> list[str]:
+def verdict(one: Any) -> list[str]:
     """Print a difference, its standard error, their ratio, and whether it is within the limit."""
     is_within = NOTHING if math.isnan(one.z) else "yes" if abs(one.z) <= LIMIT else "no"
     signed = fixed(100 * one.difference, 1, is_signed=True), fixed(one.z, 1, is_signed=True)
