@@ -14,7 +14,7 @@ CHECKED := \
 	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.layers, \
 	synthbench.mechanisms,synthbench.positions,synthbench.reports.aggregates,synthbench.reports.cells, \
 	synthbench.reports.compare,synthbench.reports.curves, \
-	synthbench.reports.difference,synthbench.reports.leaderboard,synthbench.reports.looks,synthbench.reports.quick, \
+	synthbench.reports.leaderboard,synthbench.reports.looks,synthbench.reports.quick, \
 	synthbench.reports.render.figures,synthbench.reports.render.page.charts,synthbench.reports.statistics, \
 	synthbench.reports.variants,synthbench.results.files,synthbench.results.reading, \
 	synthbench.tasks,synthbench.training,beartype.beartype

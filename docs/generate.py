@@ -325,6 +325,9 @@ def _suites() -> Iterator[str]:
         yield _table(("setting", "value"), _settings(suite))
         yield f"Tasks: {', '.join(_with_arguments(suite.tasks))}."
         yield f"Mechanisms: {', '.join(_with_arguments(suite.mechanisms))}."
+        if suite.studies:
+            links = [f"[{study}](../studies/{study}/README.md)" for study in suite.studies]
+            yield f"Studies of its rows: {', '.join(links)}."
 
 
 def _own_suites() -> Iterator[str]:

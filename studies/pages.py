@@ -1,16 +1,31 @@
 """Writes the page of a study, or checks it: what the scripts of studies share."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 MARK = "<!-- Written by {} from the rows; edit that. -->"
+MARKS = "<!-- tables, written from the rows -->", "<!-- end of tables -->"
 
 
 def headed(page: Iterable[str], script: str) -> str:
     """Join the blocks of a page, the title first; below it stands which script wrote it."""
     title, *blocks = page
     return "\n\n".join([title, MARK.format(script), *blocks]) + "\n"
+
+
+def filled(page: Path, blocks: Iterable[str]) -> str:
+    """Give the text of a page that is written by hand but for the blocks between its two marks."""
+    before, rest = page.read_text(encoding="utf-8").split(MARKS[0])
+    return "\n\n".join([before + MARKS[0], *blocks, MARKS[1] + rest.split(MARKS[1])[1]])
+
+
+def each(frame: pd.DataFrame) -> Iterator[Any]:
+    """Yield the lines of a frame, with their values as attributes."""
+    yield from frame.itertuples()
 
 
 def main(files: Mapping[Path, str]) -> int:

@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 MAIN_SUITE = "core"
 """The suite that is meant where none is named and there are no rows of one's own."""
+RUN_SUITE = "paper"
+"""The suite of ``run`` where none is named; benches measure its mechanisms in its model."""
 
 _AS_BUILT = "the layers as their authors build them"
 MOVED = MappingProxyType(

@@ -19,6 +19,7 @@ from synthbench.reports.render.figures.drawing import COMPACT, DOUBLE, SINGLE, D
 from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
+from synthbench.terms import RUN_SUITE
 
 MOST_CURVES = 7
 """As many as there are colours."""
@@ -113,7 +114,7 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing | None:
     """Layers of the mechanisms that the papers compare."""
-    names = load_suite("paper").mechanisms
+    names = load_suite(RUN_SUITE).mechanisms
     chosen = {name: [row for row in rows if (row["mechanism"], row["form"]) == (name, "layer")] for name in names}
     return _drawing(
         f"layers-{suffix}",
@@ -201,7 +202,7 @@ def _context(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 
 def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
-    about = "Member-steps a second of the task model, batch as in the suite `paper`; ratios of one run."
+    about = f"Member-steps a second of the task model, batch as in the suite `{RUN_SUITE}`; ratios of one run."
     facts = [{name: row[name] for name in suite.SHOWN} for row in rows]
     blocks, drawings = ["## Training steps", about, _markdown(facts)], []
     for (length,), group in _grouped([row for row in rows if row["rates"] == 1], "length"):

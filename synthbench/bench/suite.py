@@ -22,13 +22,12 @@ from synthbench.registry import version_of
 from synthbench.runner.environment import usable_cores
 from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.suites import Suite, load_suite
-from synthbench.terms import Selection
+from synthbench.terms import RUN_SUITE, Selection
 from synthbench.training.capture import WARM_UP_STEPS
 from synthbench.training.cell import Cell, Member
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
-SUITE = "paper"
 TASK = "reverse"
 """Scored at every position, so nothing of the model is left out; and defined at every length."""
 
@@ -77,7 +76,7 @@ def measure(
     for count in num_members:
         if count % num_rates:
             raise UsageError(f"members are {count}; allowed with {num_rates} learning rates: a multiple of them")
-    suite, device = load_suite(SUITE), table.device
+    suite, device = load_suite(RUN_SUITE), table.device
     mechanisms = select_mechanisms(suite, expressions or [",".join(suite.mechanisms)])
     num_workers = usable_cores() if device.type == "cpu" else 0
     with as_in_a_worker():

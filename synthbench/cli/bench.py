@@ -9,6 +9,7 @@ from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths
 from synthbench.cli.output import print_facts
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_seeds
+from synthbench.terms import RUN_SUITE
 
 bench_app = typer.Typer(help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True)
 
@@ -44,7 +45,7 @@ def fidelity(
 
     if mech and sweep:
         raise UsageError("--sweep varies slay; allowed with it: no --mech")
-    chosen = select_mechanisms(load_suite("paper"), mech) if mech else None
+    chosen = select_mechanisms(load_suite(RUN_SUITE), mech) if mech else None
     with Table(bench.IDENTITY, resolve_device(device), out) as table:
         drawn = parse_seeds(seeds)
         measured = (
@@ -92,7 +93,7 @@ def scaling(
         typer.echo(f"Triton kernels are left out: they do not run on {target}", err=True)
     with Table(bench.IDENTITY, target, out) as table:
         for row in bench.measure(
-            select_mechanisms(load_suite("paper"), mech or ["all"]),
+            select_mechanisms(load_suite(RUN_SUITE), mech or ["all"]),
             parse_lengths(lengths),
             table,
             forms=chosen,
@@ -130,7 +131,7 @@ def context(
 
     with Table(bench.IDENTITY, resolve_device(device), out) as table:
         for row in bench.measure(
-            select_mechanisms(load_suite("paper"), mech or ["all"]),
+            select_mechanisms(load_suite(RUN_SUITE), mech or ["all"]),
             table,
             gigabytes=gigabytes,
             longest=longest,

@@ -40,6 +40,7 @@ from synthbench.cli.options import (
 from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
 from synthbench.errors import UsageError
 from synthbench.knobs import parse_rates, parse_seeds, parse_term
+from synthbench.terms import RUN_SUITE
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request
@@ -54,7 +55,7 @@ class RunOptions:
 
     task: TaskTerms = None
     mech: MechanismTerms = None
-    suite: SuiteName = "paper"
+    suite: SuiteName = RUN_SUITE
     seeds: Seeds = None
     rates: Rates = None
     block: BlockTerm = None

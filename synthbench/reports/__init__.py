@@ -8,7 +8,6 @@
 ``leaderboard``, ``curves``        the ranking, and learning curves averaged over seeds
 ``table``, ``heights``             tables without markup; ``separation``: the table of the verdicts
 ``bits``, ``variants``             tables of tasks in bits, and of other settings of a mechanism
-``against``, ``difference``        published tables, other suites and predictions beside ours
 ``report``, ``build``, ``folder``  the contents of a report, its files, and a folder kept in step with them
 ``render``                         tables as text, figures, and one HTML page that works without a network
 ``compare``                        two mechanisms, stores or commits, run by run

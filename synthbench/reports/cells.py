@@ -14,9 +14,9 @@ from jaxtyping import Float
 
 from synthbench.bits import BITS, OF_PROTOTYPES
 from synthbench.heights import RungScore
-from synthbench.reports.against.published import published_name, published_order
 from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
+from synthbench.reports.order import place_of
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
 from synthbench.results.schema import split_match
@@ -396,18 +396,16 @@ def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[
 
 
 def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
-    row, categories, tasks = item[1], published_order("category"), published_order("task")
+    row = item[1]
     category, task = row["task_category"], row["task"]
-    in_order = (categories.get(category, len(categories)), category, tasks.get(task, len(tasks)), task)
+    in_order = (place_of("category", category), category, place_of("task", task), task)
     return (*in_order, row["seq_len"], row["task_args"])
 
 
 def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     (*around, setting), row = item
-    order = published_order("mechanism")
-    rank = order.get(published_name(row["mech"]), len(order))
-    # Published mechanisms in their order, then the others by label, ignoring case; P=8 before P=16.
-    return rank, str(row["mech_label"]).casefold(), around, len(setting), setting
+    # First the order, then the others by label, ignoring case; P=8 before P=16.
+    return place_of("mechanism", row["mech"]), str(row["mech_label"]).casefold(), around, len(setting), setting
 
 
 def _task(key: Key, label: str, row: Row) -> TaskFacts:

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pandas as pd
 
 from synthbench import sources
-from synthbench.reports.against.peers import peers_table
-from synthbench.reports.against.published import PEERS, causes
-from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.beyond import beyond_table
 from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
@@ -28,7 +25,6 @@ from synthbench.reports.cells import (
 )
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
-from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.prototypes import prototype_tables, prototype_verdict
@@ -43,8 +39,8 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *("averages", "beyond", "bits", "difference", "full", "leaderboard", "peers", "predictions", "prototypes"),
-    *("readme", "separation", "steps_to_threshold", "variants"),
+    *("averages", "beyond", "bits", "full", "leaderboard", "prototypes", "readme", "separation"),
+    *("steps_to_threshold", "variants"),
 )
 """Stems of pages and of the report's README: the page of a category of the same name gets another."""
 
@@ -202,16 +198,9 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
         pages[averages.name] = Page.of(averages)
     separation = separation_table(cells, verdicts)
     pages[separation.name] = Page(separation.title, (separation,), summary(verdicts))
-    if report.selection.suite.startswith("paper"):
-        compared = difference(cells)
-        if any(comparison.ours for comparison in compared.comparisons):
-            tables = tuple(difference_tables(compared, causes()))
-            pages["difference"] = Page("Difference from the published table", tables, compared.summary())
     if report.board is not None:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
-    against_peers = peers_table(cells, report.selection) if report.selection.suite == PEERS else None
-    predicted = ratio_table(cells) if cells.has_ladder else None
-    for extra in (predicted, against_peers, steps_table(cells), beyond_table(cells, report.runs)):
+    for extra in (steps_table(cells), beyond_table(cells, report.runs)):
         if extra is not None:
             pages[extra.name] = Page.of(extra)
     if report.variants:

@@ -6,18 +6,16 @@ they were matched to. If the store has several versions of a task or mechanism, 
 newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
-A setting of a mechanism that was run on some of the tasks of another one of it is a variant, which no board shows. In
-suite ``peers`` rows with other positions, or of a suite ``peers-...``, stand beneath the published numbers that they
-may explain.
-Rows with a score but without a passed check of causality are left out. So are rows of withdrawn versions of a task,
-which do not test what they claim: ``reference/withdrawn.csv`` lists them.
+A setting of a mechanism that was run on some of the tasks of a fuller one of it is a variant, which no board shows. In a
+suite without conditions the fuller one has all tasks, or is the same setting in another block or with other positions.
+Rows with a score but without a passed check of causality are left out. So are rows of ``WITHDRAWN`` versions of a task,
+which do not test what they claim.
 """
 
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +24,6 @@ import pandas as pd
 from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import resolve
-from synthbench.reports.against.published import PEERS, compared_settings, lines_of
 from synthbench.terms import MAIN_SUITE, MOVED
 
 EXTRA = ".extra"
@@ -64,10 +61,11 @@ class Withdrawal(NamedTuple):
         return f"{self.task} version {self.version}, withdrawn: {self.reason}"
 
 
-@cache
-def withdrawals() -> tuple[Withdrawal, ...]:
-    """All withdrawn versions of tasks, in the order of the data."""
-    return tuple(Withdrawal(line["task"], line["version"], line["reason"]) for line in lines_of("withdrawn.csv"))
+WITHDRAWN = (
+    Withdrawal(
+        "composite_recall", "1", "at its tiny size one token of a key alone tells the value of 78 % of the keys"
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -82,32 +80,16 @@ class Selection:
     """Number of rows that no cell shows, by the reason in words; reasons without a row are not listed."""
     variants: pd.DataFrame = field(default_factory=pd.DataFrame)
     """The rows that :meth:`without_variants` took out."""
-    changed: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """Of suite ``peers``: the rows of suites ``peers-...``, and those beside which the same cell has rows in the block
-    and with the positions that published numbers are compared with, once :meth:`without_variants` took them out."""
 
     def without_variants(self) -> "Selection":
-        """Without rows of settings that were run on some of the tasks of another one of their mechanism.
+        """Without rows of settings that were run on some of the tasks of a fuller one of their mechanism.
 
         Nor of layers in no condition of the suite. Tables of all tasks show the fuller setting, and
-        :mod:`synthbench.reports.variants` compares both. In suite
-        ``peers`` without those of other settings than published numbers are compared with, which may explain them.
+        :mod:`synthbench.reports.variants` compares both.
         """
-        if self.suite == PEERS:
-            compared = compared_settings()
-            is_compared = np.array(
-                [
-                    (block, positions) in compared.get(mech, [(block, positions)])
-                    for mech, block, positions in zip(*(self.rows[name] for name in AROUND), strict=True)
-                ],
-                dtype=bool,
-            )
-            cell = pd.MultiIndex.from_arrays([*(self.rows[name] for name in (*TASK_KEY, "mech")), settings(self.rows)])
-            is_changed = ~is_compared & cell.isin(cell[is_compared])
-            main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
-            return replace(self, rows=main, changed=_joined([others, self.changed]))
         # Suites of tasks in bits list the settings that they want on some of these, and no mean is over all of them.
-        # Each condition of a mechanism has a main setting of its own, in a suite that has conditions.
+        # Each condition of a mechanism has a main setting of its own, in a suite that has conditions. In others two
+        # settings with some of the tasks each may both be meant.
         has_conditions = "sees_places" in self.rows and self.rows["sees_places"].notna().any()
         conditions = self.rows["condition"].fillna("") if has_conditions else [""] * len(self.rows)
         columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
@@ -115,11 +97,14 @@ class Selection:
         tasks_of: dict[tuple[str, ...], set[int]] = {}
         for column, task in zip(columns[has_skill], self.rows[has_skill].groupby(TASK_KEY).ngroup(), strict=True):
             tasks_of.setdefault(column, set()).add(task)
+        every = set().union(*tasks_of.values())
         variants = [
             column
             for column, tasks in tasks_of.items()
             if any(
-                tasks < others for other, others in tasks_of.items() if (other[0], other[-1]) == (column[0], column[-1])
+                tasks < others and (has_conditions or others == every or other[-2] == column[-2])
+                for other, others in tasks_of.items()
+                if (other[0], other[-1]) == (column[0], column[-1])
             )
         ]
         is_variant = columns.isin(variants)
@@ -200,20 +185,7 @@ def select(
         suite_version=suite_version,
         rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
         left_out={reason: count for reason, count in left_out.items() if count},
-        changed=_at_other_budgets(full) if suite == PEERS else pd.DataFrame(),
     )
-
-
-def _at_other_budgets(full: pd.DataFrame) -> pd.DataFrame:
-    """The rows of every suite ``peers-...``, such as ``peers-long``, each selected as those of a report are."""
-    names = {str(name) for name in full["suite"] if name.startswith(f"{PEERS}-") and not name.endswith(EXTRA)}
-    return _joined([select(full, name).rows for name in sorted(names)])
-
-
-def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Some rows below others; pandas warns of joining none."""
-    filled = [frame for frame in frames if len(frame)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
 
 
 def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -306,7 +278,7 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
     """The rows without those of withdrawn versions, and the number of rows of each withdrawn version."""
     is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
-    for withdrawal in withdrawals():
+    for withdrawal in WITHDRAWN:
         is_of_it = ((rows["task"] == withdrawal.task) & (rows["task_version"] == withdrawal.version)).to_numpy()
         is_withdrawn |= is_of_it
         if is_of_it.any():

@@ -4,12 +4,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from synthbench.terms import RUN_SUITE
+
 
 @dataclass(frozen=True)
 class Request:
     """What to run, and how; every field but ``only`` is an option of ``synthbench run``."""
 
-    suite: str = "paper"
+    suite: str = RUN_SUITE
     tasks: Sequence[str] = ("all",)
     mechanisms: Sequence[str] = ()
     """Empty: those that the suite names."""

@@ -171,6 +171,8 @@ class Suite(_Strict):
     """Categories with few tasks, each with the name under which it is shown; no part of a row's id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
     """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
+    studies: Annotated[tuple[str, ...], AfterValidator(_distinct)] = ()
+    """Studies of its rows: folders under ``studies/`` in the repository. No part of a row's id either."""
 
     @model_validator(mode="after")
     def _tunes_on_other_seeds(self) -> "Suite":

@@ -7,6 +7,7 @@ from synthbench.bench import published, suite
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
 from synthbench.suites import load_suite
+from synthbench.terms import RUN_SUITE
 from synthbench.training.cell import Cell, Member
 
 
@@ -81,7 +82,7 @@ def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
 def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
-    (cell,) = suite.cells_of(load_suite(suite.SUITE), {name: {}}, 12, "cpu")
+    (cell,) = suite.cells_of(load_suite(RUN_SUITE), {name: {}}, 12, "cpu")
     ours, theirs = (suite.Program([Member(cell, 0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
     assert published.publish(theirs.trainer.model)
 

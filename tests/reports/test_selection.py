@@ -6,7 +6,7 @@ import pytest
 
 from synthbench.bits import BITS
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.selection import default_suite, select, suites_in, withdrawals
+from synthbench.reports.selection import WITHDRAWN, default_suite, select, suites_in
 from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -164,7 +164,7 @@ def test_rows_of_withdrawn_versions_alone_are_refused_with_the_reason(make_frame
 
 
 def test_a_version_that_runs_now_is_not_withdrawn() -> None:
-    for withdrawal in withdrawals():
+    for withdrawal in WITHDRAWN:
         assert withdrawal.version.isdigit()
         assert int(withdrawal.version) < TASKS[withdrawal.task].version
         assert withdrawal.reason

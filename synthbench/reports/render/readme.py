@@ -35,8 +35,6 @@ def readme(report: Report, files: Iterable[str]) -> str:
             outcomes.setdefault(verdict.words, []).append(verdict.task.label)
         lines = [f"- {markdown.escape(words)}: {markdown.escape(', '.join(of))}" for words, of in outcomes.items()]
         blocks += ["## What separates", "\n".join(lines)]
-    if "difference" in pages:
-        blocks += ["## Against the published table", markdown.escape(pages["difference"].introduction)]
     tables = [
         f"- {markdown.escape(page.title)}: {_links(names, (f'{stem}.{kind}' for kind in ('md', 'tex')))}"
         for stem, page in pages.items()
@@ -74,10 +72,6 @@ def _counts(report: Report) -> list[str]:
     facts += [f"Left out: {counted(number, 'row')} {reason}." for reason, number in selection.left_out.items()]
     if report.variants:
         facts.append(f"Variants: {counted(len(selection.variants), 'row')} of other settings, on a page of their own.")
-    if num_changed := len(selection.changed):
-        facts.append(
-            f"Other settings and budgets: {counted(num_changed, 'row')}, beneath the numbers that they may explain."
-        )
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")
     return facts

@@ -1,1 +1,0 @@
-"""Comparisons of reports with published tables, other suites and predictions of the literature."""
