@@ -34,8 +34,7 @@ from synthbench.results.schema import (
     skill,
     table_of,
 )
-from synthbench.runner.executors import Executor
-from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.executors import Executor, make_executor
 from synthbench.runner.plan import Plan, make_cells, shortened
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite

@@ -16,7 +16,7 @@ import pandas as pd
 from synthbench.reports.render.markdown import plain_table
 from synthbench.results import Store
 from synthbench.runner.environment import hardware, software, usable_cores
-from synthbench.runner.estimates import KINSHIPS, TIMED, Estimates, traits_of
+from synthbench.runner.estimates import COST_KEYS, TIMED, Estimates, cost_columns
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import device_of
@@ -56,15 +56,15 @@ def costs_of(plan: Plan, rows: pd.DataFrame) -> pd.DataFrame:
     also those that have a row and train again with their group. ``own`` counts those among them whose cell has rows in
     the class; the others take the time of their family for as much work, NaN if none is known.
     """
-    estimates, cell = Estimates(rows), list(KINSHIPS[0])
+    estimates, cell = Estimates(rows), list(COST_KEYS[0])
     timed = set(rows.loc[rows["status"] == "ok", cell].itertuples(index=False, name=None))
     lines: list[dict[str, Any]] = [
         {"mechanism": run.cell.mechanism_name, "planned": 1} for run in plan.members.values()
     ]
     for job in plan.jobs:
         lines += [{"mechanism": run.cell.mechanism_name, "missing": 1} for run in job.missing]
-        for traits in (traits_of(run.cell) for run in job.trained):  # those that have a row train again with the rest
-            share_s = estimates.share_s(traits)
+        for run in job.trained:  # those that have a row train again with the rest
+            traits, share_s = cost_columns(run.cell), estimates.seconds(run.cell)
             line = {"mechanism": traits["mech"], "hours": None if share_s is None else share_s / 3600, "trained": 1}
             lines.append({**line, "own": tuple(traits[name] for name in cell) in timed})
     columns = ["mechanism", "planned", "missing", "trained", "own", "hours"]

@@ -196,13 +196,13 @@ def status(asked: RunOptions, as_json: AsJson = False) -> None:
     A store named by --results must exist; the default one need not.
     """
     from synthbench.results import Store
-    from synthbench.runner.plan import progress_of
+    from synthbench.runner.plan import count_status
     from synthbench.runner.run import device_of
 
     request = asked.request()
     if request.results != RunOptions.results:
         Store.open(request.results, create=False)
-    facts = progress_of(request, device_of(request))
+    facts = count_status(request, device_of(request))
     print_facts(facts, list(facts[0]), as_json=as_json)
 
 

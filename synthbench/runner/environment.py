@@ -19,11 +19,13 @@ import torch
 
 import synthbench
 from synthbench.errors import UsageError
+from synthbench.runner.request import EXECUTORS
 
 COMMIT = "SYNTHBENCH_COMMIT"
 """Environment variable with the commit that the package is a copy of, for machines that have no repository."""
 
-RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "ray", "scipy", "submitit", "triton")
+RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "scipy", "triton")
+"""Beside those that an executor needs."""
 
 
 def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
@@ -46,7 +48,7 @@ def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
 def software() -> dict[str, Any]:
     """Versions, by column of a row."""
     packages = {}
-    for package in RELEVANT_PACKAGES:
+    for package in (*RELEVANT_PACKAGES, *(kind.package for kind in EXECUTORS.values() if kind.package)):
         try:
             packages[package] = version(package)
         except PackageNotFoundError:

@@ -11,7 +11,7 @@ import pandas as pd
 from synthbench.canonical import canonical_json
 from synthbench.training.cell import Cell
 
-KINSHIPS = (
+COST_KEYS = (
     ("device_type", "d_model", "n_layers", "task", "task_args", "mech", "mech_args"),
     ("device_type", "seq_len", "mech"),  # with other options: a layer in another condition
     ("device_type", "seq_len", "mech_family"),
@@ -21,15 +21,15 @@ KINSHIPS = (
 )
 """Columns that two rows share if they need equal time for equal work, from cell and mechanism to family and device."""
 
-TRAITS = (*dict.fromkeys(name for kinship in KINSHIPS for name in kinship), "steps_planned", "batch_size")
-"""Columns that decide how long a member takes."""
-
-TIMED = (*TRAITS, "status", "ensemble_size", "wall_s")
+TIMED = (
+    *dict.fromkeys(name for key in COST_KEYS for name in key),
+    *("steps_planned", "batch_size", "status", "ensemble_size", "wall_s"),
+)
 """Columns of the rows that an estimate is taken from."""
 
 
-def traits_of(cell: Cell) -> dict[str, Any]:
-    """The traits of a cell, by column of its rows."""
+def cost_columns(cell: Cell) -> dict[str, Any]:
+    """What decides how long a run of a cell takes, by column of its rows."""
     model, training = cell.suite.model, cell.suite.training
     return {
         "device_type": cell.device_type,
@@ -47,14 +47,14 @@ def traits_of(cell: Cell) -> dict[str, Any]:
     }
 
 
-def work(traits: Mapping[str, Any] | pd.DataFrame) -> Any:
-    """Work of one member, in tokens, each of which costs more in a longer sequence. Takes columns too."""
-    length = traits["seq_len"]
-    return traits["steps_planned"] * traits["batch_size"] * length * (1 + length / 64)
+def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
+    """Work of one run, in tokens, each of which costs more in a longer sequence."""
+    length = columns["seq_len"]
+    return columns["steps_planned"] * columns["batch_size"] * length * (1 + length / 64)
 
 
 class Estimates:
-    """Seconds of one member, by what is nearest among measured rows: the median seconds for as much work.
+    """Seconds of one run, by what is nearest among measured rows: the median seconds for as much work.
 
     Args:
         rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` gives them; those without a
@@ -62,30 +62,25 @@ class Estimates:
     """
 
     def __init__(self, rows: pd.DataFrame | None = None) -> None:
-        self._rates: dict[tuple[str, ...], dict[tuple[Any, ...], float]] = {}
+        self._rates: dict[tuple[str, ...], Any] = {}
         if rows is None:
             return
         trained = rows[rows["status"].isin(("ok", "diverged"))]
-        # Members that train as one program share its time.
-        rates = trained["wall_s"] / trained["ensemble_size"] / work(trained)
-        for kinship in KINSHIPS:
-            by_kin = rates.groupby([trained[name] for name in kinship], observed=True).median()
-            self._rates[kinship] = {_key(kin): float(rate) for kin, rate in by_kin.items()}
+        rates = trained["wall_s"] / trained["ensemble_size"] / work(trained)  # batched runs share their time
+        for key in COST_KEYS:
+            self._rates[key] = rates.groupby([trained[name] for name in key], observed=True).median().to_dict()
 
-    def share_s(self, traits: Mapping[str, Any]) -> float | None:
-        """Seconds of one member; None if nothing was measured on such a device."""
-        for kinship, rates in self._rates.items():
-            kin = tuple(traits[name] for name in kinship)
-            if kin in rates:
-                return rates[kin] * float(work(traits))
+    def seconds(self, cell: Cell) -> float | None:
+        """Seconds of one run; None if nothing was measured on such a device."""
+        columns = cost_columns(cell)
+        for key, rates in self._rates.items():
+            values = tuple(columns[name] for name in key)
+            rate = rates.get(values if len(values) > 1 else values[0])
+            if rate is not None:
+                return float(rate * work(columns))
         return None
 
-    def cost(self, traits: Mapping[str, Any]) -> float:
-        """Seconds of one member, or its work if nothing was measured on such a device: comparable on one device."""
-        share_s = self.share_s(traits)
-        return float(work(traits)) if share_s is None else share_s
-
-
-def _key(kin: Any) -> tuple[Any, ...]:
-    """What pandas calls a group of one column is no tuple."""
-    return kin if isinstance(kin, tuple) else (kin,)
+    def cost(self, cell: Cell) -> float:
+        """Seconds of one run, or its work if nothing was measured on such a device: comparable on one device."""
+        seconds = self.seconds(cell)
+        return float(work(cost_columns(cell))) if seconds is None else seconds

@@ -2,13 +2,11 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import torch
 
 from synthbench import plugins
@@ -17,11 +15,11 @@ from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS, condition_options, options_of
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
-from synthbench.runner import predictions
 from synthbench.runner.environment import commit_warning
-from synthbench.runner.estimates import TIMED, Estimates, traits_of
+from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
+from synthbench.runner.rows import predictions_file
 from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terms import Selection, registered, require_current, select, split_terms
@@ -35,10 +33,13 @@ GPU_GROUP_SIZE = 64
 
 RERUNS = ("none", "failed", "all")
 
-_DECISIVE = ("run_id", "skill", "status", "deterministic", "task_code_hash", "mech_code_hash")
-"""Columns that decide whether a row counts as done."""
+_SEQUENCES = ("test_sequences", "curve_sequences", "validation_sequences")
 
-_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED, "finished_at", "suite")))
+_DECISIVE = (
+    *("run_id", "skill", "status", "deterministic", "task_code_hash", "mech_code_hash"),  # whether a row is done
+    *("suite", "finished_at"),
+)
+_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Selected(NamedTuple):
 
 
 def plan_request(request: Request, device: torch.device, selected: Selected | None = None) -> Plan:
-    """Plan a request: what it names, and what of it is missing in the store.
+    """Plan a request: the runs that it names, and jobs for those that the store lacks.
 
     Args:
         request: What to run, and how.
@@ -148,12 +149,14 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
         raise UsageError(f"rerun is {request.rerun!r}; allowed: {', '.join(RERUNS)}")
     if request.group_size is not None and request.group_size < 1:
         raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
-    cells, seeds = _cells_and_seeds(request, device, selected or select_components(request))
+    cells, seeds = cells_and_seeds(request, device, selected)
     known = RUNS.empty_table().select(list(_READ))
     if request.results.joinpath("store.json").exists():
         # Rows are read, not only listed, so a damaged one is run again.
         known = Store.open(request.results, create=False).outline(_READ)
-    done, scored = _done(request, cells, known)
+    stored = {row["run_id"]: row for row in known.select(list(_DECISIVE)).to_pylist()}
+    sources = {(cell.code["task"], cell.code["mech"]) for cell in cells}
+    done = {name: row["skill"] for name, row in stored.items() if _is_done(row, request, sources)}
     timed = known.select(list(TIMED))
     if device.type not in timed["device_type"].to_pylist():
         timed = Store.open(published(), create=False).outline(TIMED)
@@ -165,41 +168,25 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
         is_across_tasks=request.group_size is not None or device.type == "cuda",
         estimates=Estimates(timed.to_pandas()),
     )
-    scored = [run_id for run_id in scored if run_id in plan.members]
-    num_failed = plan.num_done - len(scored)
-    notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
-    if request.positions is not None:
-        notices += _on_rotation(cells)
-    suites = dict(zip(known["run_id"].to_pylist(), known["suite"].to_pylist(), strict=True))
-    notices += _on_other_suites({name: suites[name] for name in done if name in plan.members}, plan)
-    if (warning := commit_warning()) is not None:
-        notices.append(warning)
-    if num_failed:
-        notices.append(f"{num_failed} of the rows already done failed; --rerun failed makes them again")
-    finished_at = zip(known["run_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True)
-    replaced = {name: at for name, at in finished_at if name in plan.members and name not in done}
-    return replace(plan, num_failed=num_failed, replaced=replaced, notices=tuple(notices))
+    of_plan = [stored[name] for name in plan.members if name in stored]
+    rows = [row for row in of_plan if row["run_id"] in done]
+    return replace(
+        plan,
+        num_failed=sum(row["status"] != "ok" for row in rows),
+        replaced={row["run_id"]: row["finished_at"] for row in of_plan if row["run_id"] not in done},
+        notices=tuple(_notices(request, plan, cells, rows)),
+    )
 
 
-def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
+def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]:
     """Count the rows of a request that are done, failed and missing: one entry a category, and one for all."""
-    cells, seeds = _cells_and_seeds(request, device, select_components(request))
-    planned = ((cell.task.category(), [member.run_id for member in cell.members(seeds)]) for cell in cells)
+    cells, seeds = cells_and_seeds(request, device)
     has_store = request.results.joinpath("store.json").exists()
-    return count_status(planned, Store.open(request.results, create=False).statuses() if has_store else {})
-
-
-def count_status(cells: Iterable[tuple[str, Sequence[str]]], statuses: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Count rows by category, then in all.
-
-    Args:
-        cells: The category and the planned run ids of each cell.
-        statuses: The status of each row of a store, by its run id.
-    """
+    statuses = Store.open(request.results, create=False).statuses() if has_store else {}
     counts: dict[str, Counter[str]] = {}
-    for category, run_ids in cells:
-        ends = [statuses.get(run_id, "missing") for run_id in run_ids]
-        for group in (category, "all"):
+    for cell in cells:
+        ends = [statuses.get(member.run_id, "missing") for member in cell.members(seeds)]
+        for group in (cell.task.category(), "all"):
             counts.setdefault(group, Counter()).update(ends)
     counts["all"] = counts.pop("all", Counter())  # last, and also where nothing is planned
     return [
@@ -218,7 +205,7 @@ def count_status(cells: Iterable[tuple[str, Sequence[str]]], statuses: Mapping[s
 
 
 def select_components(request: Request) -> Selected:
-    """What a request names, once its plugins are loaded; no component of a package is imported yet.
+    """Load the plugins of a request and look its names up; no component of a package is imported yet.
 
     Raises:
         UsageError: If a name or a suite is not allowed.
@@ -243,8 +230,15 @@ def select_components(request: Request) -> Selected:
     return Selected(suite, tasks, select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)]))
 
 
-def _cells_and_seeds(request: Request, device: torch.device, selected: Selected) -> tuple[list[Cell], Sequence[int]]:
-    suite, tasks, mechanisms = selected
+def cells_and_seeds(
+    request: Request, device: torch.device, selected: Selected | None = None
+) -> tuple[list[Cell], Sequence[int]]:
+    """Give the cells of a request at the size that it asks for, and the root seeds of their runs.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+    """
+    suite, tasks, mechanisms = selected or select_components(request)
     if suite.ladder is not None and request.predictions is not None:
         raise UsageError(
             f"predictions is {str(request.predictions)!r}; allowed: none in suite {suite.name!r}, whose models are "
@@ -263,61 +257,41 @@ def _cells_and_seeds(request: Request, device: torch.device, selected: Selected)
     return cells, list(request.seeds) or suite.seeds
 
 
-def _done(request: Request, cells: Sequence[Cell], known: pa.Table) -> tuple[dict[str, float | None], list[str]]:
-    """Skill by run id of the stored rows that need no run, and the ids of those with a score."""
-    sources = {(cell.code["task"], cell.code["mech"]) for cell in cells}
-    done: dict[str, float | None] = {}
-    scored = []
-    for run_id, skill, status, is_deterministic, *source in zip(
-        *(known[name].to_pylist() for name in _DECISIVE), strict=True
-    ):
-        if request.rerun == "all" or (request.deterministic and not is_deterministic):
-            continue
-        if status == "ok":
-            scored.append(run_id)
-        # A failure counts as long as the code that failed is here: what was mended gets another chance.
-        elif request.rerun == "failed" or (tuple(source) not in sources and None not in source):
-            continue
-        done[run_id] = skill
-    return done, scored
+def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple[str, str]]) -> bool:
+    """Whether a stored row needs no run; ``sources`` are the hashes of task and mechanism that are here."""
+    if request.rerun == "all" or (request.deterministic and not row["deterministic"]):
+        return False
+    if row["status"] == "ok":
+        return True
+    # A failure counts as long as the code that failed is here: what was mended gets another chance.
+    source = row["task_code_hash"], row["mech_code_hash"]
+    return request.rerun != "failed" and (source in sources or None in source)
 
 
-def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]:
-    """Say how many of the rows that need no run lack predictions, if these are asked for."""
-    missing = [run_id for run_id in scored if folder and not predictions.path_of(folder, run_id).exists()]
-    if missing:
-        yield f"{len(missing)} of the rows already done have no predictions in {folder}; --rerun all makes them"
-
-
-def _on_other_suites(suites: Mapping[str, str], plan: Plan) -> Iterator[str]:
-    """Count the rows already done that were made in another suite of the same protocol.
-
-    Args:
-        suites: By run id, of the planned rows that are done.
-        plan: Has the suites that are asked for.
-    """
-    others = Counter(name for run_id, name in suites.items() if name != plan.members[run_id].cell.suite.name)
+def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say what the user should know before the first job; ``rows`` are the planned ones that are done."""
+    extra = {cell.task_name: cell for cell in cells if cell.suite.name.endswith(EXTRA)}
+    if extra:
+        cell = next(iter(extra.values()))
+        report = ["synthbench", "report", "--suite", cell.suite.name]
+        if request.results != Request.results:
+            report += ["--results", str(request.results)]
+        shown = f"; `{shlex.join(report)}` shows them" if cell.is_full else ""  # no table shows shortened runs
+        yield f"not in suite {cell.suite.name.removesuffix(EXTRA)!r}, so not in its tables: {', '.join(extra)}{shown}"
+    scored = [row["run_id"] for row in rows if row["status"] == "ok"]
+    if folder := request.predictions:
+        lacking = sum(not predictions_file(folder, name).exists() for name in scored)
+        if lacking:
+            yield f"{lacking} of the rows already done have no predictions in {folder}; --rerun all makes them"
+    if request.positions is not None:
+        yield from dict.fromkeys(cell.note for cell in cells if cell.note is not None)
+    others = Counter(row["suite"] for row in rows if row["suite"] != plan.members[row["run_id"]].cell.suite.name)
     for name, count in sorted(others.items()):
         yield f"{count} of the rows already done are of suite {name!r}, which has the same protocol"
-
-
-def _on_rotation(cells: Sequence[Cell]) -> Iterator[str]:
-    """Name the mechanisms to which the rotation that is asked for means nothing, with the reason."""
-    yield from dict.fromkeys(cell.note for cell in cells if cell.note is not None)
-
-
-def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
-    """Name the tasks that a suite does not list, and the command that shows their tables; none shows shortened runs."""
-    extra: dict[str, dict[str, bool]] = {}
-    for cell in cells:
-        if cell.suite.name.endswith(EXTRA):
-            extra.setdefault(cell.suite.name, {})[cell.task_name] = cell.is_full
-    for suite, tasks in extra.items():
-        report = ["synthbench", "report", "--suite", suite]
-        if results != Request.results:
-            report += ["--results", str(results)]
-        shown = f"; `{shlex.join(report)}` shows them" if all(tasks.values()) else ""
-        yield f"not in suite {suite.removesuffix(EXTRA)!r}, so not in its tables: {', '.join(tasks)}{shown}"
+    if (warning := commit_warning()) is not None:
+        yield warning
+    if num_failed := len(rows) - len(scored):
+        yield f"{num_failed} of the rows already done failed; --rerun failed makes them again"
 
 
 def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
@@ -329,20 +303,18 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     for name, value in (("steps", steps), ("limit", limit)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; allowed: 1 and more")
+    training, evaluation = suite.training, suite.evaluation
     if steps is not None:
-        fewer_steps: dict[str, int] = {"steps": steps}
-        if suite.training.warmup_steps is not None:
-            fewer_steps["warmup_steps"] = min(suite.training.warmup_steps, max(1, steps // 10))
-        if suite.training.decay_steps is not None:
-            fewer_steps["decay_steps"] = min(suite.training.decay_steps, max(1, steps // 3))
-        suite = suite.model_copy(update={"training": suite.training.model_copy(update=fewer_steps)})
+        fewer = {"steps": steps}
+        if training.warmup_steps is not None:
+            fewer["warmup_steps"] = min(training.warmup_steps, max(1, steps // 10))
+        if training.decay_steps is not None:
+            fewer["decay_steps"] = min(training.decay_steps, max(1, steps // 3))
+        training = training.model_copy(update=fewer)
     if limit is not None:
-        sizes = {
-            key: getattr(suite.evaluation, key) for key in ("test_sequences", "curve_sequences", "validation_sequences")
-        }
-        fewer = {key: min(limit, size) for key, size in sizes.items() if size is not None}
-        suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update=fewer)})
-    return suite
+        sizes = {name: getattr(evaluation, name) for name in _SEQUENCES}
+        evaluation = evaluation.model_copy(update={name: size and min(limit, size) for name, size in sizes.items()})
+    return suite.model_copy(update={"training": training, "evaluation": evaluation})
 
 
 def surrounded(suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None) -> Suite:
@@ -523,27 +495,22 @@ def make_plan(
         if cell.suite.tuning is not None and (shared := set(seeds) & set(cell.suite.tuning.seeds)):
             raise UsageError(f"seed {min(shared)} is one that suite {cell.suite.name!r} tunes on; allowed: any other")
         ids[cell] = {member: member.run_id for member in cell.members(seeds)}
-    costs: list[tuple[float, Job]] = []
+    planned = {run_id: member for of_cell in ids.values() for member, run_id in of_cell.items()}
+    jobs: list[Job] = []
     for together in _sharing(ids, group_size) if is_across_tasks else [[cell] for cell in cells]:
-        of_all = {member: run_id for cell in together for member, run_id in ids[cell].items()}
+        run_ids = {member: run_id for cell in together for member, run_id in ids[cell].items()}
+        members, size = tuple(run_ids), group_size or default_group_size(together[0])
         tuning_ids = {member: member.run_id for cell in together for member in cell.tuning_members()}
         skills = {member: done[run_id] for member, run_id in tuning_ids.items() if run_id in done}
-        cost = {cell: estimates.cost(traits_of(cell)) for cell in together}
-        size = group_size or default_group_size(together[0])
-        # All members of a cell where its rate is chosen: it is chosen once.
-        in_job = len(of_all) if together[0].suite.tuning is not None else size
-        members = tuple(of_all)
+        in_job = len(members) if tuning_ids else size  # all of a cell that chooses its rate, which is chosen once
         for start in range(0, len(members), in_job):
             of_job = members[start : start + in_job]
-            missing = tuple(member for member in of_job if of_all[member] not in done)
-            if missing:
-                job = Job(tuple(together), of_job, missing, size, skills)
-                costs.append((sum(cost[member.cell] for member in job.trained), job))
-    costs.sort(key=lambda entry: -entry[0])  # stable: equal costs stay in the order of the suite
-    jobs = tuple(job for _, job in costs)
-    planned = {run_id: member for of_cell in ids.values() for member, run_id in of_cell.items()}
+            if missing := tuple(member for member in of_job if run_ids[member] not in done):
+                jobs.append(Job(tuple(together), of_job, missing, size, skills))
+    cost = {cell: estimates.cost(cell) for cell in cells}
+    jobs.sort(key=lambda job: -sum(cost[run.cell] for run in job.trained))  # equal ones stay in the suite's order
     num_missing = sum(len(job.missing) for job in jobs)
-    return Plan(jobs, len(planned), len(planned) - num_missing, planned, estimates)
+    return Plan(tuple(jobs), len(planned), len(planned) - num_missing, planned, estimates)
 
 
 def default_group_size(cell: Cell) -> int:

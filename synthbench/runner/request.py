@@ -3,6 +3,27 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """What an executor can do, and the package that it needs."""
+
+    package: str | None = None
+    is_elsewhere: bool = False
+    """Whether it runs jobs on other machines."""
+    divides_gpus: bool = False
+    """Whether it can run several processes on a GPU."""
+
+
+EXECUTORS = {
+    "auto": Kind(divides_gpus=True),
+    "inline": Kind(),
+    "pool": Kind(divides_gpus=True),
+    "ray": Kind("ray", is_elsewhere=True, divides_gpus=True),
+    "slurm": Kind("submitit", is_elsewhere=True),
+}
+"""What ``--executor`` can name; but for ``auto``, each is a class of its name in a module of ``runner/executors``."""
 
 from synthbench.terms import RUN_SUITE
 

@@ -1,29 +1,34 @@
-"""The rows of members: what the store keeps of a run."""
+"""What is kept of a run: its row, its learning curve and, where asked for, its predictions."""
 
 import hashlib
 import math
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from synthbench import plugins
 from synthbench.bits import BITS, OF_PROTOTYPES, bits_of
 from synthbench.canonical import canonical_json
+from synthbench.errors import StoreError
 from synthbench.heights import HEIGHT, metrics_of_rungs
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
-from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
+from synthbench.tasks import IGNORE, Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
 from synthbench.training.cell import Cell, Member
 from synthbench.training.evaluate import Score
 from synthbench.training.identity import DTYPE
 from synthbench.training.ladder_scores import metrics_beyond
 from synthbench.training.seeding import data_seed, init_seed
+from synthbench.training.sequences import sequences_of, write_archive
 from synthbench.training.train import GroupResult, MemberResult
 
 
@@ -68,7 +73,7 @@ def row_and_curve(
     cell = member.member.cell
     training = cell.suite.training
     score = member.score
-    tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
+    tokens_a_step = len(result.members) * num_tokens(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
     stretched = [_counted(cell, longer) for longer in member.stretched.values()]
@@ -82,7 +87,7 @@ def row_and_curve(
         "n_params": member.size.num_parameters,
         "n_params_mixer": member.size.num_parameters_mixer,
         "state_size": member.size.state_elements,
-        "n_train": sequences_of(cell, member.stopped_at or result.steps),
+        "n_train": num_sequences(cell, member.stopped_at or result.steps),
         "score": _counted(cell, score) if score else None,
         "skill": skill(score.accuracy, row["floor"], row["ceiling"]) if score and not _is_in_bits(cell) else None,
         "score_ood": sum(stretched) / len(stretched) if stretched else None,
@@ -103,7 +108,7 @@ def row_and_curve(
         "tokens_per_s": tokens_a_step / (step_ms / 1e3) if step_ms else None,
     }
     curve = [
-        {"run_id": row["run_id"], **asdict(point), "tokens": tokens_of(cell, point.step)} for point in member.curve
+        {"run_id": row["run_id"], **asdict(point), "tokens": num_tokens(cell, point.step)} for point in member.curve
     ]
     return row, curve
 
@@ -143,14 +148,14 @@ def _tuning_rule(cell: Cell) -> str:
     return "none: one fixed rate"
 
 
-def sequences_of(cell: Cell, num_steps: int) -> int:
-    """Sequences that a member has read after a number of steps."""
+def num_sequences(cell: Cell, num_steps: int) -> int:
+    """Sequences that a run has read after a number of steps."""
     return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
 
 
-def tokens_of(cell: Cell, num_steps: int) -> int:
-    """Tokens that a member has read after a number of steps."""
-    return sequences_of(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
+def num_tokens(cell: Cell, num_steps: int) -> int:
+    """Tokens that a run has read after a number of steps."""
+    return num_sequences(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
 
 
 def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
@@ -295,3 +300,56 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         **hardware(provenance.device),
         "deterministic": provenance.is_deterministic,
     }
+
+
+# What a trained model predicted on its test, a file a run: for questions that a score does not answer.
+
+NOT_SCORED = -1
+"""Stands where nothing is scored; no target is -1, so what agrees with the targets is what the score counts."""
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a folder for predictions before anything is trained.
+
+    Raises:
+        StoreError: If no file can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"probe")
+    except OSError as problem:
+        raise StoreError(f"cannot write predictions to {folder}: {problem.strerror}") from problem
+
+
+def predictions_file(folder: Path, run_id: str) -> Path:
+    """The file of a run."""
+    return folder / f"{run_id}.npz"
+
+
+def write_predictions(folder: Path, result: MemberResult) -> None:
+    """Write the test sequences of a member and what was predicted for them, if it has predictions.
+
+    ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]; ``(predictions == targets).sum()``
+    is ``n_correct`` of the row. ``metadata`` is a JSON text: what is known of the task, ``run_id``, and ``config``,
+    the row's complete configuration.
+
+    Raises:
+        StoreError: If the file cannot be written; nothing is left half done.
+    """
+    if result.predictions is None:
+        return
+    member = result.member
+    count = len(result.predictions)
+    drawn = sequences_of(
+        member.cell.task, member.cell.length, "test", member.seed, num_batches=1, batch_size=count, count=count
+    )
+    metadata = {**drawn.metadata, "run_id": member.run_id, "config": member.identity}
+    arrays = {
+        "inputs": drawn.inputs,
+        "targets": drawn.targets,
+        "predictions": np.where(drawn.targets == IGNORE, NOT_SCORED, result.predictions),
+        "metadata": np.array(canonical_json(metadata)),
+    }
+    write_archive(predictions_file(folder, member.run_id), arrays)

@@ -28,16 +28,13 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.process import reserve_workspace
 from synthbench.results import Store
-from synthbench.runner import predictions
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.exam import Exam, sits
-from synthbench.runner.executors import Executor
-from synthbench.runner.executors.base import JobEvent
-from synthbench.runner.executors.choice import BEYOND, make_executor
+from synthbench.runner.executors import Executor, JobDone, make_executor
 from synthbench.runner.plan import Plan, Selected, options_in, plan_request, select_components
-from synthbench.runner.request import Request
-from synthbench.runner.rows import Failure
-from synthbench.runner.worker import Outcome, RunContext, record_failure
+from synthbench.runner.request import EXECUTORS, Request
+from synthbench.runner.rows import Failure, prepare_folder
+from synthbench.runner.worker import RunContext, RunOutcome, record_failure
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Member
 from synthbench.training.ladder_scores import rescored
@@ -62,7 +59,7 @@ class RunReport:
     num_done_before: int
     num_failed_before: int = 0
     """Of these, the rows without a score."""
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RunOutcome] = field(default_factory=list)
     wall_s: float = 0.0
     is_interrupted: bool = False
 
@@ -86,7 +83,7 @@ class RunReport:
         return planned_rows(self.members, self.results)
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[RunOutcome]:
         """Rows of this run without a score."""
         return [outcome for outcome in self.outcomes if outcome.status != "ok"]
 
@@ -129,10 +126,10 @@ def run(
     request: Request,
     *,
     on_plan: Callable[[Plan, Executor], None] = lambda _plan, _executor: None,
-    on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+    on_outcome: Callable[[RunOutcome], None] = lambda _outcome: None,
     stop: threading.Event | None = None,
 ) -> RunReport:
-    """Run what is missing and write a row for each member; the same request again runs only what is still missing.
+    """Run what is missing and write a row for each run; the same request again runs only what is still missing.
 
     Args:
         request: What to run, and where.
@@ -143,25 +140,82 @@ def run(
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be written; raised before any training where it can be known.
-        ContractError: If a plugin cannot be loaded, or a unit of one cannot be built.
+        ContractError: If a plugin cannot be loaded, or a component of one cannot be built.
     """
     began = time.monotonic()
-    stop = stop or threading.Event()
     prepared = prepare(request)
-    request, findings, plan, executor = prepared.request, prepared.findings, prepared.plan, prepared.executor
-    Store.open(request.results, create=True)
-    if request.predictions is not None:
-        predictions.prepare(request.predictions)
-    if findings:
-        record(findings, request.results / CONTRACT)
+    plan, executor = prepared.plan, prepared.executor
+    context = _opened(prepared)
     report = RunReport(request.results, plan.members, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
-    context = RunContext(
+    with closing(Exam(context.papers, MOST_SEQUENCES)) as exam:
+        for done in executor.run(plan.jobs, context, stop or threading.Event(), exam.hand_out):
+            for outcome in _tested(done, exam, context):
+                report.outcomes.append(outcome)
+                on_outcome(outcome)
+    report.is_interrupted = len(report.outcomes) < plan.num_missing
+    report.wall_s = time.monotonic() - began
+    return report
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that can be run: its plan and what runs it."""
+
+    request: Request
+    device: torch.device
+    findings: Findings
+    """The contract's findings on the components that do not come with synthbench."""
+    plan: Plan
+    executor: Executor
+
+
+def prepare(request: Request) -> Prepared:
+    """Load the plugins, check foreign components, plan, and choose the executor, without a change to the store.
+
+    Foreign code is imported in a process of its own before it is imported here.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store cannot be read, or there can be none at its place.
+        ContractError: If a plugin cannot be loaded, or a component of one cannot be built.
+    """
+    device = device_of(request)
+    kernels.choice()  # a misspelt one is refused before the first job
+    if request.deterministic:
+        reserve_workspace(device)
+    if request.results.exists() and not request.results.is_dir():
+        raise StoreError(f"cannot write to the results store {request.results}: not a folder")
+    request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
+    with Trial(request.plugins, request.timeout_s) as trial:
+        trial.try_plugins()
+        selected = select_components(request)
+        findings = findings_on(selected, trial, request.results / CONTRACT)
+    plan = plan_request(request, device, selected)
+    executor = make_executor(
+        request,
+        plan,
+        device,
+        is_foreign=bool(findings or plugins.loaded()),
+        is_in_session=any(subject.is_in_session for subject in findings),
+    )
+    return Prepared(request, device, findings, plan, executor)
+
+
+def _opened(prepared: Prepared) -> RunContext:
+    """Make the folders of a run, and give what is the same for all of its jobs."""
+    request, findings = prepared.request, prepared.findings
+    Store.open(request.results, create=True)
+    if request.predictions is not None:
+        prepare_folder(request.predictions)
+    if findings:
+        record(findings, request.results / CONTRACT)
+    return RunContext(
         results=request.results.absolute(),
         device=str(prepared.device),
-        executor=executor.name,
+        executor=prepared.executor.name,
         planned_at=time.time(),
-        replaced=plan.replaced,
+        replaced=prepared.plan.replaced,
         plugins=request.plugins,
         violations={
             subject.name: broken
@@ -171,25 +225,17 @@ def run(
         is_deterministic=request.deterministic,
         predictions=request.predictions and request.predictions.absolute(),
     )
-    with closing(Exam(context.papers, MOST_SEQUENCES)) as exam:
-        for event in executor.run(plan.jobs, context, stop, exam.hand_out):
-            for outcome in _examined(event, exam, context):
-                report.outcomes.append(outcome)
-                on_outcome(outcome)
-    report.is_interrupted = len(report.outcomes) < plan.num_missing
-    report.wall_s = time.monotonic() - began
-    return report
 
 
-def _examined(event: JobEvent, exam: Exam, context: RunContext) -> list[Outcome]:
-    """The outcomes of a job; a row that a second test of its model contradicts is replaced by a broken contract's."""
-    members = {member.run_id: member for member in event.job.missing if sits(member)}
-    outcomes = {outcome.run_id: outcome for outcome in event.outcomes}
-    for name, row in _rows_of(members, context.results).items():
-        contradiction = exam.sitting(members[name]).contradicts(row)
+def _tested(done: JobDone, exam: Exam, context: RunContext) -> list[RunOutcome]:
+    """The outcomes of a job; a row that the held-out test of its model contradicts becomes a failure."""
+    outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
+    examined = {member.run_id: member for member in done.job.missing if sits(member)}
+    for name, row in _rows_of(examined, context.results).items():
+        contradiction = exam.sitting(examined[name]).contradicts(row)
         if contradiction is not None:
             failure = Failure("contract", "ContractError", f"its second test: {contradiction}")
-            caught = replace(event.job, missing=(members[name],))
+            caught = replace(done.job, missing=(examined[name],))
             later = replace(context, replaced={name: row["finished_at"]})
             (outcomes[name],) = record_failure(caught, failure, later, row["attempt"])
     return list(outcomes.values())
@@ -208,58 +254,11 @@ def _rows_of(run_ids: Collection[str], results: Path) -> dict[str, dict[str, Any
     return rows
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A request that can be run: its plan and what runs it."""
-
-    request: Request
-    device: torch.device
-    findings: Findings
-    """The contract's findings on the components that do not come with synthbench."""
-    plan: Plan
-    executor: Executor
-
-
-def prepare(request: Request) -> Prepared:
-    """Check a request, plan it and choose its executor, without a change to the store.
-
-    Raises:
-        UsageError: If a name, argument or value is not allowed.
-        StoreError: If the store cannot be read, or there can be none at its place.
-        ContractError: If a plugin cannot be loaded, or a component of one cannot be built.
-    """
-    device = device_of(request)
-    kernels.choice()  # a misspelt one is refused before the first job
-    if request.deterministic:
-        reserve_workspace(device)
-    if request.results.exists() and not request.results.is_dir():
-        raise StoreError(f"cannot write to the results store {request.results}: not a folder")
-    request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
-    selected, findings = vetted(request)
-    plan = plan_request(request, device, selected)
-    is_in_session = any(subject.is_in_session for subject in findings)
-    executor = make_executor(
-        request, plan, device, is_foreign=bool(findings or plugins.loaded()), is_in_session=is_in_session
-    )
-    return Prepared(request, device, findings, plan, executor)
-
-
 def device_of(request: Request) -> torch.device:
     """The device that a request names; that of a cluster need not be on this machine."""
-    if request.executor in BEYOND and request.device == "cuda":
+    if EXECUTORS.get(request.executor, EXECUTORS["auto"]).is_elsewhere and request.device == "cuda":
         return torch.device("cuda")
     return resolve_device(request.device)
-
-
-def vetted(request: Request) -> tuple[Selected, Findings]:
-    """What a request names, and the contract's findings on the components that do not come with synthbench.
-
-    Foreign code is imported in a process of its own before it is imported here.
-    """
-    with Trial(request.plugins, request.timeout_s) as trial:
-        trial.try_plugins()
-        selected = select_components(request)
-        return selected, findings_on(selected, trial, request.results / CONTRACT)
 
 
 def findings_on(selected: Selected, trial: Trial, cache: Path | None = None) -> Findings:
@@ -271,7 +270,7 @@ def findings_on(selected: Selected, trial: Trial, cache: Path | None = None) -> 
         cache: Folder of earlier findings; None asks anew.
 
     Raises:
-        ContractError: As of :func:`vetted`.
+        ContractError: If one cannot be built, or breaks the contract and is no mechanism: those get rows that say so.
     """
     findings = vet(foreign_subjects(selected), trial, cache)
     for subject, verdicts in findings.items():

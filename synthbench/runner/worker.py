@@ -1,4 +1,4 @@
-"""What a worker does with a job: train its members and write their rows. The driver only watches."""
+"""Runs one job in a worker: trains its runs and writes their rows. The driver only watches."""
 
 import time
 import traceback
@@ -19,9 +19,8 @@ from synthbench.mechanisms import Mechanism
 from synthbench.places import raised_at
 from synthbench.process import deterministic_algorithms, is_refused, settings_restored
 from synthbench.results import Store
-from synthbench.runner import predictions
 from synthbench.runner.plan import Job
-from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve
+from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve, write_predictions
 from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, is_out_of_memory, train_group
@@ -32,7 +31,7 @@ INNERMOST = 20
 
 @dataclass(frozen=True)
 class RunContext:
-    """What is the same for every job of a command."""
+    """Settings shared by all jobs of a command."""
 
     results: Path
     device: str
@@ -66,12 +65,12 @@ class RunContext:
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
-    """Memory ran out for a single member, while other workers had some of it."""
+    """Memory ran out for a single run, while other workers had some of it."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The result of one member, for the driver."""
+class RunOutcome:
+    """The result of one run, for the driver."""
 
     run_id: str
     task: str
@@ -81,40 +80,55 @@ class Outcome:
     score: float | None
     skill: float | None
     share_s: float
-    """Wall seconds of the job over the members that it trained together."""
+    """Wall seconds of the job over the runs that it batched."""
     message: str | None = None
     trace: str | None = None
     """Traceback, if something was raised."""
 
 
-def execute(job: Job, context: RunContext, number: int) -> list[Outcome]:
-    """Train the members of a job and write the rows that are missing, those of the tuning first.
+def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
+    """Train the runs of a job and write the rows that are missing, those of the tuning first.
 
-    Whatever a mechanism raises becomes a row with a status. Out of memory halves the members that train together until
+    Whatever a mechanism raises becomes a row with a status. Out of memory halves the runs that are batched until
     one is left. Settings of the process that a mechanism or a task changes are put back.
 
     Args:
         job: Its plugins are loaded in this process.
         context: Of the command.
-        number: Of the attempt at the job, from 1.
+        number: Of the try at the job, from 1.
 
     Raises:
         StoreError: If a row cannot be written; nothing is left half done.
         UsageError: If the numbers are to be the same every time, and this process cannot promise it any more.
-        OutOfMemoryBesideOthers: If the memory does not suffice for a single member beside the other workers.
+        OutOfMemoryBesideOthers: If the memory does not suffice for a single run beside the other workers.
     """
     with settings_restored():
-        return _Run.of(job, context, number).execute()
+        cell = job.cells[0]  # what is looked at here is the same for all cells
+        tried = _Worker(
+            context,
+            number,
+            queue_s=max(0.0, time.time() - context.planned_at),
+            # A notebook may have asked for it by itself.
+            is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
+        )
+        broken = context.violations.get(cell.mechanism_name) or _causality_violation(cell)
+        if broken is not None:
+            return tried.fail(job.members, job, Failure("contract", "ContractError", broken))
+        tried.provenance = replace(tried.provenance, causal_checked=True)
+        with deterministic_algorithms(tried.provenance.device) if context.is_deterministic else nullcontext():
+            if cell.suite.tuning is not None:
+                job = job.at_rates(tried.tuned_rates(job))
+            return tried.train_all(job)
 
 
-def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[Outcome]:
-    """Write a row with the failure's status for every missing member of a job."""
-    return _Run.of(job, context, number).fail(job.members, failure)
+def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[RunOutcome]:
+    """Write a row with the failure's status for every missing run of a job."""
+    return _Worker(context, number, is_deterministic=context.is_deterministic).fail(job.members, job, failure)
 
 
-def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """The outcome that a member's row describes."""
-    return Outcome(
+def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
+    """The outcome that a run's row describes."""
+    return RunOutcome(
         run_id=row["run_id"],
         task=row["task"],
         mechanism=row["mech"],
@@ -127,79 +141,53 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One attempt at a job: what it needs to train, and to write rows."""
+class _Worker:
+    """Trains the runs of a job, and writes their rows."""
 
-    job: Job
-    context: RunContext
-    store: Store
-    provenance: Provenance
-
-    @classmethod
-    def of(cls, job: Job, context: RunContext, number: int) -> "_Run":
-        """An attempt that begins now."""
-        provenance = Provenance(
+    def __init__(self, context: RunContext, number: int, *, is_deterministic: bool, queue_s: float = 0.0) -> None:
+        self.context = context
+        self.store = Store.open(context.results, create=True)
+        self.provenance = Provenance(
             device=torch.device(context.device),
             executor=context.executor,
             number=number,
-            queue_s=0.0,
+            queue_s=queue_s,
             causal_checked=False,
             started_at=datetime.now(UTC),
             began=time.monotonic(),
-            is_deterministic=context.is_deterministic,
+            is_deterministic=is_deterministic,
             replaced=context.replaced,
         )
-        return cls(job, context, Store.open(context.results, create=True), provenance)
 
-    def execute(self) -> list[Outcome]:
-        """Check the mechanism, tune, train."""
-        cell, context = self.job.cells[0], self.context  # what is looked at here is the same for all cells
-        provenance = replace(
-            self.provenance,
-            queue_s=max(0.0, time.time() - context.planned_at),
-            # A notebook may have asked for it by itself.
-            is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
-        )
-        broken = context.violations.get(cell.mechanism_name) or _causality_violation(cell)
-        if broken is not None:
-            failure = Failure("contract", "ContractError", broken)
-            return replace(self, provenance=provenance).fail(self.job.members, failure)
-        run = replace(self, provenance=replace(provenance, causal_checked=True))
-        with deterministic_algorithms(provenance.device) if context.is_deterministic else nullcontext():
-            if cell.suite.tuning is not None:
-                run = replace(run, job=self.job.at_rates(run.tuned_rates()))
-            return run.train_groups()
-
-    def tuned_rates(self) -> dict[Cell, float]:
+    def tuned_rates(self, job: Job) -> dict[Cell, float]:
         """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those tied.
 
-        A member without a score counts as one at the floor.
+        A run without a score counts as one at the floor.
         """
-        job = self.job
-        untuned = replace(self, job=replace(job, members=job.untuned, missing=job.untuned))
-        skill_by_id = {outcome.run_id: outcome.skill for outcome in untuned.train_groups()}
-        skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
+        untuned = job.untuned
+        trained = self.train_all(replace(job, members=untuned, missing=untuned))
+        skill_by_id = {outcome.run_id: outcome.skill for outcome in trained}
+        skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in untuned}}
         by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
         for member, skill in skills.items():
             skills_at_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
             skills_at_rate.append(0.0 if skill is None else skill)
-        # Summed in the order of the members: committed rows were tuned so, and a tie must stay one.
+        # Summed in the order of the runs: committed rows were tuned so, and a tie must stay one.
         return {
             cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
             for cell, rates in by_rate.items()
         }
 
-    def train_groups(self) -> list[Outcome]:
-        """Train those groups of the job's members that lack a row, each on its own clock."""
+    def train_all(self, job: Job) -> list[RunOutcome]:
+        """Train those batches of a job's runs that lack a row, each on its own clock."""
         outcomes = []
-        for group in self.job.groups:
-            provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
-            outcomes += replace(self, provenance=provenance).train(group)
+        for group in job.groups:
+            self.provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
+            outcomes += self.train(group, job)
         return outcomes
 
-    def train(self, members: Sequence[Member]) -> list[Outcome]:
-        """Train members together and write their rows; smaller parts of them if that fails."""
+    def train(self, members: Sequence[Member], job: Job) -> list[RunOutcome]:
+        """Train runs together and write their rows; smaller parts of them if that fails."""
         device = self.provenance.device
         try:
             result = train_group(
@@ -213,31 +201,32 @@ class _Run:
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
             failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
         else:
-            return self.record(result)
+            return self.record(result, job)
         # Out here the exception is gone, and with it the tensors that its traceback held.
         if failure.status == "oom" and device.type == "cuda":
             torch.cuda.empty_cache()  # pieces that were cut for the larger attempt
         if parts := _parts(members, failure):
-            return [outcome for part in parts for outcome in self.train(part)]
+            return [outcome for part in parts for outcome in self.train(part, job)]
         if failure.status == "oom" and not self.context.is_alone:
             raise OutOfMemoryBesideOthers(failure.message)
-        is_causal = failure.status != "contract"
-        return replace(self, provenance=replace(self.provenance, causal_checked=is_causal)).fail(members, failure)
+        return self.fail(members, job, failure)
 
-    def record(self, result: GroupResult) -> list[Outcome]:
-        """Write the rows, curves and predictions of the members that lack them."""
-        missing = [index for index, trained in enumerate(result.members) if trained.member in self.job.missing]
+    def record(self, result: GroupResult, job: Job) -> list[RunOutcome]:
+        """Write the rows, curves and predictions of the runs that lack them."""
+        missing = [index for index, trained in enumerate(result.members) if trained.member in job.missing]
         runs = [row_and_curve(result, index, self.provenance) for index in missing]
         if self.context.predictions is not None:
             for index in missing:  # before the rows, which say that the runs are finished
-                predictions.write(self.context.predictions, result.members[index])
+                write_predictions(self.context.predictions, result.members[index])
         self.store.write_all(runs)
         return [outcome_of(row) for row, _ in runs]
 
-    def fail(self, members: Sequence[Member], failure: Failure) -> list[Outcome]:
-        """Write the failure as the row of the members that lack one."""
-        missing = [index for index, member in enumerate(members) if member in self.job.missing]
-        rows = [failure_row(members, index, failure, self.provenance) for index in missing]
+    def fail(self, members: Sequence[Member], job: Job, failure: Failure) -> list[RunOutcome]:
+        """Write the failure as the row of the runs that lack one."""
+        missing = [index for index, member in enumerate(members) if member in job.missing]
+        is_causal = self.provenance.causal_checked and failure.status != "contract"
+        provenance = replace(self.provenance, causal_checked=is_causal)
+        rows = [failure_row(members, index, failure, provenance) for index in missing]
         self.store.write_all((row, []) for row in rows)
         return [replace(outcome_of(row), trace=failure.trace) for row in rows]
 

@@ -4,7 +4,6 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.run import Prepared
 from synthbench.terminal.layout import about
@@ -88,6 +87,6 @@ def expected_s(plan: Plan, num_workers: int | None) -> float | None:
 
 
 def _job_s(plan: Plan, job: Job) -> float | None:
-    shares = [plan.estimates.share_s(traits_of(member.cell)) for member in job.trained]
+    shares = [plan.estimates.seconds(member.cell) for member in job.trained]
     known = [share for share in shares if share is not None]
     return sum(known) if len(known) == len(shares) else None

@@ -2,8 +2,12 @@
 
 import threading
 import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Container, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 
 from rich.console import Console
@@ -11,15 +15,120 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from synthbench.errors import StoreError
-from synthbench.runner.eta import Eta, Watch
+from synthbench.results import Store
 from synthbench.runner.executors import Executor
 from synthbench.runner.plan import Plan
-from synthbench.runner.worker import Outcome
+from synthbench.runner.worker import RunOutcome, outcome_of
 from synthbench.terminal.layout import about
+from synthbench.training.cell import Cell, Member
 
 HEARTBEAT_S = 30.0
 LOOK_S = 1.0
 """Between two looks for rows in the store."""
+NUM_LATEST = 100
+"""Only the latest rows of a kind count in an estimate: the load of the machine changes."""
+
+Latest = partial(deque[float], maxlen=NUM_LATEST)
+
+
+class Eta:
+    """Estimates the time left: the trainings that the rest of a plan takes, tuning included, and their seconds.
+
+    A training is expected to take the median time of those seen in its cell. If there are none, it is its cost in the
+    plan, corrected by how far off the plan was for the same mechanism; else for its family; else for all.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        cells = dict.fromkeys(cell for job in plan.jobs for cell in job.cells)
+        self._costs = {cell: plan.estimates.cost(cell) for cell in cells}
+        self._is_timed = all(plan.estimates.seconds(cell) is not None for cell in cells)
+        self._left: dict[str, tuple[Cell, int]] = {}
+        """By the id of a row: its cell, and the trainings that are done when it is written."""
+        self._tuning_ids: dict[str, Collection[str]] = {}
+        for job in plan.jobs:
+            tuning = _trainings(job.untuned, job.untuned)
+            rows = {name: part for group in job.groups for name, part in _trainings(group, {*job.missing}).items()}
+            self._left |= {**tuning, **rows}
+            self._tuning_ids |= dict.fromkeys(rows, tuple(tuning))
+        self.num_trainings = self.num_left
+        self._seconds: dict[Cell, deque[float]] = defaultdict(Latest)
+        self._slowness: dict[object, deque[float]] = defaultdict(Latest)
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of the rows that are still to be written, tuning rows included."""
+        return tuple(self._left)
+
+    @property
+    def num_left(self) -> int:
+        """Trainings that are still to be done."""
+        return sum(num_trainings for _, num_trainings in self._left.values())
+
+    def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
+        """Take note of a row that was written; a row counts once.
+
+        Args:
+            outcome: What the row says.
+            is_last: Whether its job has ended: what that has not tuned by now it never will.
+        """
+        if outcome.run_id in self._left:
+            cell, _ = self._left.pop(outcome.run_id)
+            self._seconds[cell].append(outcome.share_s)
+            if outcome.status in ("ok", "diverged"):  # how long a failure takes says nothing of other cells
+                for kin in _kin(cell):
+                    self._slowness[kin].append(outcome.share_s / self._costs[cell])
+        for name in self._tuning_ids.pop(outcome.run_id, ()) if is_last else ():
+            self._left.pop(name, None)
+
+    def left_s(self) -> float | None:
+        """Seconds of one worker until the last row; None where nothing is known."""
+        left: Counter[Cell] = Counter()
+        for cell, num_trainings in self._left.values():
+            left[cell] += num_trainings
+        seconds = {cell: self._training_s(cell) for cell in left}
+        known = {cell: training_s for cell, training_s in seconds.items() if training_s is not None}
+        return sum((known[cell] * left[cell] for cell in left), 0.0) if len(known) == len(left) else None
+
+    def _training_s(self, cell: Cell) -> float | None:
+        if self._seconds[cell]:
+            return median(self._seconds[cell])
+        slowness = next((self._slowness[kin] for kin in _kin(cell) if self._slowness[kin]), None)
+        if slowness is not None:
+            return self._costs[cell] * median(slowness)
+        return self._costs[cell] if self._is_timed else None
+
+
+def _kin(cell: Cell) -> tuple[object, ...]:
+    """What cells have in common whose times are off by as much, from near to far."""
+    return cell.mechanism, cell.mechanism.family, None
+
+
+def _trainings(together: Sequence[Member], missing: Container[Member]) -> dict[str, tuple[Cell, int]]:
+    """The rows that some trainings make; runs that only train again count with the first row."""
+    rows = [member for member in together if member in missing]
+    num_again = len(together) - len(rows)
+    return {member.run_id: (member.cell, 1 + num_again * (member is rows[0])) for member in rows}
+
+
+class Watch:
+    """Looks for new rows in a store, tuning rows included: an executor tells only of jobs that have ended.
+
+    Args:
+        results: Folder of the store.
+        run_ids: The rows that are waited for. What is in the store by now is not one of them.
+    """
+
+    def __init__(self, results: Path, run_ids: Collection[str]) -> None:
+        self._store = Store.open(results, create=False)
+        self._waiting = set(run_ids)
+        self._before = self._store.identities(run_ids)
+
+    def new_rows(self) -> list[RunOutcome]:
+        """The rows that were written since the last call; quick where there is none."""
+        now = self._store.identities(self._waiting)
+        written = {name for name, identity in now.items() if identity != self._before.get(name)}
+        self._waiting -= written
+        return [outcome_of(row) for row in self._store.uncompacted(written).values()] if written else []
 
 
 class Progress:
@@ -76,12 +185,12 @@ class Progress:
             self._bar.add_task(self._state(), total=self._eta.num_trainings)
         threading.Thread(target=self._beat, daemon=True).start()
 
-    def advance(self, outcome: Outcome) -> None:
+    def advance(self, outcome: RunOutcome) -> None:
         """Count a row of a job that has ended."""
         with self._lock:
             self._num_done += 1
             self._num_failed += outcome.status != "ok"
-            self._eta.end(outcome)
+            self._eta.record(outcome, is_last=True)
         self._redraw()
         if self._bar is None or self._is_verbose:
             score = "" if outcome.score is None else f" {outcome.score:.4f}"
@@ -91,10 +200,10 @@ class Progress:
     def look(self) -> None:
         """Count the rows that appeared in the store since the last look."""
         with suppress(OSError, StoreError):  # who runs the jobs meets that too, and says so
-            news = self._watch.news() if self._watch is not None else []
+            news = self._watch.new_rows() if self._watch is not None else []
             with self._lock:
                 for outcome in news:
-                    self._eta.see(outcome)
+                    self._eta.record(outcome)
             if news:
                 self._redraw()
 

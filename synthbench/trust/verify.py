@@ -32,7 +32,7 @@ from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.exam import Exam, Sitting, sits
-from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.executors import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext

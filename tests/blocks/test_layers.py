@@ -11,7 +11,7 @@ from synthbench.blocks.base import Mix
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.results import Store
-from synthbench.runner.estimates import traits_of
+from synthbench.runner.estimates import cost_columns
 from synthbench.runner.match import matched_as, misses, reference_of
 from synthbench.runner.match import size_of as matched_size
 from synthbench.runner.plan import make_cells, surrounded
@@ -59,7 +59,7 @@ def test_another_number_of_layers_has_another_id_and_the_suites_number_has_not()
     assert [cell.identity for cell in same] == [plain.identity] * 2
     assert plain.identity["block_args"] == {}
     assert four.identity == {**plain.identity, "block_args": {"layers": 4}}
-    assert (traits_of(plain)["n_layers"], traits_of(four)["n_layers"]) == (2, 4)
+    assert (cost_columns(plain)["n_layers"], cost_columns(four)["n_layers"]) == (2, 4)
 
 
 def test_a_pattern_of_layers_goes_on_and_must_fit_in() -> None:

@@ -61,7 +61,7 @@ def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
     began = time.monotonic()
     sweep(request_of("linear", "softmax", results=tmp_path / "undisturbed", **changes), workers=2)
     whole = time.monotonic() - began
-    monkeypatch.setattr(base, "MAX_ATTEMPTS", 99)  # chance may choose one job again and again
+    monkeypatch.setattr(base, "MAX_TRIES", 99)  # chance may choose one job again and again
     rng, is_over = np.random.default_rng(0), threading.Event()
     killed: list[int] = []
     moments = [rng.uniform(0, 2 * whole / 10) for _ in range(10)]

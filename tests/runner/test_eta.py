@@ -8,7 +8,7 @@ from synthbench.results import Store
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.eta import Eta, Watch
 from synthbench.runner.plan import Job, Plan, make_cells
-from synthbench.runner.worker import Outcome
+from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Member
 
@@ -50,14 +50,14 @@ def eta(estimates: Estimates) -> Eta:
     return Eta(Plan(jobs, 12, 0, estimates=estimates))
 
 
-def outcome(task: str, mechanism: str, share_s: float, status: str = "ok", seed: int = 0) -> Outcome:
+def outcome(task: str, mechanism: str, share_s: float, status: str = "ok", seed: int = 0) -> RunOutcome:
     cell = next(cell for cell in CELLS if (cell.task_name, cell.mechanism_name) == (task, mechanism))
     return outcome_of(Member(cell, seed, 1e-3), share_s, status)
 
 
-def outcome_of(member: Member, share_s: float, status: str = "ok") -> Outcome:
+def outcome_of(member: Member, share_s: float, status: str = "ok") -> RunOutcome:
     cell = member.cell
-    return Outcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, status, 0.5, 0.4, share_s)
+    return RunOutcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, status, 0.5, 0.4, share_s)
 
 
 def test_measured_rows_say_it_from_the_beginning_and_nothing_is_said_where_nothing_is_known() -> None:
@@ -103,7 +103,7 @@ def test_members_that_only_tune_count() -> None:
     assert len(job.untuned) > 0
     assert left.num_trainings == plan.num_trainings == 3 + len(job.untuned)
     assert left.left_s() == 2.0 * (3 + len(job.untuned))
-    assert estimates.cost(traits_of(cell)) == 2.0
+    assert estimates.cost(cost_columns(cell)) == 2.0
 
 
 def test_a_tuning_row_counts_when_it_is_seen_and_once() -> None:

@@ -14,7 +14,7 @@ import torch
 
 from synthbench.results import Store
 from synthbench.results.schema import RUNS
-from synthbench.runner.executors import Inline, JobEvent
+from synthbench.runner.executors import Inline, JobDone
 from synthbench.runner.plan import Job
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -77,7 +77,7 @@ def test_rows_do_not_depend_on_the_order_of_jobs(
 
     def shuffled(
         self: Inline, jobs: Sequence[Job], context: RunContext, stop: Event, on_begin: Callable[[Job], None]
-    ) -> Iterator[JobEvent]:
+    ) -> Iterator[JobDone]:
         mixed = [jobs[place] for place in np.random.default_rng(0).permutation(len(jobs))]
         orders.append(([*jobs], mixed))
         return in_order(self, mixed, context, stop, on_begin)

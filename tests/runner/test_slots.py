@@ -9,8 +9,7 @@ import torch
 from pebble import ProcessPool
 
 from synthbench.errors import UsageError
-from synthbench.runner.executors.pool import _initialise_worker
-from synthbench.runner.slots import VISIBLE, Slot, gpu_slots, take_slot, undivided
+from synthbench.runner.executors.pool import VISIBLE, Slot, _initialise_worker, gpu_slots, take_slot
 
 GPU = torch.device("cuda")
 

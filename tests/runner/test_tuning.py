@@ -15,7 +15,7 @@ from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.plan import make_cells, make_plan, shortened
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import Outcome, RunContext, execute
+from synthbench.runner.worker import RunOutcome, RunContext, execute
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell, Member
@@ -44,7 +44,7 @@ def tuned() -> Cell:
 
 
 @pytest.fixture(scope="module")
-def trained(tuned: Cell, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome], Path]:
+def trained(tuned: Cell, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RunOutcome], Path]:
     """A store with two seeds of it, what became of them, and the predictions that were kept."""
     folder = tmp_path_factory.mktemp("trained")
     kept = folder / "kept"
@@ -67,7 +67,7 @@ def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
     return make_plan([cell], seeds, done, group_size)
 
 
-def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(trained: tuple[Path, list[Outcome], Path]) -> None:
+def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(trained: tuple[Path, list[RunOutcome], Path]) -> None:
     results, outcomes, kept = trained
     rows = Store.open(results, create=False).runs()
     tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
@@ -84,7 +84,7 @@ def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(trained: tuple[Pa
 
 
 def test_what_has_been_tuned_is_not_tuned_again(
-    tuned: Cell, trained: tuple[Path, list[Outcome], Path], context: RunContext, monkeypatch: pytest.MonkeyPatch
+    tuned: Cell, trained: tuple[Path, list[RunOutcome], Path], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(trained[0], context.results)
     chosen = set(Store.open(context.results, create=False).runs().query("role.isna()").lr)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.runner.estimates import TIMED, traits_of
+from synthbench.runner.estimates import TIMED, cost_columns
 from synthbench.runner.plan import make_plan
 from synthbench.training.cell import Cell
 
@@ -211,7 +211,7 @@ def test_a_class_without_rows_is_refused() -> None:
 
 def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> None:
     cell, kin = make_cell("reverse", "slay"), make_cell("copy", "slay")
-    timed: dict[str, Any] = {**traits_of(cell), "status": "ok", "ensemble_size": 3, "wall_s": 36.0}
+    timed: dict[str, Any] = {**cost_columns(cell), "status": "ok", "ensemble_size": 3, "wall_s": 36.0}
     seeds = (1, 2)
     done = {cell.members(seeds)[0].run_id: 1.0}
     costs = launch.costs_of(make_plan([cell, kin], seeds, done), pd.DataFrame([timed], columns=list(TIMED)))

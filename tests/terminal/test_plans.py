@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from synthbench.results import Store
 from synthbench.runner import plan as plan_module
-from synthbench.runner.estimates import Estimates, traits_of
+from synthbench.runner.estimates import Estimates, cost_columns
 from synthbench.runner.plan import make_cells, make_plan
 from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
@@ -20,10 +20,10 @@ class Known(Estimates):
 
     def __init__(self, **seconds: float | None) -> None:
         super().__init__()
-        self.seconds = seconds
+        self.known = seconds
 
-    def share_s(self, traits: Mapping[str, Any]) -> float | None:
-        return self.seconds[traits["task"]]
+    def seconds(self, cell: Cell) -> float | None:
+        return self.known[cell.task_name]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
     prepared = prepare(request(tmp_path))
     store = Store.open(tmp_path, create=True)
     for member in prepared.plan.members.values():
-        store.write(make_row(**traits_of(member.cell), seed=member.seed + 50, wall_s=600.0), [])
+        store.write(make_row(**cost_columns(member.cell), seed=member.seed + 50, wall_s=600.0), [])
     timed = prepare(request(tmp_path, workers=2))
 
     assert forecast(timed) == "4 runs to do, 0 already done: 4 trainings, about 20 min on 2 workers"

@@ -7,7 +7,7 @@ import pytest
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.plan import Job, Plan, make_cells
-from synthbench.runner.worker import Outcome
+from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
 from synthbench.terminal.progress import Progress, to_do, workers_of
 from synthbench.training.cell import Cell, Member
@@ -41,9 +41,9 @@ def tuned_job() -> Job:
     return Job((cell,), members, members, group_size=2)
 
 
-def outcome(member: Member, share_s: float) -> Outcome:
+def outcome(member: Member, share_s: float) -> RunOutcome:
     cell = member.cell
-    return Outcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, "ok", 0.5, 0.4, share_s)
+    return RunOutcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, "ok", 0.5, 0.4, share_s)
 
 
 def test_lines_go_to_stderr(progress: Progress, cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,111 @@
 """Ways to run jobs: in this process, in a pool of worker processes, and beyond one machine.
 
-``ray`` and ``slurm`` are not imported here: their packages are extras.
+A new one is a module here with a class of its name, and a line in ``EXECUTORS`` of ``runner/request.py``. If its jobs
+run in other processes it subclasses ``base.WorkerExecutor``, as ``ray.py`` does.
 """
 
-from synthbench.runner.executors.base import Executor, JobEvent
-from synthbench.runner.executors.inline import Inline
-from synthbench.runner.executors.pool import Pool
+import os
+from collections import Counter
+from importlib import import_module
 
-__all__ = ["Executor", "Inline", "JobEvent", "Pool"]
+import torch
+
+from synthbench.errors import UsageError
+from synthbench.runner.executors.base import Executor, JobDone
+from synthbench.runner.executors.inline import Inline
+from synthbench.runner.executors.pool import VISIBLE, Pool, Slot, gpu_slots
+from synthbench.runner.plan import Plan
+from synthbench.runner.request import EXECUTORS, Request
+
+__all__ = ["Executor", "Inline", "JobDone", "Pool", "make_executor"]
+
+LONG_S = 30.0
+"""Two jobs that take less than this together run in this process: starting one for each takes a few seconds."""
+
+
+def make_executor(
+    request: Request, plan: Plan, device: torch.device, *, is_foreign: bool = False, is_in_session: bool = False
+) -> Executor:
+    """Make the executor that a request names; ``auto`` is inline for one job, two short ones or a GPU, else a pool.
+
+    On GPUs it is inline only where there is one, with one process: else a process for each share of each.
+
+    It is never a cluster, whatever the environment says of one: that must be asked for.
+
+    Args:
+        request: What names it, and the number of workers and their time.
+        plan: What there is to do.
+        device: Where.
+        is_foreign: Whether a component does not come with synthbench: ``auto`` keeps it out of this process.
+        is_in_session: Whether a component was defined in a notebook or a script, so that no other process has it.
+
+    Raises:
+        UsageError: If the name or a number is not allowed, or its package is not installed.
+    """
+    _check_choice(request, device)
+    slots, name = _slots(request, device), request.executor
+    needs_pool = any(wish is not None for wish in (request.workers, request.timeout_s, request.per_gpu))
+    if is_in_session and (needs_pool or name not in ("auto", "inline")):
+        raise UsageError(
+            "a component was defined in this session, where worker processes do not find it; "
+            "save it to a file and name that in plugins, or use the inline executor"
+        )
+    if name == "auto":
+        is_small = is_in_session or (not is_foreign and (_is_short(plan) or len(slots) == 1))
+        name = "inline" if is_small and not needs_pool else "pool"
+    if name == "inline" and needs_pool:
+        raise UsageError("workers and timeout need worker processes, and the inline executor has none")
+    try:
+        module = import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as problem:
+        raise UsageError(
+            f"executor {name!r} needs the package {problem.name}, which is not installed; in a checkout: "
+            f"pip install -e '.[{name}]'"
+        ) from None
+    executor: type[Executor] = getattr(module, name.capitalize())
+    return executor.for_request(request, slots)
+
+
+def _is_short(plan: Plan) -> bool:
+    """Whether starting processes would take longer than it saves. Two jobs that were never timed count as short."""
+    if len(plan.jobs) != 2:
+        return len(plan.jobs) < 2
+    counts = Counter(member.cell for job in plan.jobs for member in job.trained)
+    return sum(count * (plan.estimates.seconds(cell) or 0) for cell, count in counts.items()) < LONG_S
+
+
+def _check_choice(request: Request, device: torch.device) -> None:
+    """Refuse an executor that does not exist, and numbers and addresses that it has no use for.
+
+    Raises:
+        UsageError: If something is not allowed.
+    """
+    if request.executor not in EXECUTORS:
+        raise UsageError(f"executor is {request.executor!r}; allowed: {', '.join(EXECUTORS)}")
+    kind = EXECUTORS[request.executor]
+    if request.workers is not None and request.workers < 1:
+        raise UsageError(f"workers is {request.workers}; allowed: 1 and more")
+    if request.timeout_s is not None and not request.timeout_s > 0:
+        raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
+    if request.address is not None and not kind.is_elsewhere:
+        elsewhere = " and ".join(name for name, other in EXECUTORS.items() if other.is_elsewhere)
+        raise UsageError(f"address is {request.address!r}; allowed with the executors {elsewhere} only")
+    if request.per_gpu is not None and not (device.type == "cuda" and kind.divides_gpus):
+        where = f"device {device.type} and executor {request.executor}"
+        dividing = " or ".join(name for name, other in EXECUTORS.items() if other.divides_gpus and name != "auto")
+        raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: on GPUs, with {dividing}")
+    if request.per_gpu is not None and request.per_gpu < 1:
+        raise UsageError(f"processes per GPU are {request.per_gpu}; allowed: 1 and more")
+
+
+def _slots(request: Request, device: torch.device) -> list[Slot]:
+    """Where worker processes of this machine run on its GPUs; none on a CPU."""
+    if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
+        return []
+    return gpu_slots(
+        device,
+        request.per_gpu or 1,
+        num_gpus=torch.cuda.device_count(),
+        visible=os.environ.get(VISIBLE),
+        num_workers=request.workers,
+    )

@@ -1,10 +1,9 @@
 """What an executor is, and the one set of rules by which a job is tried again.
 
-A new one whose jobs run in other processes subclasses :class:`WorkerExecutor` and gives it :class:`Workers`, as
-``ray.py`` does; ``choice.py`` makes it.
+A new one whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
 
 ============================  =====================================================================================
-a worker or its machine dies  the job is tried again, ``MAX_ATTEMPTS`` times in all; then rows with status ``error``
+a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
 memory runs out               the worker halves the members that train together, down to one; if that is too much
                               beside other workers, the job is tried again when no other runs; then status ``oom``
@@ -22,12 +21,12 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from synthbench import plugins
 from synthbench.errors import ClusterLost, ContractError, StoreError, SynthbenchError
@@ -35,11 +34,12 @@ from synthbench.process import contained, log_of
 from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner.plan import Job
+from synthbench.runner.request import Request
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import (
-    Outcome,
     OutOfMemoryBesideOthers,
     RunContext,
+    RunOutcome,
     execute,
     outcome_of,
     record_failure,
@@ -54,24 +54,24 @@ WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
 }
-MAX_ATTEMPTS = 3
-"""Attempts at a job whose worker was killed."""
+MAX_TRIES = 3
+"""Tries at a job whose worker was killed."""
 
 POLL_S = 0.5
 """Longest wait for a job to end before the driver looks whether it is to stop."""
 
 
 @dataclass(frozen=True)
-class JobEvent:
+class JobDone:
     """A job has ended, with the outcomes of its missing members."""
 
     job: Job
-    outcomes: list[Outcome]
+    outcomes: list[RunOutcome]
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One attempt at a job; ``number`` counts from 1."""
+class Try:
+    """One try at a job; ``number`` counts from 1."""
 
     job: Job
     number: int
@@ -94,6 +94,15 @@ class Executor(ABC):
     num_workers: int | None = 1
     """Jobs that run at once; None as long as it is not known."""
 
+    @classmethod
+    def for_request(cls, request: Request, slots: Sequence[Any]) -> "Executor":  # noqa: ARG003 - others need them
+        """Make the executor of a request; ``slots`` are shares of this machine's GPUs, one a worker process.
+
+        Raises:
+            UsageError: If a field of the request is not allowed.
+        """
+        return cls()
+
     @abstractmethod
     def run(
         self,
@@ -101,22 +110,32 @@ class Executor(ABC):
         context: RunContext,
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
-    ) -> Iterator[JobEvent]:
+    ) -> Iterator[JobDone]:
         """Run the jobs, begun in the order given, and yield each as it ends; begin no more once ``stop`` is set.
 
         ``on_begin`` is called in this process before a job is given away, again if it is tried again.
         """
 
 
-class Workers(ABC, Generic[Handle]):
-    """Processes that take jobs, each of which may end at any time; a handle stands for a job that one was given."""
+class WorkerExecutor(Executor, Generic[Handle]):
+    """An executor whose jobs run beside each other, in processes that may end at any time.
+
+    A handle stands for a job that a worker was given.
+    """
+
+    first_number: int = 1
+    """Number of the first try at a job: more than 1 if another executor has tried before."""
+
+    @abstractmethod
+    def workers(self, context: RunContext) -> AbstractContextManager[None]:
+        """Start workers for jobs of a context, and end them after the last."""
 
     @abstractmethod
     def capacity(self) -> int:
         """Jobs that can run at once, now; 0 until those that run have ended and their processes are replaced."""
 
     @abstractmethod
-    def begin(self, attempt: Attempt) -> Handle:
+    def begin(self, attempt: Try) -> Handle:
         """Give a job to a worker, at once or as soon as one is free."""
 
     @abstractmethod
@@ -128,7 +147,7 @@ class Workers(ABC, Generic[Handle]):
         """Those that have ended, one way or another; wait for one for at most ``POLL_S``."""
 
     @abstractmethod
-    def result(self, handle: Handle) -> list[Outcome]:
+    def result(self, handle: Handle) -> list[RunOutcome]:
         """The outcomes of a job that has ended.
 
         Raises:
@@ -138,69 +157,50 @@ class Workers(ABC, Generic[Handle]):
             SynthbenchError: As the worker raised it.
         """
 
-
-class WorkerExecutor(Executor, Generic[Handle]):
-    """An executor whose jobs run beside each other, in processes that may die."""
-
-    first_number: int = 1
-    """Number of the first attempt at a job: more than 1 if another executor has tried before."""
-
-    @abstractmethod
-    def _workers(self, context: RunContext) -> AbstractContextManager[Workers[Handle]]:
-        """The workers, from before the first job until after the last."""
-
     def run(
         self,
         jobs: Sequence[Job],
         context: RunContext,
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
-    ) -> Iterator[JobEvent]:
+    ) -> Iterator[JobDone]:
         """Keep every worker busy and one job waiting for each.
 
         Foreign code can change whatever is computed in its process. So jobs of built-in components have workers that
         load no plugin, and those of each plugin have workers of their own.
         """
-        if not jobs:
-            return  # no workers needed either
         is_alone = self.num_workers == 1
         for modules, part in by_foreign_code(jobs).items():
-            if stop.is_set():
-                return
             needed = plugins.needed_for(modules, context.plugins)
             narrowed = replace(context, is_alone=is_alone, plugins=needed, foreign=tuple(sorted(modules)))
-            attempts = deque(Attempt(job, self.first_number) for job in part)
-            crowded: deque[Attempt] = deque()
-            yield from self._run(attempts, crowded, narrowed, stop, on_begin)
-            if crowded and not stop.is_set():
-                yield from self._run(crowded, crowded, replace(narrowed, is_alone=True), stop, on_begin)
+            left = deque(Try(job, self.first_number) for job in part)
+            while left and not stop.is_set():
+                left = yield from self._run(left, narrowed, stop, on_begin)
+                narrowed = replace(narrowed, is_alone=True)
 
     def _run(
-        self,
-        waiting: deque[Attempt],
-        crowded: deque[Attempt],
-        context: RunContext,
-        stop: threading.Event,
-        on_begin: Callable[[Job], None],
-    ) -> Iterator[JobEvent]:
-        """Run what waits, one at a time if it is to be alone; what was too crowded is put aside."""
-        running: dict[Handle, Attempt] = {}
-        with self._workers(context) as workers:
+        self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: Callable[[Job], None]
+    ) -> Generator[JobDone, None, deque[Try]]:
+        """Run what waits, one at a time if it is to be alone; give back what is to be tried again alone."""
+        retry_alone: deque[Try] = deque()
+        running: dict[Handle, Try] = {}
+        with self.workers(context):
             while (waiting and not stop.is_set()) or running:
-                most = min(1, workers.capacity()) if context.is_alone else 2 * workers.capacity()
+                most = min(1, self.capacity()) if context.is_alone else 2 * self.capacity()
                 while waiting and len(running) < most and not stop.is_set():
                     attempt = waiting.popleft()
                     on_begin(attempt.job)
-                    running[workers.begin(attempt)] = attempt
+                    running[self.begin(attempt)] = attempt
                 if stop.is_set():
-                    running = {handle: attempt for handle, attempt in running.items() if not workers.withdraw(handle)}
-                for handle in workers.ended(running):
+                    running = {handle: attempt for handle, attempt in running.items() if not self.withdraw(handle)}
+                for handle in self.ended(running):
                     attempt = running.pop(handle)
-                    end = end_of(attempt, partial(workers.result, handle), context)
-                    if isinstance(end, JobEvent):
+                    end = end_of(attempt, partial(self.result, handle), context)
+                    if isinstance(end, JobDone):
                         yield end
                     else:
-                        (crowded if end.is_alone else waiting).appendleft(end)
+                        (retry_alone if end.is_alone else waiting).appendleft(end)
+        return retry_alone
 
 
 def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
@@ -213,8 +213,8 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
     return parts
 
 
-def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunContext) -> JobEvent | Attempt:
-    """The end of a job, or its next attempt; rows are written here where no worker can write them.
+def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
+    """The end of a job, or its next try; rows are written here where no worker can write them.
 
     Args:
         attempt: The job that has ended.
@@ -226,24 +226,24 @@ def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunCo
         ClusterLost: If no machine is left to run anything.
     """
     try:
-        return JobEvent(attempt.job, result())
+        return JobDone(attempt.job, result())
     except OutOfMemoryBesideOthers:
         return replace(attempt, is_alone=True)
     except TimeoutError as problem:
         failure = Failure("timeout", "JobTimeout", str(problem))
     except WorkerLost as problem:
         is_for_memory = problem.status == "oom"
-        if attempt.number < MAX_ATTEMPTS and not (is_for_memory and attempt.is_alone):
+        if attempt.number < MAX_TRIES and not (is_for_memory and attempt.is_alone):
             return replace(attempt, number=attempt.number + 1, is_alone=attempt.is_alone or is_for_memory)
         failure = Failure(problem.status, "WorkerDied", f"its worker died {attempt.number} times, {problem}")
     except (StoreError, ClusterLost):
         raise
     except SynthbenchError as problem:
         failure = Failure("contract", type(problem).__name__, str(problem))
-    return JobEvent(attempt.job, _give_up(attempt, failure, context))
+    return JobDone(attempt.job, _give_up(attempt, failure, context))
 
 
-def _give_up(attempt: Attempt, failure: Failure, context: RunContext) -> list[Outcome]:
+def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOutcome]:
     """Write the failure for the members that no worker has finished since the plan was made."""
     job = attempt.job
     store = Store.open(context.results, create=True)
@@ -266,7 +266,7 @@ def log_of_job(job: Job, context: RunContext) -> Path:
     return log_of(context.results, (*job.missing, *job.untuned)[0].run_id, context.driver)
 
 
-def work(attempt: Attempt, context: RunContext, log: Path) -> list[Outcome]:
+def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
     """What a worker process does with a job; its output goes to a file, which the driver named.
 
     Raises:

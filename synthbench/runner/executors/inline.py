@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from synthbench.runner.executors.base import Executor, JobEvent
+from synthbench.runner.executors.base import Executor, JobDone
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import RunContext, execute
 from synthbench.training.seeding import forget_blocks
@@ -26,7 +26,7 @@ class Inline(Executor):
         context: RunContext,
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
-    ) -> Iterator[JobEvent]:
+    ) -> Iterator[JobDone]:
         """Run the jobs one after the other, those with the same data together."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
@@ -37,7 +37,7 @@ class Inline(Executor):
                 on_begin(job)
                 with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result
                     outcomes = execute(job, context, number=1)
-                yield JobEvent(job, outcomes)
+                yield JobDone(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)
             forget_blocks()

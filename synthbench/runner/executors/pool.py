@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -11,28 +12,31 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from filelock import FileLock
+import torch
+from filelock import FileLock, Timeout
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from synthbench.lifeline import begin
+from synthbench import lifeline
+from synthbench.errors import UsageError
 from synthbench.process import become_worker, exit_of, require_guarded_main
-from synthbench.runner.environment import num_memory_kills
+from synthbench.runner.environment import num_memory_kills, usable_cores
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,
-    Attempt,
+    Try,
     WorkerExecutor,
     WorkerLost,
-    Workers,
     log_of_job,
     work,
 )
-from synthbench.runner.slots import Slot, enter, take_slot, undivided
-from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext
+from synthbench.runner.request import Request
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome
 
-Future = ProcessFuture[list[Outcome]]
+Future = ProcessFuture[list[RunOutcome]]
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Pool(WorkerExecutor[Future]):
@@ -43,7 +47,7 @@ class Pool(WorkerExecutor[Future]):
     Args:
         num_workers: Processes that run at once.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        first_number: Number of the first attempt at a job.
+        first_number: Number of the first try at a job.
         slots: One a process where they run on GPUs; a worker sees nothing of them but its own.
 
     Raises:
@@ -53,7 +57,7 @@ class Pool(WorkerExecutor[Future]):
     name: ClassVar = "pool"
 
     def __init__(
-        self, num_workers: int, timeout_s: float | None = None, first_number: int = 1, slots: Sequence[Slot] = ()
+        self, num_workers: int, timeout_s: float | None = None, first_number: int = 1, slots: Sequence["Slot"] = ()
     ) -> None:
         require_guarded_main()
         self.num_workers: int = num_workers
@@ -61,47 +65,60 @@ class Pool(WorkerExecutor[Future]):
         self.first_number = first_number
         self.slots = tuple(slots)
 
+    @classmethod
+    def for_request(cls, request: Request, slots: Sequence["Slot"]) -> "Pool":
+        """A process a core, or a slot."""
+        return cls(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
+
     @contextmanager
-    def _workers(self, context: RunContext) -> Iterator[Workers[Future]]:
+    def workers(self, context: RunContext) -> Iterator[None]:
+        """Start the processes; one, with the whole of a GPU, for jobs that are to be alone."""
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         slots = self.slots
         if slots:
             context = replace(context, device="cuda")
-            slots = undivided(slots[0]) if context.is_alone else slots
+            slots = (slots[0]._replace(share=1.0),) if context.is_alone else slots
+        self._context = context
+        self._memory_kills: dict[Future, int] = {}
+        """How often the system had killed for memory when a job was given away."""
         with TemporaryDirectory(prefix="synthbench-slots-") as taken:
-            new_pool = partial(
+            self._new_pool = partial(
                 ProcessPool,
                 max_workers=1 if context.is_alone else self.num_workers,
                 context=get_context("spawn"),
-                initializer=begin,
-                initargs=(f"{__name__}:_initialise_worker", [(slot.gpu, slot.share) for slot in slots], taken),
+                initializer=lifeline.begin,
+                initargs=(f"{__name__}:_initialise_worker", [tuple(slot) for slot in slots], taken),
             )
-            processes = _Processes(new_pool, self, context)
+            self._renew()
             try:
-                yield processes
+                yield
             finally:
-                processes.end()
+                self._end()
 
-
-class _Processes(Workers[Future]):
-    """A pool of pebble's, replaced when memory ran out in one of its processes, or when all of them died."""
-
-    def __init__(self, new_pool: Callable[[], ProcessPool], executor: Pool, context: RunContext) -> None:
-        self._new_pool, self._context = new_pool, context
-        self._num_workers, self._timeout_s = executor.num_workers, executor.timeout_s
-        self._pool = new_pool()
+    def _renew(self) -> None:
+        """Start a pool of pebble's; the one before had memory run out in a process, or all of its processes died."""
+        self._pool = self._new_pool()
         self._is_worn = False
         """Whether memory ran out in a process, which keeps in pieces what it had."""
-        self._memory_kills: dict[Future, int] = {}
-        """How often the system had killed for memory when a job was given away."""
+
+    def _end(self) -> None:
+        """End all processes; what they have not done is lost."""
+        self._pool.stop()
+        self._pool.join()
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._pool.active and not self._is_worn
 
     def capacity(self) -> int:
-        return self._num_workers if self._is_usable else 0
+        """A job a process, unless they are to be replaced."""
+        return self.num_workers if self._is_usable else 0
 
-    def begin(self, attempt: Attempt) -> Future:
+    def begin(self, attempt: Try) -> Future:
+        """Queue a job."""
         log = log_of_job(attempt.job, self._context)
         try:
-            future: Future = self._pool.schedule(work, args=[attempt, self._context, log], timeout=self._timeout_s)
+            future: Future = self._pool.schedule(work, args=[attempt, self._context, log], timeout=self.timeout_s)
         except RuntimeError:  # it broke a moment ago
             future = Future()
             future.set_exception(BrokenProcessPool())
@@ -109,24 +126,27 @@ class _Processes(Workers[Future]):
         return future
 
     def withdraw(self, handle: Future) -> bool:
+        """Take a job out of the queue."""
         return not handle.running() and handle.cancel()
 
     def ended(self, handles: Iterable[Future]) -> list[Future]:
+        """Wait for a job to end; where none is left to wait for, replace processes that are worn out or gone."""
         futures = list(handles)
         if not futures and not self._is_usable:
-            self.end()
-            self._pool, self._is_worn = self._new_pool(), False
+            self._end()
+            self._renew()
         wait(futures, timeout=POLL_S, return_when=FIRST_COMPLETED)
         return [future for future in futures if future.done() or not self._pool.active]
 
-    def result(self, handle: Future) -> list[Outcome]:
+    def result(self, handle: Future) -> list[RunOutcome]:
+        """The outcomes, or how its process ended."""
         memory_kills = self._memory_kills.pop(handle)
         if not handle.done():  # its pool broke
             raise WorkerLost("all workers died")
         try:
             outcomes = handle.result()
         except TimeoutError:
-            raise TimeoutError(f"killed after {self._timeout_s} s") from None
+            raise TimeoutError(f"killed after {self.timeout_s} s") from None
         except BrokenProcessPool:
             raise WorkerLost("all workers died") from None
         except ProcessExpired as problem:
@@ -139,14 +159,73 @@ class _Processes(Workers[Future]):
         self._is_worn |= any(outcome.status == "oom" for outcome in outcomes)
         return outcomes
 
-    def end(self) -> None:
-        """End all processes; what they have not done is lost."""
-        self._pool.stop()
-        self._pool.join()
 
-    @property
-    def _is_usable(self) -> bool:
-        return self._pool.active and not self._is_worn
+# Where worker processes run on GPUs: how many share one, and what each is told of it before CUDA starts.
+
+
+class Slot(NamedTuple):
+    """Room for one worker process: a GPU, or a share of its memory."""
+
+    gpu: str
+    """As ``CUDA_VISIBLE_DEVICES`` names it."""
+    share: float = 1.0
+    """Of the memory of the GPU."""
+
+
+def gpu_slots(
+    device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
+) -> list[Slot]:
+    """The slots of a command, those of different GPUs first.
+
+    >>> [slot.gpu for slot in gpu_slots(torch.device("cuda"), 2, num_gpus=2)]
+    ['0', '1', '0', '1']
+
+    Args:
+        device: ``cuda`` for all GPUs that this process sees, or one of them, counted as it sees them.
+        per_gpu: Processes that share a GPU, each with as much of its memory.
+        num_gpus: GPUs that this process sees.
+        visible: What its own ``CUDA_VISIBLE_DEVICES`` says, if it says anything.
+        num_workers: Processes to start; None: one a slot.
+
+    Raises:
+        UsageError: If a number is not allowed.
+    """
+    if per_gpu < 1:
+        raise UsageError(f"processes per GPU are {per_gpu}; allowed: 1 and more")
+    names = [str(index) for index in range(num_gpus)] if visible is None else visible.split(",")[:num_gpus]
+    gpus = names if device.index is None else names[device.index : device.index + 1]
+    slots = [Slot(gpu.strip(), 1 / per_gpu) for _ in range(per_gpu) for gpu in gpus]
+    if num_workers is not None and not 1 <= num_workers <= len(slots):
+        raise UsageError(
+            f"workers is {num_workers}; allowed: 1 to {len(slots)}, {per_gpu} on each of {len(gpus)} GPUs; "
+            "--per-gpu sets how many share one"
+        )
+    return slots[:num_workers]
+
+
+def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) -> tuple[Slot, FileLock]:
+    """Take a slot that no other process has, and keep it until this process ends, however it ends.
+
+    Args:
+        slots: All slots of a pool.
+        folder: Where its processes see what is taken.
+        patience_s: Seconds to wait for one: a process that was killed may not be gone yet.
+
+    Raises:
+        TimeoutError: If none is free.
+    """
+    until = time.monotonic() + patience_s
+    while True:
+        for number, slot in enumerate(slots):
+            lock = FileLock(folder / f"slot-{number}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            return slot, lock
+        if time.monotonic() > until:
+            raise TimeoutError(f"all {len(slots)} slots are taken")
+        time.sleep(0.05)
 
 
 _held: list[FileLock] = []
@@ -154,8 +233,11 @@ _held: list[FileLock] = []
 
 
 def _initialise_worker(slots: Sequence[tuple[str, float]], taken: str) -> None:
+    """Become a worker whose slot, if there are any, is all that it sees of the GPUs; before CUDA starts in it."""
     become_worker()
     if slots:
         slot, lock = take_slot([Slot(*slot) for slot in slots], Path(taken))
         _held.append(lock)
-        enter(slot)
+        os.environ[VISIBLE] = slot.gpu
+        if slot.share < 1:
+            torch.cuda.set_per_process_memory_fraction(slot.share, 0)

@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,17 +22,18 @@ from ray.exceptions import LocalRayletDiedError, OutOfMemoryError, RayError, Ray
 
 from synthbench.errors import ClusterLost, SynthbenchError, UsageError
 from synthbench.process import WORKSPACE
+from synthbench.runner.environment import usable_cores
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,
-    Attempt,
+    Try,
     WorkerExecutor,
     WorkerLost,
-    Workers,
     log_of_job,
     work,
 )
-from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext
+from synthbench.runner.request import Request
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome
 
 OBJECT_STORE_BYTES = 80 * 2**20
 """Shared memory of a cluster of our own: jobs and their outcomes are kilobytes. Ray takes 75 MiB at least."""
@@ -95,10 +96,17 @@ class Ray(WorkerExecutor[Task]):
         self.address = address
         self.gpu_fraction = gpu_fraction
 
+    @classmethod
+    def for_request(cls, request: Request, slots: Sequence[Any]) -> "Ray":  # noqa: ARG003 - Ray divides the GPUs
+        """As many tasks at once as the named cluster has room for, or a cluster of its own has cores."""
+        here = usable_cores() if request.address is None else None
+        return cls(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
+
     @contextmanager
-    def _workers(self, context: RunContext) -> Iterator[Workers[Task]]:
+    def workers(self, context: RunContext) -> Iterator[None]:
+        """Connect to a cluster, or start one, unless this process is connected already."""
         # A worker sees only the GPU that it was given, as its first.
-        context = replace(context, device=torch.device(context.device).type)
+        self._context = context = replace(context, device=torch.device(context.device).type)
         is_ours = not ray.is_initialized()
         if is_ours:
             os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telemetry
@@ -106,8 +114,21 @@ class Ray(WorkerExecutor[Task]):
                 self._start(context)
             else:
                 self._connect(self.address)
+        self._has_room_at = time.monotonic()
+        self._share = 1.0 if context.is_alone else self.gpu_fraction
+        self._needs: dict[str, float] = {"num_cpus": 1}
+        if context.device == "cuda":
+            self._needs["num_gpus"] = self._share
+        ours = {name: value for name, value in os.environ.items() if name.startswith(("SYNTHBENCH_", WORKSPACE))}
+        self._work = ray.remote(_work).options(
+            **self._needs,
+            num_returns="streaming",
+            max_retries=0,
+            # Ray keeps processes of other environments apart, also on a connection that outlives this command.
+            runtime_env={"env_vars": {**ours, **WORKER_ENVIRONMENT, "SYNTHBENCH_FOREIGN": ",".join(context.foreign)}},
+        )
         try:
-            yield _Tasks(self, context)
+            yield
         finally:
             if is_ours:
                 ray.shutdown()
@@ -147,25 +168,6 @@ class Ray(WorkerExecutor[Task]):
                 f"no Ray cluster at {address!r} that can be joined: {reason}; allowed: host:port, or auto"
             ) from None
 
-
-class _Tasks(Workers[Task]):
-    def __init__(self, executor: Ray, context: RunContext) -> None:
-        self._executor, self._context = executor, context
-        self._has_room_at = time.monotonic()
-        self._gpu_fraction = 1.0 if context.is_alone else executor.gpu_fraction
-        needs: dict[str, float] = {"num_cpus": 1}
-        if context.device == "cuda":
-            needs["num_gpus"] = self._gpu_fraction
-        self._needs = needs
-        ours = {name: value for name, value in os.environ.items() if name.startswith(("SYNTHBENCH_", WORKSPACE))}
-        self._work = ray.remote(_work).options(
-            **needs,
-            num_returns="streaming",
-            max_retries=0,
-            # Ray keeps processes of other environments apart, also on a connection that outlives this command.
-            runtime_env={"env_vars": {**ours, **WORKER_ENVIRONMENT, "SYNTHBENCH_FOREIGN": ",".join(context.foreign)}},
-        )
-
     def capacity(self) -> int:
         """As many as the cluster has room for now: machines come and go."""
         has = ray.cluster_resources()
@@ -175,20 +177,23 @@ class _Tasks(Workers[Task]):
             self._has_room_at = now
         elif now - self._has_room_at > PATIENCE_S:
             raise ClusterLost(f"the Ray cluster has had no machine with room for a job for {PATIENCE_S:g} s; {AGAIN}")
-        self._executor.num_workers = max(1, min(room, self._executor.limit or room))
-        return self._executor.num_workers
+        self.num_workers = max(1, min(room, self.limit or room))
+        return self.num_workers
 
-    def begin(self, attempt: Attempt) -> Task:
+    def begin(self, attempt: Try) -> Task:
+        """Submit a job."""
         log = log_of_job(attempt.job, self._context)
-        return Task(self._work.remote(attempt, self._context, log, self._gpu_fraction))
+        return Task(self._work.remote(attempt, self._context, log, self._share))
 
     def withdraw(self, handle: Task) -> bool:
+        """Cancel a job that waits in line."""
         if handle.begun_at is not None:
             return False
         ray.cancel(handle.answers)
         return True
 
     def ended(self, handles: Iterable[Task]) -> list[Task]:
+        """Wait for an answer, and end what has had its time."""
         tasks = {task.answers: task for task in handles}
         if not tasks:
             return []
@@ -212,23 +217,24 @@ class _Tasks(Workers[Task]):
         task.end.append(answer)
 
     def _end_late(self, task: Task) -> None:
-        limit = self._executor.timeout_s
+        limit = self.timeout_s
         if limit is None or task.begun_at is None or task.is_late:
             return
         if time.monotonic() - task.begun_at > limit:
             task.is_late = True
             ray.cancel(task.answers, force=True)  # its end is waited for, so that it writes no row after ours
 
-    def result(self, handle: Task) -> list[Outcome]:
+    def result(self, handle: Task) -> list[RunOutcome]:
+        """The outcomes, or how its worker ended."""
         try:
-            answer: list[Outcome] | SynthbenchError | OutOfMemoryBesideOthers = ray.get(handle.end[0])
+            answer: list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers = ray.get(handle.end[0])
         except LocalRayletDiedError:
             raise ClusterLost(f"Ray's daemon on this machine has died, so no job can be given away; {AGAIN}") from None
         except RayTaskError:
             raise  # a mistake of ours: whatever a mechanism raises is a row
         except RayError as problem:
             if handle.is_late:
-                raise TimeoutError(f"killed after {self._executor.timeout_s} s") from None
+                raise TimeoutError(f"killed after {self.timeout_s} s") from None
             status = "oom" if isinstance(problem, OutOfMemoryError) else "error"
             raise WorkerLost(f"{type(problem).__name__}: {problem}", status) from None
         if isinstance(answer, SynthbenchError | OutOfMemoryBesideOthers):
@@ -241,8 +247,8 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 
 @no_type_check  # a checker wraps it, and Ray must see that it yields
 def _work(
-    attempt: Attempt, context: RunContext, log: Path, gpu_fraction: float
-) -> Iterator[list[Outcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
+    attempt: Try, context: RunContext, log: Path, gpu_fraction: float
+) -> Iterator[list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
     """Say that a worker has begun, then answer with the outcomes; our errors are answers, so that Ray wraps none."""
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from subprocess import CalledProcessError
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import submitit
@@ -25,9 +25,9 @@ from submitit.core.utils import FailedSubmissionError
 from synthbench.errors import SynthbenchError, UsageError
 from synthbench.runner.executors.base import (
     POLL_S,
-    Attempt,
     Executor,
-    JobEvent,
+    JobDone,
+    Try,
     WorkerLost,
     check_code,
     end_of,
@@ -35,7 +35,8 @@ from synthbench.runner.executors.base import (
 )
 from synthbench.runner.executors.pool import Pool
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Outcome, RunContext
+from synthbench.runner.request import Request
+from synthbench.runner.worker import RunContext, RunOutcome
 
 FOLDER = "slurm"
 """Folder within the results folder, through which the arrays of a command and its driver exchange files."""
@@ -74,10 +75,10 @@ class Element:
     process: submitit.Job[SynthbenchError | None]
     num_read: int = 0
     """Bytes of its notes."""
-    ended: dict[int, JobEvent] = field(default_factory=dict)
+    ended: dict[int, JobDone] = field(default_factory=dict)
     """By the job's place in the share."""
 
-    def news(self) -> list[JobEvent]:
+    def news(self) -> list[JobDone]:
         """The jobs that have ended since the last call."""
         if not self.share.notes.exists():
             return []
@@ -87,8 +88,8 @@ class Element:
         self.num_read += len(complete + end)
         notes = [json.loads(line) for line in complete.splitlines()]
         news = {
-            note["place"]: JobEvent(
-                self.share.jobs[note["place"]], [Outcome(**outcome) for outcome in note["outcomes"]]
+            note["place"]: JobDone(
+                self.share.jobs[note["place"]], [RunOutcome(**outcome) for outcome in note["outcomes"]]
             )
             for note in notes
         }
@@ -133,13 +134,18 @@ class Slurm(Executor):
         self.timeout_s = timeout_s
         self.cluster = cluster
 
+    @classmethod
+    def for_request(cls, request: Request, slots: Sequence[Any]) -> "Slurm":  # noqa: ARG003 - SLURM divides the GPUs
+        """An array of as many elements as workers are asked for."""
+        return cls(request.workers, request.timeout_s, request.address or "slurm")
+
     def run(
         self,
         jobs: Sequence[Job],
         context: RunContext,
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
-    ) -> Iterator[JobEvent]:
+    ) -> Iterator[JobDone]:
         """Submit an array, and another one of what is left if an element is lost."""
         if not jobs:
             return
@@ -212,7 +218,7 @@ class Slurm(Executor):
             raise UsageError(f"SLURM does not take the array: {problem}") from None
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
-    def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobEvent], list[Element]]:
+    def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
         """What to do about jobs that an element has left: those that end here, and the elements that try again.
 
         Raises:
@@ -228,13 +234,13 @@ class Slurm(Executor):
             if element.ended:  # it came along: its time was up, or its machine died, and not of its first job
                 return [], self._submit(left, share.context, share.number, folder)
 
-        def result() -> list[Outcome]:
+        def result() -> list[RunOutcome]:
             raise problem
 
-        ends = [end_of(Attempt(job, share.number), result, share.context) for job in left]
-        again = [end.job for end in ends if isinstance(end, Attempt)]
+        ends = [end_of(Try(job, share.number), result, share.context) for job in left]
+        again = [end.job for end in ends if isinstance(end, Try)]
         return (
-            [end for end in ends if isinstance(end, JobEvent)],
+            [end for end in ends if isinstance(end, JobDone)],
             self._submit(again, share.context, share.number + 1, folder) if again else [],
         )
 

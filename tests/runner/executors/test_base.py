@@ -14,17 +14,16 @@ from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageE
 from synthbench.results import Store
 from synthbench.runner.executors import Pool
 from synthbench.runner.executors.base import (
-    MAX_ATTEMPTS,
-    Attempt,
+    MAX_TRIES,
+    Try,
     Executor,
-    JobEvent,
+    JobDone,
     WorkerExecutor,
     WorkerLost,
-    Workers,
     end_of,
 )
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext, execute
+from synthbench.runner.worker import RunOutcome, OutOfMemoryBesideOthers, RunContext, execute
 
 
 @pytest.fixture
@@ -39,27 +38,27 @@ def context(tmp_path: Path) -> RunContext:
     return RunContext(results=tmp_path, device="cpu", executor="pool", planned_at=time.time())
 
 
-def raises(problem: Exception) -> Callable[[], list[Outcome]]:
-    def result() -> list[Outcome]:
+def raises(problem: Exception) -> Callable[[], list[RunOutcome]]:
+    def result() -> list[RunOutcome]:
         raise problem
 
     return result
 
 
 def test_what_a_worker_says_is_what_became_of_a_job(job: Job, context: RunContext) -> None:
-    assert end_of(Attempt(job, 1), list, context) == JobEvent(job, [])
+    assert end_of(Try(job, 1), list, context) == JobDone(job, [])
     assert not context.results.joinpath("runs").exists()
 
 
 def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(job: Job, context: RunContext) -> None:
-    attempt = Attempt(job, 1)
-    for number in range(2, MAX_ATTEMPTS + 1):
+    attempt = Try(job, 1)
+    for number in range(2, MAX_TRIES + 1):
         end = end_of(attempt, raises(WorkerLost("exit code -9")), context)
-        assert end == Attempt(job, number)
-        attempt = Attempt(job, number)
+        assert end == Try(job, number)
+        attempt = Try(job, number)
     end = end_of(attempt, raises(WorkerLost("exit code -9")), context)
 
-    assert isinstance(end, JobEvent)
+    assert isinstance(end, JobDone)
     rows = Store.open(context.results, create=False).runs()
     assert sorted(rows.run_id) == sorted(member.run_id for member in job.members)
     assert set(rows.error_message) == {"its worker died 3 times, exit code -9"}
@@ -70,9 +69,9 @@ def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(job: 
 def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunContext) -> None:
     first, second = job.members
     (done,) = execute(replace(job, members=(first,), missing=(first,)), context, number=1)
-    end = end_of(Attempt(job, 1), raises(TimeoutError("killed after 3 s")), context)
+    end = end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), context)
 
-    assert isinstance(end, JobEvent)
+    assert isinstance(end, JobDone)
     assert [(outcome.run_id, outcome.status) for outcome in end.outcomes] == [
         (done.run_id, "ok"),
         (second.run_id, "timeout"),
@@ -82,7 +81,7 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunCo
         outcome.run_id: outcome.status for outcome in end.outcomes
     }
     later = replace(context, planned_at=time.time())  # asked for again, as by --rerun all
-    end_of(Attempt(job, 1), raises(TimeoutError("killed after 3 s")), later)
+    end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), later)
     assert set(Store.open(context.results, create=False).statuses().values()) == {"timeout"}
 
 
@@ -98,9 +97,9 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunCo
 def test_a_failure_is_a_row_with_its_status(
     problem: Exception, status: str, error_type: str, job: Job, context: RunContext
 ) -> None:
-    end = end_of(Attempt(job, MAX_ATTEMPTS), raises(problem), context)
+    end = end_of(Try(job, MAX_TRIES), raises(problem), context)
 
-    assert isinstance(end, JobEvent)
+    assert isinstance(end, JobDone)
     assert [outcome.status for outcome in end.outcomes] == [status, status]
     rows = Store.open(context.results, create=False).runs()
     assert set(rows.status) == {status}
@@ -111,7 +110,7 @@ def test_a_failure_is_a_row_with_its_status(
 def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunContext) -> None:
     problem: SynthbenchError = StoreError("the disk is full")
     with pytest.raises(StoreError, match="the disk is full"):
-        end_of(Attempt(job, 1), raises(problem), context)
+        end_of(Try(job, 1), raises(problem), context)
 
 
 @pytest.mark.end_to_end
@@ -163,19 +162,15 @@ class Scripted(WorkerExecutor[int]):
         """How many jobs ran at once, and whether that one was to be alone, at every end."""
 
     @contextmanager
-    def _workers(self, context: RunContext) -> Iterator[Workers[int]]:
-        yield ScriptedWorkers(self, context)
-
-
-class ScriptedWorkers(Workers[int]):
-    def __init__(self, executor: Scripted, context: RunContext) -> None:
-        self.executor, self.context = executor, context
-        self.begun: list[Attempt] = []
+    def workers(self, context: RunContext) -> Iterator[None]:
+        self.context = context
+        self.begun: list[Try] = []
+        yield
 
     def capacity(self) -> int:
         return 2
 
-    def begin(self, attempt: Attempt) -> int:
+    def begin(self, attempt: Try) -> int:
         self.begun.append(attempt)
         return len(self.begun) - 1
 
@@ -184,11 +179,11 @@ class ScriptedWorkers(Workers[int]):
 
     def ended(self, handles: Iterable[int]) -> list[int]:
         running = sorted(handles)
-        self.executor.seen.append((len(running), self.context.is_alone))
+        self.seen.append((len(running), self.context.is_alone))
         return running[:1]
 
-    def result(self, handle: int) -> list[Outcome]:
-        script = self.executor.script.get(self.begun[handle].job.group_size, [])
+    def result(self, handle: int) -> list[RunOutcome]:
+        script = self.script.get(self.begun[handle].job.group_size, [])
         if script:
             raise script.pop(0)
         return []

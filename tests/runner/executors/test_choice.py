@@ -12,7 +12,7 @@ from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool
-from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.executors import make_executor
 from synthbench.runner.plan import plan_request, progress_of
 from synthbench.runner.request import Request
 from synthbench.runner.run import device_of, run

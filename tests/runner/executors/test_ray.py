@@ -18,7 +18,7 @@ import pytest
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Executor
-from synthbench.runner.executors.base import Attempt
+from synthbench.runner.executors.base import Try
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
@@ -181,8 +181,8 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
     def room(device: str, **options: Any) -> int:
         ray_executor = executor(**options)
         assert isinstance(ray_executor, Ray)
-        with ray_executor._workers(replace(context, device=device, is_alone=False)) as workers:
-            return workers.capacity()
+        with ray_executor.workers(replace(context, device=device, is_alone=False)):
+            return ray_executor.capacity()
 
     cores = room("cpu")  # a machine that was lost may still be counted
     assert cores >= 2
@@ -198,7 +198,7 @@ def test_a_machine_that_does_not_see_the_results_or_has_other_code_is_refused(tm
     without = replace(context, plugins=("/not/here.py",))
 
     def answer(context: RunContext) -> Any:
-        begun, end = _work(Attempt(job, 1), context, tmp_path / "results" / "logs" / "other.log", 1.0)
+        begun, end = _work(Try(job, 1), context, tmp_path / "results" / "logs" / "other.log", 1.0)
         assert begun is None
         return end
 
