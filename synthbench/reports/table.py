@@ -26,9 +26,6 @@ NOTHING = "--"
 """Printed where there is no number."""
 MINUS = "−"
 
-MOST_COLUMNS = 12
-"""With more columns than this, mechanisms become the rows of a table."""
-
 MARKS = (
     "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test of the two, 5 %) and "
     f"less than {FAR:g} standard deviations of a run below it. Marks stand on tasks that separate mechanisms, beside "
@@ -92,6 +89,23 @@ class Table:
     """Keys of the papers that its components come from, in alphabetical order."""
     outcome: str = ""
     """The result in one sentence, which begins a page."""
+    is_of_tasks: bool = False
+    """Whether lines are tasks and columns mechanisms: of many columns, a renderer prints the mechanisms as lines."""
+
+    def shown(self, most_columns: int) -> "Table":
+        """The table as it is printed: of tasks with more columns than this, turned."""
+        if not self.is_of_tasks or len(self.columns) <= most_columns:
+            return self
+        return replace(
+            self,
+            headings=("Mechanism",),
+            columns=tuple(Column(line.labels[-1]) for line in self.lines),
+            lines=tuple(
+                Line((column.label,), tuple(line.cells[position] for line in self.lines))
+                for position, column in enumerate(self.columns)
+            ),
+            is_of_tasks=False,
+        )
 
 
 def table_of(
@@ -126,14 +140,13 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
     )
 
 
-def printed_labels(table: Table) -> list[tuple[str, ...]]:
+def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
     """The labels of each line; the name of a group is printed once, in its first line."""
-    printed, group = [], ""
-    for index, line in enumerate(table.lines):
-        repeats = index > 0 and len(line.labels) > 1 and line.labels[0] == group
-        printed.append(("", *line.labels[1:]) if repeats else line.labels)
-        group = line.labels[0]
-    return printed
+    before = [None, *(line.labels[0] for line in lines)]
+    return [
+        ("", *line.labels[1:]) if len(line.labels) > 1 and line.labels[0] == group else line.labels
+        for line, group in zip(lines, before, strict=False)
+    ]
 
 
 def counted(number: int, word: str) -> str:
@@ -217,20 +230,19 @@ def category_averages(cells: Cells) -> Table:
             remarks = (f"{len(means)} of {len(tasks)} tasks",) if 0 < len(means) < len(tasks) else ()
             row.append(Cell(percent(float(np.mean(means)) if means else math.nan), remarks=remarks))
         lines.append(Line((category,), tuple(row)))
-    return _readable(
-        Table(
-            name="averages",
-            title="Averages of the categories",
-            caption=(
-                "Mean accuracy over the tasks of a category, in per cent. The leaderboard has the mean skill, with "
-                f"intervals. {BOUNDS}"
-            ),
-            headings=("Category",),
-            columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
-            lines=tuple(lines),
-            sources=sources_of(cells.tasks, cells.mechanisms),
-            outcome="Accuracies are not compared between categories: their tasks have different floors.",
-        )
+    return Table(
+        name="averages",
+        title="Averages of the categories",
+        caption=(
+            "Mean accuracy over the tasks of a category, in per cent. The leaderboard has the mean skill, with "
+            f"intervals. {BOUNDS}"
+        ),
+        headings=("Category",),
+        columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
+        lines=tuple(lines),
+        sources=sources_of(cells.tasks, cells.mechanisms),
+        is_of_tasks=True,
+        outcome="Accuracies are not compared between categories: their tasks have different floors.",
     )
 
 
@@ -268,31 +280,15 @@ def task_table(
     columns: Sequence[Column] = (),
 ) -> Table:
     """A table with a row per task and a column per mechanism, behind some other columns."""
-    return _readable(
-        Table(
-            name=name,
-            title=title,
-            caption=caption,
-            headings=("Category", "Task"),
-            columns=(*columns, *(Column(mechanism.label) for mechanism in cells.mechanisms)),
-            lines=grouped(Line((task.category, task.label), tuple(row(task))) for task in tasks),
-            sources=sources_of(tasks, cells.mechanisms),
-        )
-    )
-
-
-def _readable(table: Table) -> Table:
-    """The same table, turned so that mechanisms are rows if there are many of them."""
-    if len(table.columns) <= MOST_COLUMNS:
-        return table
-    return replace(
-        table,
-        headings=("Mechanism",),
-        columns=tuple(Column(line.labels[-1]) for line in table.lines),
-        lines=tuple(
-            Line((column.label,), tuple(line.cells[position] for line in table.lines))
-            for position, column in enumerate(table.columns)
-        ),
+    return Table(
+        name=name,
+        title=title,
+        caption=caption,
+        headings=("Category", "Task"),
+        columns=(*columns, *(Column(mechanism.label) for mechanism in cells.mechanisms)),
+        lines=grouped(Line((task.category, task.label), tuple(row(task))) for task in tasks),
+        sources=sources_of(tasks, cells.mechanisms),
+        is_of_tasks=True,
     )
 
 
