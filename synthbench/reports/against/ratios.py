@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, get_args
 from synthbench.heights import load_at_half
 from synthbench.reports.against.published import lines_of
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
-from synthbench.reports.heights import load_text
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import NOTHING, Column, Table, fixed, sources_of, table_of
@@ -166,7 +165,7 @@ def ratio_table(cells: Cells) -> Table | None:
         lambda one: (one.task.label, f"{one.more.label}, {one.less.label}"),
         {
             "Predicted": lambda one: f"≥ {one.prediction.ratio:g}×",
-            "Loads": lambda one: ", ".join(load_text(one.task, load) for load in one.medians),
+            "Loads": lambda one: ", ".join(map(one.task.ladder.load_text, one.medians)) if one.task.ladder else "",
             "Ratio": _ratio_text,
             Column("Agreement", "word"): lambda one: one.outcome,
             Column("Source", "word"): lambda one: f"{one.prediction.source}, {one.prediction.place}",
