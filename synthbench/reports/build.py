@@ -107,17 +107,10 @@ def _json_files(report: Report) -> Files:
         "tasks": [_facts(task) for task in report.cells.tasks],
         "mechanisms": [mechanism._asdict() for mechanism in report.cells.mechanisms],
         "cells": [
-            {
-                "category": task.category,
-                "task": task.label,
-                "mechanism": mechanism.label,
-                "mean": cell.mean,
-                "std": cell.std,
-                "interval": report.cells.interval(task, mechanism),
-                "skill": cell.skill,
-                "runs": [{name: run[name] for name in _RUN} for run in report.runs_of(task, mechanism)],
-            }
-            for task, mechanism, cell in report.cells
+            {name: line[name] for name in ("category", "task", "mechanism", "mean", "std")}
+            | {"interval": [line["low"], line["high"]], "skill": line["skill"]}
+            | {"runs": [{name: run[name] for name in _RUN} for run in report.runs_of(task, mechanism)]}
+            for line, (task, mechanism, _cell) in zip(report.cells.frame.to_dict("records"), report.cells, strict=True)
         ],
         "leaderboard": [
             {
