@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 from markdown_it import MarkdownIt
+from synthbench.reports.against.published import table3, table8
 from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
 from synthbench.entry_points import SWITCH
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.reports.against.published import table3, table8
 from synthbench.reports.render.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import (

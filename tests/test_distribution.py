@@ -54,8 +54,8 @@ def another_package(folder: Path) -> None:
         if path.name not in ("__init__.py", "suites", "__pycache__"):
             (folder / "synthbench" / path.name).symlink_to(path)
     (folder / "synthbench" / "suites").mkdir()
-    for path in ("__init__.py", "suites/__init__.py", "cli.py"):
-        (folder / "synthbench" / path).write_text('__version__ = "0.20.0"\n')
+    for name in ("__init__.py", "suites/__init__.py", "cli.py"):
+        (folder / "synthbench" / name).write_text('__version__ = "0.20.0"\n')
     info = folder / "synthbench_eval-0.20.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: synthbench-eval\nVersion: 0.20.0\n")

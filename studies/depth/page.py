@@ -20,7 +20,6 @@ from studies.climb import page as climb
 from studies.pages import headed, main
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
 from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
-from synthbench.reports.heights import load_of, load_text
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select, settings
@@ -212,7 +211,7 @@ def _reached(task: TaskFacts, cell: Estimate) -> str:
     """The load and the height of a cell as printed: ``1.7 (1.4)``; empty without a run."""
     if task.ladder is None or not cell.runs:
         return ""
-    return f"{load_text(task, load_of(cell))} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
+    return f"{task.ladder.load_text(cell.load_at_half)} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
 
 
 if __name__ == "__main__":

@@ -4,15 +4,14 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from statistics import fmean
-
-import numpy as np
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
-from synthbench.reports.table import Cell, Mark, Table, counted, fixed, interval_cell, ranked_table
+from synthbench.reports.table import Cell, Mark, Table, counted, fixed, interval_cell, percent, ranked_table
 
 CAPTION = (
     "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
@@ -60,9 +59,8 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
     metrics = json.loads(newest["metrics"])
     candidates = [mechanism for mechanism in cells.ranked(task) if _can_win(cells, task, mechanism)]
     tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
-    marks: dict[Key, Mark] = {}
-    if len(candidates) > 1:
-        marks = {candidates[0].key: "best", candidates[1].key: "second"}
+    names: tuple[Mark, Mark] = ("best", "second")
+    marks = {one.key: mark for one, mark in zip(candidates, names, strict=False) if len(candidates) > 1}
 
     def whole(mechanism: MechanismFacts) -> Cell:
         cell = _bits_cell(cells, task, mechanism)
@@ -76,7 +74,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
         def cell(mechanism: MechanismFacts) -> Cell:
             of_runs = [json.loads(row["metrics"]).get(metric) for row in runs.get((task.key, mechanism.key), ())]
             known = [value for value in of_runs if value is not None]
-            return Cell(fixed(100 * fmean(known), 1) if known else fixed(math.nan, 1))
+            return Cell(percent(fmean(known) if known else math.nan))
 
         return cell
 
@@ -127,15 +125,10 @@ def _tied(cells: Cells, task: TaskFacts, best: MechanismFacts) -> frozenset[Key]
     """The keys of the mechanisms that are not shown to differ from the best; none below two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
-    scores = cells.scores
-    p = holm(pair_tests(scores, is_paired=shares_seeds(scores)).p[0])
-    keys = [mechanism.key for mechanism in cells.mechanisms]
-    pairs = zip(*np.triu_indices(len(keys), 1), strict=True)
-    tied = {
-        keys[second if keys[first] == best.key else first]
-        for (first, second), chance in zip(pairs, p, strict=True)
-        if best.key in (keys[first], keys[second]) and not chance < SIGNIFICANCE
-    }
+    p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])
     return frozenset(
-        mechanism.key for mechanism in cells.mechanisms if mechanism.key in tied and _can_win(cells, task, mechanism)
+        mechanism.key
+        for pair, chance in zip(combinations(cells.mechanisms, 2), p, strict=True)
+        for mechanism in pair
+        if best in pair and mechanism != best and not chance < SIGNIFICANCE and _can_win(cells, task, mechanism)
     )

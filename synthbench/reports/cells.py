@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
+from statistics import median_low
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from synthbench.bits import BITS, OF_PROTOTYPES
-from synthbench.heights import RungScore
+from synthbench.heights import RungScore, load_at_half
 from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
 from synthbench.reports.order import place_of
@@ -134,6 +135,16 @@ class Estimate:
         """Score of every run by seed, 0 if it failed."""
         return dict.fromkeys(self.failed_seeds, 0.0) | self.scores
 
+    @cached_property
+    def loads_at_half(self) -> list[float]:
+        """Of each run with a ladder, the load at half of the skill: ``inf`` at the top, 0 below the first rung."""
+        return [load_at_half(rungs) for rungs in self.rungs.values()]
+
+    @property
+    def load_at_half(self) -> float:
+        """Median over seeds, NaN without runs; the lower middle one, since no mean with ``inf`` would be a load."""
+        return median_low(self.loads_at_half) if self.rungs else math.nan
+
     @property
     def skill_of_all(self) -> float:
         """Mean skill over all runs, 0 for one that failed; NaN without a run."""
@@ -225,6 +236,21 @@ class Cells:
         """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
         scores = [by_seed([cell.scores for cell in self.cells_of(task)], self.seeds) for task in self.tasks]
         return np.array(scores).reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The tidy form, a line a cell: means as fractions, with the ends of their 95 % intervals, and bounds."""
+        names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
+        names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
+        lines = [
+            [
+                *(task.category, task.label, mechanism.label, cell.n, cell.num_failed, cell.mean, cell.std),
+                *(*self.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
+                *((task.ladder.num_rungs, cell.load_at_half, task.ladder.unit) if task.ladder else ()),
+            ]
+            for task, mechanism, cell in self
+        ]
+        return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
         """The 95 % interval of a cell's mean, for this task and other seeds; NaN where there can be none.

@@ -22,20 +22,21 @@ from synthbench.reports.table import (
     NOTHING,
     Cell,
     Column,
-    Line,
     Table,
     fixed,
-    grouped,
     marked,
     percent,
+    pivot,
     score_text,
     sources_of,
+    table_of,
 )
 from synthbench.results.schema import RUN_COLUMNS
 
 ACROSS = ("columns", "tasks", "mechanisms")
 
 _NUMBERS = ("int32", "int64", "float32", "float64")
+_Printed = dict[tuple[TaskFacts, MechanismFacts], Cell]
 _SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the successful runs,"
 _BETTER_HIGHER = ("score", "score_ood", "skill")
 _MARKED = ("score", "skill")
@@ -161,43 +162,38 @@ class Export:
     @cached_property
     def table(self) -> Table:
         """The table without markup."""
-        tasks, mechanisms, selection = self.tasks, self.mechanisms, self.report.selection
-        printed = [self._printed(measure) for measure in self.measures]
-        kinds = [Column(measure.name, "number" if measure.is_number else "word") for measure in self.measures]
-        if self.across == "columns":
-            headings: tuple[str, ...] = ("Task", "Mechanism")
-            columns = kinds
-            lines = [
-                Line((task.label, one.label), tuple(cells[task, one] for cells in printed))
-                for task, one, _runs in self.cells
-            ]
-        elif self.across == "tasks":
-            headings, columns = ("Mechanism",), [kinds[0]._replace(label=task.label) for task in tasks]
-            lines = [Line((one.label,), tuple(printed[0][task, one] for task in tasks)) for one in mechanisms]
-        else:
-            headings, columns = ("Category", "Task"), [kinds[0]._replace(label=one.label) for one in mechanisms]
-            lines = [
-                Line((task.category, task.label), tuple(printed[0][task, one] for one in mechanisms)) for task in tasks
-            ]
+        selection = self.report.selection
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{each.name}: {each.meaning.partition(';')[0].replace('`', '')}." for each in self.measures]
         notes = [MARKS] if any(each.name in _MARKED for each in self.measures) else []
         fractions = "Heights in rungs, other fractions" if self.report.cells.has_ladder else "Fractions"
         counts = {n for task, one, _runs in self.cells if (n := self.report.cells.cell(task, one).n)} or {0}
         num_seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
-        return Table(
-            name="export",
-            title=f"{names} of suite {selection.suite}, version {selection.suite_version}",
-            caption=" ".join([fractions, _SPREAD, f"n = {num_seeds}.", *meanings, *notes]),
-            headings=headings,
-            columns=tuple(columns),
-            lines=grouped(lines) if len(headings) > 1 else tuple(lines),
-            sources=sources_of(tasks, mechanisms),
+        title = f"{names} of suite {selection.suite}, version {selection.suite_version}"
+        caption = " ".join([fractions, _SPREAD, f"n = {num_seeds}.", *meanings, *notes])
+        shown = replace(self.report.cells, tasks=self.tasks, mechanisms=self.mechanisms)
+        kinds = [Column(measure.name, "number" if measure.is_number else "word") for measure in self.measures]
+        printed = [self._printed(measure) for measure in self.measures]
+        if self.across == "columns":
+            return table_of(
+                *("export", title, caption, ("Task", "Mechanism"), self.cells),
+                lambda cell: (cell[0].label, cell[1].label),
+                [(kind, partial(_printed_of, cells)) for kind, cells in zip(kinds, printed, strict=True)],
+                sources=sources_of(self.tasks, self.mechanisms),
+                is_grouped=True,
+            )
+        table = pivot(
+            shown,
+            lambda task, mechanism: printed[0][task, mechanism],
+            *("export", title, caption),
+            rows="tasks" if self.across == "mechanisms" else "mechanisms",
         )
+        columns = tuple(column._replace(kind=kinds[0].kind) for column in table.columns)
+        return replace(table, columns=columns, is_of_tasks=False)
 
-    def _printed(self, measure: Measure) -> dict[tuple[TaskFacts, MechanismFacts], Cell]:
+    def _printed(self, measure: Measure) -> _Printed:
         """All cells of one column; scores and skills are marked as in a report."""
-        printed: dict[tuple[TaskFacts, MechanismFacts], Cell] = {}
+        printed: _Printed = {}
         for task in self.tasks:
             runs = [self.report.runs_of(task, one) for one in self.mechanisms]
             if measure.is_number:
@@ -291,6 +287,10 @@ def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]
         if name not in known:
             raise UnknownName("column or metric of the rows", name, known)
     return tuple(known[name] for name in dict.fromkeys(names))
+
+
+def _printed_of(cells: _Printed, cell: tuple[TaskFacts, MechanismFacts, list[Row]]) -> Cell:
+    return cells[cell[:2]]
 
 
 def _plain(value: Any) -> object:

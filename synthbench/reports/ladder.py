@@ -44,6 +44,18 @@ class Ladder(NamedTuple):
         step = -(-len(exponents) // MOST_TICKS) or 1
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
+    def load_text(self, load: float) -> str:
+        """A load at half of the skill as printed: ``23``; ``≥ 64`` at the top of the ladder, ``< 2`` below it.
+
+        >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
+        ['23', '5.3', '≥ 64', '< 2', '--']
+        """
+        if math.isnan(load):
+            return "--"
+        if math.isinf(load):
+            return f"≥ {self.loads[-1]:g}"
+        return f"{load:.{1 if load < 10 else 0}f}" if load else f"< {self.loads[0]:g}"
+
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
     """The ladder that the arguments of a task name; None if they name none.

@@ -1,8 +1,8 @@
 """The contents of a report, before they are written to files."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -25,12 +25,11 @@ from synthbench.reports.cells import (
 )
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
-from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.prototypes import prototype_tables, prototype_verdict
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
-from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
+from synthbench.reports.table import Table, category_averages, category_table, full_table, load_table, steps_table
 from synthbench.reports.variants import Variant, summary_of, variant_tables, variants_of
 from synthbench.reports.verdicts import Verdicts, judge
 from synthbench.results import PACKAGED
@@ -208,10 +207,9 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     return pages
 
 
-def _with_loads(table: Table, cells: Cells, tasks: Sequence[TaskFacts], name: str) -> tuple[Table, ...]:
+def _with_loads(table: Table, cells: Cells, tasks: tuple[TaskFacts, ...], name: str) -> tuple[Table, ...]:
     """A table of scores and, on a ladder, the table of the loads of its tasks."""
-    loads = load_table(cells, tasks, name)
-    return (table, loads) if loads else (table,)
+    return (table, load_table(replace(cells, tasks=tasks), name)) if cells.has_ladder else (table,)
 
 
 def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:

@@ -6,8 +6,9 @@ they were matched to. If the store has several versions of a task or mechanism, 
 newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
-A setting of a mechanism that was run on some of the tasks of a fuller one of it is a variant, which no board shows. In a
-suite without conditions the fuller one has all tasks, or is the same setting in another block or with other positions.
+A setting of a mechanism that was run on some of the tasks of a fuller one of it is a variant, which no board shows.
+In a suite without conditions the fuller one has all tasks, or is the same setting in another block or with other
+positions.
 Rows with a score but without a passed check of causality are left out. So are rows of ``WITHDRAWN`` versions of a task,
 which do not test what they claim.
 """

@@ -83,7 +83,7 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
     )
 
 
-def _of_task(cell_of: Callable[[TaskFacts], Cell]) -> Callable[[Verdict], Cell]:
+def _of_task(cell_of: Callable[[TaskFacts], Cell | str]) -> Callable[[Verdict], Cell | str]:
     return lambda verdict: cell_of(verdict.task)
 
 

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,9 +26,6 @@ Item = TypeVar("Item")
 NOTHING = "--"
 """Printed where there is no number."""
 MINUS = "−"
-
-MOST_COLUMNS = 12
-"""With more columns than this, mechanisms become the rows of a table."""
 
 MARKS = (
     "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test of the two, 5 %) and "
@@ -92,6 +90,31 @@ class Table:
     """Keys of the papers that its components come from, in alphabetical order."""
     outcome: str = ""
     """The result in one sentence, which begins a page."""
+    is_of_tasks: bool = False
+    """Whether lines are tasks and columns mechanisms: of many columns, a renderer prints the mechanisms as lines."""
+
+    def shown(self, most_columns: int) -> "Table":
+        """The table as it is printed: of tasks with more columns than this, turned."""
+        if not self.is_of_tasks or len(self.columns) <= most_columns:
+            return self
+        return replace(
+            self,
+            headings=("Mechanism",),
+            columns=tuple(Column(line.labels[-1]) for line in self.lines),
+            lines=tuple(
+                Line((column.label,), tuple(line.cells[position] for line in self.lines))
+                for position, column in enumerate(self.columns)
+            ),
+            is_of_tasks=False,
+        )
+
+
+Pairs = Sequence[tuple[Column | str, Callable[[Item], Cell | str]]]
+"""Headings of columns, with what each prints of an item."""
+Measure = Callable[[TaskFacts, MechanismFacts], Cell]
+"""What a table prints of a cell of a report."""
+Facts = Mapping[Column | str, Callable[[TaskFacts], Cell | str]]
+"""Headings of columns, with what each prints of a task."""
 
 
 def table_of(
@@ -101,21 +124,22 @@ def table_of(
     headings: tuple[str, ...],
     items: Iterable[Item],
     labels: Callable[[Item], tuple[str, ...]],
-    columns: Mapping[Column | str, Callable[[Item], Cell | str]],
+    columns: Mapping[Column | str, Callable[[Item], Cell | str]] | Pairs[Item],
     *,
     sources: tuple[str, ...] = (),
     outcome: str = "",
     is_grouped: bool = False,
 ) -> Table:
     """A table with a row for each item: its labels, and under each heading what ``columns`` prints of it."""
-    lines = []
-    for item in items:
-        printed = [fill(item) for fill in columns.values()]
-        cells = [Cell(text) if isinstance(text, str) else text for text in printed]
-        lines.append(Line(labels(item), tuple(cells)))
-    shown = tuple(Column(label) if isinstance(label, str) else label for label in columns)
+    pairs = list(columns.items() if isinstance(columns, Mapping) else columns)
+    lines = [Line(labels(item), tuple(_cell(fill(item)) for _heading, fill in pairs)) for item in items]
+    shown = tuple(Column(heading) if isinstance(heading, str) else heading for heading, _fill in pairs)
     rows = grouped(lines) if is_grouped else tuple(lines)
     return Table(name, title, caption, headings, shown, rows, sources, outcome)
+
+
+def _cell(printed: Cell | str) -> Cell:
+    return Cell(printed) if isinstance(printed, str) else printed
 
 
 def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -126,14 +150,13 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
     )
 
 
-def printed_labels(table: Table) -> list[tuple[str, ...]]:
+def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
     """The labels of each line; the name of a group is printed once, in its first line."""
-    printed, group = [], ""
-    for index, line in enumerate(table.lines):
-        repeats = index > 0 and len(line.labels) > 1 and line.labels[0] == group
-        printed.append(("", *line.labels[1:]) if repeats else line.labels)
-        group = line.labels[0]
-    return printed
+    before = [None, *(line.labels[0] for line in lines)]
+    return [
+        ("", *line.labels[1:]) if len(line.labels) > 1 and line.labels[0] == group else line.labels
+        for line, group in zip(lines, before, strict=False)
+    ]
 
 
 def counted(number: int, word: str) -> str:
@@ -156,6 +179,55 @@ def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
     return f"{sign}{abs(rounded):.{decimals}f}"
 
 
+def pivot(
+    cells: Cells,
+    measure: Measure,
+    name: str,
+    title: str,
+    caption: str,
+    *,
+    rows: Literal["tasks", "mechanisms"],
+    facts: Facts | None = None,
+) -> Table:
+    """The cells of a report as a table of one measure: a row per task and a column per mechanism, or turned.
+
+    Args:
+        cells: Of the tasks and mechanisms to print, in their order.
+        measure: Prints a cell.
+        name: As in :class:`Table`, like title and caption.
+        title: Of the table.
+        caption: Below it.
+        rows: What each row is.
+        facts: Columns with facts of the tasks, before those of the mechanisms; rows below them if it is turned.
+    """
+    facts, sources = facts or {}, sources_of(cells.tasks, cells.mechanisms)
+    if rows == "tasks":
+        columns: Pairs[TaskFacts] = [
+            *facts.items(),
+            *((mechanism.label, partial(_swapped, measure, mechanism)) for mechanism in cells.mechanisms),
+        ]
+        by_task = table_of(
+            *(name, title, caption, ("Category", "Task"), cells.tasks, lambda task: (task.category, task.label)),
+            columns,
+            sources=sources,
+            is_grouped=True,
+        )
+        return replace(by_task, is_of_tasks=True)
+    by_mechanism = table_of(
+        *(name, title, caption, ("Mechanism",), cells.mechanisms, lambda one: (one.label,)),
+        [(task.label, partial(measure, task)) for task in cells.tasks],
+    )
+    below = [
+        Line((str(heading),), tuple(_cell(fact(task)) for task in cells.tasks), is_first_of_group=place == 0)
+        for place, (heading, fact) in enumerate(facts.items())
+    ]
+    return replace(by_mechanism, lines=(*by_mechanism.lines, *below), sources=sources)
+
+
+def _swapped(measure: Measure, mechanism: MechanismFacts, task: TaskFacts) -> Cell:
+    return measure(task, mechanism)
+
+
 def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
     """A row per mechanism and a column per task of one category, then a row for each bound.
 
@@ -164,37 +236,36 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
     """
     if category not in cells.categories:
         raise UnknownName("category", category, cells.categories)
-    tasks = cells.tasks_of(category)
-    common_n = _common_n(cells, tasks)
-    columns = [_task_cells(cells, verdicts[task.key], common_n) for task in tasks]
-    lines = [
-        Line((mechanism.label,), row)
-        for mechanism, row in zip(cells.mechanisms, zip(*columns, strict=True), strict=True)
-    ]
-    lines += [
-        Line((label,), tuple(map(bound, tasks)), is_first_of_group=position == 0)
-        for position, (label, bound) in enumerate(bounds_of(cells).items())
-    ]
-    return Table(
-        name=category,
-        title=f"{category.replace('_', ' ').capitalize()} tasks",
-        caption=_caption(cells, common_n),
-        headings=("Mechanism",),
-        columns=tuple(Column(task.label) for task in tasks),
-        lines=tuple(lines),
-        sources=sources_of(tasks, cells.mechanisms),
-    )
+    title = f"{category.replace('_', ' ').capitalize()} tasks"
+    return _score_table(cells, verdicts, cells.tasks_of(category), category, title, "mechanisms")
 
 
 def full_table(cells: Cells, verdicts: Verdicts) -> Table:
     """All tasks by category, with bounds and mechanisms as columns, as in the published Table 8."""
-    common_n, bounds = _common_n(cells, cells.tasks), bounds_of(cells)
+    return _score_table(cells, verdicts, cells.tasks, "full", "All tasks", "tasks")
 
-    def row(task: TaskFacts) -> list[Cell]:
-        return [*(bound(task) for bound in bounds.values()), *_task_cells(cells, verdicts[task.key], common_n)]
 
-    return task_table(
-        "full", "All tasks", _caption(cells, common_n), cells, cells.tasks, row, list(map(Column, bounds))
+def _score_table(
+    cells: Cells,
+    verdicts: Verdicts,
+    tasks: tuple[TaskFacts, ...],
+    name: str,
+    title: str,
+    rows: Literal["tasks", "mechanisms"],
+) -> Table:
+    """The scores on some tasks; marks and intervals depend on the others too."""
+    common_n = _common_n(cells, tasks)
+    printed = {
+        (task.key, mechanism.key): cell
+        for task in tasks
+        for mechanism, cell in zip(cells.mechanisms, _task_cells(cells, verdicts[task.key], common_n), strict=True)
+    }
+    return pivot(
+        replace(cells, tasks=tasks),
+        lambda task, mechanism: printed[task.key, mechanism.key],
+        *(name, title, _caption(cells, common_n)),
+        rows=rows,
+        facts=bounds_of(cells),
     )
 
 
@@ -204,34 +275,36 @@ def category_averages(cells: Cells) -> Table:
     Nothing is marked: mean accuracies over tasks with different floors cannot be compared. A mechanism without a score
     on some task of a category has the mean of the others and says so.
     """
-    lines = []
-    for category in cells.categories:
+
+    def bound(name: Literal["floor", "ceiling"], relation: str, category: str) -> Cell:
         tasks = cells.tasks_of(category)
-        floor, ceiling = np.mean([(task.floor, task.ceiling) for task in tasks], axis=0).tolist()
-        row = [
-            _bound_cell(floor, "≥", is_exact=all(task.floor_is_exact for task in tasks)),
-            _bound_cell(ceiling, "≤", is_exact=all(task.ceiling_is_exact for task in tasks)),
-        ]
-        for mechanism in cells.mechanisms:
-            means = [cell.mean for task in tasks if (cell := cells.cell(task, mechanism)).n]
-            remarks = (f"{len(means)} of {len(tasks)} tasks",) if 0 < len(means) < len(tasks) else ()
-            row.append(Cell(percent(float(np.mean(means)) if means else math.nan), remarks=remarks))
-        lines.append(Line((category,), tuple(row)))
-    return _readable(
-        Table(
-            name="averages",
-            title="Averages of the categories",
-            caption=(
-                "Mean accuracy over the tasks of a category, in per cent. The leaderboard has the mean skill, with "
-                f"intervals. {BOUNDS}"
-            ),
-            headings=("Category",),
-            columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
-            lines=tuple(lines),
-            sources=sources_of(cells.tasks, cells.mechanisms),
-            outcome="Accuracies are not compared between categories: their tasks have different floors.",
-        )
+        mean = float(np.mean([getattr(task, name) for task in tasks]))
+        return _bound_cell(mean, relation, is_exact=all(getattr(task, f"{name}_is_exact") for task in tasks))
+
+    def average(mechanism: MechanismFacts, category: str) -> Cell:
+        tasks = cells.tasks_of(category)
+        means = [cell.mean for task in tasks if (cell := cells.cell(task, mechanism)).n]
+        remarks = (f"{len(means)} of {len(tasks)} tasks",) if 0 < len(means) < len(tasks) else ()
+        return Cell(percent(float(np.mean(means)) if means else math.nan), remarks=remarks)
+
+    columns: Pairs[str] = [
+        ("Floor", partial(bound, "floor", "≥")),
+        ("Ceiling", partial(bound, "ceiling", "≤")),
+        *((mechanism.label, partial(average, mechanism)) for mechanism in cells.mechanisms),
+    ]
+    table = table_of(
+        "averages",
+        "Averages of the categories",
+        "Mean accuracy over the tasks of a category, in per cent. The leaderboard has the mean skill, with "
+        f"intervals. {BOUNDS}",
+        ("Category",),
+        cells.categories,
+        lambda category: (category,),
+        columns,
+        sources=sources_of(cells.tasks, cells.mechanisms),
+        outcome="Accuracies are not compared between categories: their tasks have different floors.",
     )
+    return replace(table, is_of_tasks=True)
 
 
 def steps_table(cells: Cells) -> Table | None:
@@ -241,68 +314,50 @@ def steps_table(cells: Cells) -> Table | None:
     median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which none
     did are left out.
     """
-    tasks = [task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task)))]
+    tasks = tuple(task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task))))
     if not tasks:
         return None
-    table = task_table(
+    table = pivot(
+        replace(cells, tasks=tasks),
+        lambda task, mechanism: _steps_cell(cells.cell(task, mechanism)),
         "steps_to_threshold",
         "Steps to threshold",
         "Training steps until an evaluation first reached the suite's threshold: median over seeds; in brackets, the "
         "number of seeds that reached it. Tasks on which no seed reached it are left out.",
-        cells,
-        tasks,
-        lambda task: [*map(_steps_cell, cells.cells_of(task))],
+        rows="tasks",
     )
     return replace(
         table, outcome=f"Some run reached the suite's threshold on {len(tasks)} of {len(cells.tasks)} tasks."
     )
 
 
-def task_table(
-    name: str,
-    title: str,
-    caption: str,
-    cells: Cells,
-    tasks: Sequence[TaskFacts],
-    row: Callable[[TaskFacts], Sequence[Cell]],
-    columns: Sequence[Column] = (),
-) -> Table:
-    """A table with a row per task and a column per mechanism, behind some other columns."""
-    return _readable(
-        Table(
-            name=name,
-            title=title,
-            caption=caption,
-            headings=("Category", "Task"),
-            columns=(*columns, *(Column(mechanism.label) for mechanism in cells.mechanisms)),
-            lines=grouped(Line((task.category, task.label), tuple(row(task))) for task in tasks),
-            sources=sources_of(tasks, cells.mechanisms),
-        )
+def load_table(cells: Cells, name: str) -> Table:
+    """The loads at half of the skill on tasks with ladders, a row per task and a column per mechanism."""
+
+    def load(task: TaskFacts, mechanism: MechanismFacts) -> Cell:
+        cell = cells.cell(task, mechanism)
+        if task.ladder is None or not cell.rungs:
+            return Cell()
+        ends = dict.fromkeys(map(task.ladder.load_text, (min(cell.loads_at_half), max(cell.loads_at_half))))
+        remarks = (" to ".join(ends),) if len(ends) > 1 else ()
+        return Cell(task.ladder.load_text(cell.load_at_half), remarks=remarks)
+
+    caption = (
+        "Load at which the skill falls to one half, interpolated over the logarithm of the load: median over seeds "
+        "(the lower middle one if their number is even); in brackets, the lowest and the highest seed. ≥: the skill "
+        "does not fall to one half; <: it is below one half on the first rung."
     )
+    unit: Facts = {Column("Load in", "word"): lambda task: task.ladder.unit if task.ladder else NOTHING}
+    return pivot(cells, load, name, "Load at half of the skill", caption, rows="tasks", facts=unit)
 
 
-def _readable(table: Table) -> Table:
-    """The same table, turned so that mechanisms are rows if there are many of them."""
-    if len(table.columns) <= MOST_COLUMNS:
-        return table
-    return replace(
-        table,
-        headings=("Mechanism",),
-        columns=tuple(Column(line.labels[-1]) for line in table.lines),
-        lines=tuple(
-            Line((column.label,), tuple(line.cells[position] for line in table.lines))
-            for position, column in enumerate(table.columns)
-        ),
-    )
-
-
-def bounds_of(cells: Cells) -> dict[str, Callable[[TaskFacts], Cell]]:
+def bounds_of(cells: Cells) -> Facts:
     """The bounds that a report prints, by their heading: the number of rungs, or floor and ceiling in per cent.
 
     A floor or ceiling that is only a bound itself has a sign.
     """
     if cells.has_ladder:
-        return {"Rungs": lambda task: Cell(str(task.ladder.num_rungs)) if task.ladder else Cell()}
+        return {"Rungs": lambda task: str(task.ladder.num_rungs) if task.ladder else NOTHING}
     return {
         "Floor": lambda task: _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact),
         "Ceiling": lambda task: _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact),

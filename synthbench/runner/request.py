@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from synthbench.terms import RUN_SUITE
+
 
 class Kind(NamedTuple):
     """What an executor can do, and the package that it needs."""
@@ -24,8 +26,6 @@ EXECUTORS = {
     "slurm": Kind("submitit", is_elsewhere=True),
 }
 """What ``--executor`` can name; but for ``auto``, each is a class of its name in a module of ``runner/executors``."""
-
-from synthbench.terms import RUN_SUITE
 
 
 @dataclass(frozen=True)

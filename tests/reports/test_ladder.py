@@ -22,14 +22,13 @@ from synthbench.reports.build import FORMATS, build
 from synthbench.reports.cells import NO_ROWS, Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
-from synthbench.reports.heights import load_of, load_table, load_text
 from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_climbed, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
-from synthbench.reports.table import Cell, full_table
+from synthbench.reports.table import Cell, full_table, load_table
 from synthbench.reports.verdicts import Standing, judge, standing
 from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, rungs_at
 
@@ -123,7 +122,7 @@ def test_the_load_is_that_of_a_run_in_the_middle() -> None:
     loads = [load_at_half(rungs) for rungs in runs]
 
     def median(some: Sequence[Sequence[RungScore]]) -> float:
-        return load_of(replace(NO_ROWS, rungs=dict(enumerate(some))))
+        return replace(NO_ROWS, rungs=dict(enumerate(some))).load_at_half
 
     assert median(runs[:3]) == loads[2]
     assert median(runs[:2]) == loads[1]  # not half of the way to infinity
@@ -136,15 +135,15 @@ def test_the_load_is_that_of_a_run_in_the_middle() -> None:
 )
 def test_a_load_is_printed_with_two_digits(core: pd.DataFrame, load: float, text: str) -> None:
     task = next(task for task in grid(core).tasks if task.name == "mqar")
-    assert load_text(task, load) == text
+    assert task.ladder is not None
+    assert task.ladder.load_text(load) == text
 
 
 def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame]) -> None:
     cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
     (task,) = cells.tasks
-    table = load_table(cells, cells.tasks, "load")
-    assert table is not None
-    assert math.isnan(load_of(cells.cell(task, cells.mechanisms[0])))
+    table = load_table(cells, "load")
+    assert math.isnan(cells.cell(task, cells.mechanisms[0]).load_at_half)
     assert table.lines[0].cells[1] == Cell()
 
 
@@ -187,7 +186,6 @@ def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(core: pd.Da
 
     assert not cells.has_ladder
     assert column(cells, "parity_running", "my-idea").value == "100.0"
-    assert load_table(cells, cells.tasks, "load") is None
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthbench.runner.eta import Eta, Watch
 
 from synthbench.results import Store
-from synthbench.runner.estimates import Estimates, traits_of
-from synthbench.runner.eta import Eta, Watch
+from synthbench.runner.estimates import Estimates
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite

@@ -15,7 +15,7 @@ from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.plan import make_cells, make_plan, shortened
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import RunOutcome, RunContext, execute
+from synthbench.runner.worker import RunContext, RunOutcome, execute
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell, Member

@@ -7,6 +7,8 @@ from tabulate import tabulate
 from synthbench.reports.render import visible
 from synthbench.reports.table import Cell, Table, printed_labels
 
+MOST_COLUMNS = 12
+"""With more mechanisms than this, they become the lines of a table."""
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
 _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
 
@@ -18,9 +20,10 @@ def escape(text: str) -> str:
 
 def table(table: Table) -> str:
     """A table in pipes, with neither title nor caption."""
+    table = table.shown(MOST_COLUMNS)
     lines = [
         [*map(escape, labels), *map(_cell, line.cells)]
-        for labels, line in zip(printed_labels(table), table.lines, strict=True)
+        for labels, line in zip(printed_labels(table.lines), table.lines, strict=True)
     ]
     return tabulate(
         lines,

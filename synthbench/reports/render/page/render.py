@@ -10,14 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from synthbench.reports.cells import TaskFacts
-from synthbench.reports.heights import load_of, load_text
 from synthbench.reports.ladder import LEAST, SPLIT
 from synthbench.reports.leaderboard import SOLVED
 from synthbench.reports.render.page import charts, untrusted
 from synthbench.reports.render.page.content import content
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
-from synthbench.reports.table import NOTHING, fixed, p_relation, percent
+from synthbench.reports.table import fixed, p_relation, percent
 from synthbench.reports.verdicts import FAR, MARGIN, SMALLEST_GAP
 
 _NOTHING = "–"
@@ -107,8 +106,8 @@ def _whole(number: float) -> str:
 
 def _load(result: Result) -> str:
     """The load at half of the skill, with its unit."""
-    text = load_text(result.task, load_of(result.estimate))
-    return f"{text} {result.task.ladder.unit}" if result.task.ladder and text != NOTHING else _NOTHING
+    ladder, load = result.task.ladder, result.estimate.load_at_half
+    return _NOTHING if ladder is None or math.isnan(load) else f"{ladder.load_text(load)} {ladder.unit}"
 
 
 def _loads(task: TaskFacts) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from synthbench.reports.cells import Estimate, Key, MechanismFacts, Row, TaskFacts, clipped, is_known
-from synthbench.reports.heights import load_of
 from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
 from synthbench.reports.table import Cell, height_cell
@@ -41,7 +40,7 @@ class Result:
     @property
     def load(self) -> float:
         """Load at half of the skill, for sorting: at the top of the ladder twice its last load; NaN without one."""
-        return min(load_of(self.estimate), 2 * self.task.ladder.loads[-1]) if self.task.ladder else math.nan
+        return min(self.estimate.load_at_half, 2 * self.task.ladder.loads[-1]) if self.task.ladder else math.nan
 
 
 def results(report: Report) -> dict[tuple[Key, Key], Result]:
