@@ -91,7 +91,9 @@ def numbers() -> pd.DataFrame:
 
 def rows_of_suites() -> pd.DataFrame:
     """Read the rows of every suite that names this study."""
-    joined, names = join(published()), [name for name in suite_names() if HERE.name in load_suite(name).studies]
+    joined = join(published())
+    suites = [load_suite(name) for name in suite_names() if name in set(joined.rows["suite"])]
+    names = [suite.name for suite in suites if HERE.name in suite.studies]
     return pd.concat([select(joined.seen_from(name).rows, name).rows for name in names], ignore_index=True)
 
 
