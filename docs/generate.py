@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from markdown_it import MarkdownIt
-from synthbench.reports.against.published import table3, table8
 from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
