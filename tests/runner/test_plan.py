@@ -1,5 +1,6 @@
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ from synthbench.runner.plan import (
     shortened,
     surrounded,
 )
+from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
-from synthbench.training.cell import Cell
+from synthbench.training.cell import Cell, Member
 from tests.runner.runs import tiny
 
-PAPER = load_suite("paper")
+PAPER, CPU = load_suite("paper"), torch.device("cpu")
 
 
 def cells_of(tasks: dict[str, dict[str, str]], mechanisms: dict[str, dict[str, str]]) -> list[Cell]:
@@ -130,14 +132,6 @@ def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]
     assert [member.run_id for member in make_cell().members([0])] == [member.run_id for member in base.members([0])]
 
 
-@pytest.mark.parametrize(("suite", "task"), [("paper", "copy"), ("peers", "mqar")])
-def test_a_run_id_is_the_hash_of_the_members_identity(suite: str, task: str) -> None:
-    (cell,) = make_cells(load_suite(suite), {task: {}}, {"slay": {}}, device_type="cpu", is_full=True)
-    members = [*cell.members([3]), *cell.tuning_members()]
-
-    assert [member.run_id for member in members] == [run_id(member.identity) for member in members]
-
-
 def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("copy"), make_cell("first_token")]
     members = cells[0].members(range(5))
@@ -204,30 +198,11 @@ def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(mak
 
 
 def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:
-    cell = make_cell(learning_rates=[1e-2, 1e-3])
+    cell = make_cell(learning_rates=(1e-2, 1e-3))
 
     assert [(member.seed, member.learning_rate) for member in cell.members([4, 5])] == [
         (4, 1e-2), (5, 1e-2), (4, 1e-3), (5, 1e-3),
     ]  # fmt: skip
-
-
-def test_some_of_the_rates_make_some_of_the_rows() -> None:
-    text = load_suite("text")
-    every, some = (
-        make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].members([1, 2])
-        for suite in (text, at_rates(text, [0.03, 0.003]))
-    )
-
-    assert {member.learning_rate for member in some} == {0.03, 0.003}
-    assert [member.run_id for member in some] == [member.run_id for member in every if member.learning_rate != 0.01]
-
-
-def test_a_rate_that_the_suite_does_not_try_and_any_of_one_that_tunes_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03"):
-        at_rates(load_suite("text"), [0.01, 0.02])
-    tuned = PAPER.model_copy(update={"tuning": TuningSettings(seeds=(7,))})
-    with pytest.raises(UsageError, match="allowed: none in suite 'paper', which tunes"):
-        at_rates(tuned, PAPER.training.learning_rates)
 
 
 def test_shortening_says_so_only_if_it_shortens() -> None:
@@ -239,83 +214,13 @@ def test_shortening_says_so_only_if_it_shortens() -> None:
             shortened(PAPER, **wrong)
 
 
-def test_rows_are_counted_by_category_and_in_all() -> None:
-    planned = [("basic", ["a", "b"]), ("memory", ["c", "d"])]
-    counted = count_status(planned, {"a": "ok", "b": "error", "d": "ok", "z": "ok"})
-
-    assert [tuple(entry.values()) for entry in counted] == [
-        ("basic", 2, 1, 1, 0),
-        ("memory", 2, 1, 0, 1),
-        ("all", 4, 2, 1, 1),
-    ]
-
-
-@pytest.mark.parametrize(("positions", "is_said"), [("rope", True), ("none", False), (None, False)])
-def test_a_rotation_that_means_nothing_is_allowed_and_said(
-    positions: str | None, *, is_said: bool, tmp_path: Path
-) -> None:
-    request = tiny(tmp_path, mechanisms=("kda", "softmax"), positions=positions)
-    notices = " ".join(plan_request(request, torch.device("cpu")).notices)
-
-    assert ("positions 'rope' mean nothing to kda: " in notices) == is_said
-    assert "nothing to softmax" not in notices
-
-
-def test_the_row_of_a_rotation_that_means_nothing_says_so(tmp_path: Path) -> None:
-    report = run(tiny(tmp_path, mechanisms=("kda", "softmax"), positions="rope", seeds=(1,), steps=1))
-    notes = dict(zip(report.rows["mech"], report.rows["note"].fillna(""), strict=True))
-    assert notes["kda"].startswith("positions 'rope' mean nothing to kda: a decay per channel")
-    assert notes["softmax"] == ""
-
-
-@pytest.mark.parametrize(
-    ("condition", "conv", "positions"), [("stock", 4, "none"), ("bare", 0, "none"), (None, 0, "learned")]
-)
-def test_a_condition_sets_options_and_positions_of_its_mechanisms(
-    condition: str | None, conv: int, positions: str, tmp_path: Path
-) -> None:
-    plan = plan_request(tiny(tmp_path, mechanisms=("kda",), condition=condition), torch.device("cpu"))
-    cell = next(iter(plan.members.values())).cell
-
-    assert cell.resolved_mechanism_arguments.get("conv", 0) == conv
-    assert cell.positions[0].name == positions
-
-
-def test_positions_that_are_named_stand_beside_a_condition_and_hybrids_have_those_of_each_layer(tmp_path: Path) -> None:
-    def positions_of(mechanism: str, **changes: Any) -> str:
-        request = tiny(tmp_path, mechanisms=(mechanism,), condition="stock", **changes)
-        return next(iter(plan_request(request, torch.device("cpu")).members.values())).cell.positions[0].name
-
-    assert [positions_of(name) for name in ("softmax", "gla", "gla+softmax", "gla+kda")] == [
-        "rope",
-        "none",
-        "own",
-        "none",
-    ]
-    assert positions_of("gla", positions="rope") == "rope"
-
-
-def test_a_condition_that_does_not_exist_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="no condition called 'stoc'; did you mean 'stock'"):
-        plan_request(tiny(tmp_path, condition="stoc"), torch.device("cpu"))
-
-
-def test_a_condition_changes_positions_only_in_suites_that_are_older_than_conditions() -> None:
-    old = load_suite("smoke")
-    new = old.model_copy(update={"condition": "stock"})
-
-    assert surrounded(old, block=None, positions=None, condition="bare").model.positions == "own"
-    assert surrounded(new, block=None, positions=None, condition="bare").model.positions == old.model.positions
-    assert surrounded(old, block=None, positions="none", condition="bare").model.positions == "none"
-
-
 def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Path) -> None:
     run(tiny(tmp_path, executor="inline"))
     mine = tmp_path / "mine.toml"
     text = (Path(suites.__file__).parent / "smoke.toml").read_text(encoding="utf-8")
     mine.write_text(text.replace('name = "smoke"', 'name = "mine"', 1), encoding="utf-8")
     request = tiny(tmp_path, suite=str(mine))
-    plan = plan_request(request, torch.device("cpu"))
+    plan = plan_request(request, CPU)
 
     assert plan.num_done == plan.num_planned > 0
     assert set(run(request).rows["suite"]) == {"mine"}
@@ -336,7 +241,7 @@ def test_a_curriculum_is_refused_for_a_mechanism_without_several_geometries(
 ) -> None:
     request = tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=(named,))
     with pytest.raises(UsageError) as refused:
-        plan_request(request, torch.device("cpu"))
+        plan_request(request, CPU)
 
     refusal = str(refused.value)
     assert refusal.startswith(f"mechanism {without!r} ")
@@ -348,9 +253,129 @@ def test_the_curriculum_of_other_mechanisms_is_planned_and_differs_from_suite_pa
     tmp_path: Path,
 ) -> None:
     curriculum = load_suite("curriculum")
-    plan = plan_request(tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=()), torch.device("cpu"))
+    plan = plan_request(tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=()), CPU)
     constant = curriculum.training.model_copy(update={"schedule": "constant"})
 
     assert {run.cell.mechanism_name for run in plan.members.values()} == set(curriculum.mechanisms)
     assert (curriculum.model, constant, curriculum.evaluation) == (PAPER.model, PAPER.training, PAPER.evaluation)
     assert curriculum.tasks.items() <= PAPER.tasks.items()
+
+
+def test_some_of_the_rates_make_some_of_the_rows() -> None:
+    text = load_suite("text")
+    every, some = (
+        make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].members([1, 2])
+        for suite in (text, at_rates(text, [0.03, 0.003]))
+    )
+
+    assert {member.learning_rate for member in some} == {0.03, 0.003}
+    assert [member.run_id for member in some] == [member.run_id for member in every if member.learning_rate != 0.01]
+    with pytest.raises(UsageError, match=r"a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03"):
+        at_rates(text, [0.01, 0.02])
+
+
+def test_rates_that_are_chosen_among_name_a_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
+    suite = tuned.suite.model_copy(update={"tuning": TuningSettings(seeds=(7, 9))})
+
+    assert Member(tuned, 0, None).run_id == Member(tuned, 0, 1e-2).run_id
+    assert Member(tuned, 0, None).run_id != Member(replace(tuned, suite=suite), 0, None).run_id
+    assert len({member.run_id for member in tuned.tuning_members()}) == 6
+    for member in (*tuned.members([0]), *tuned.tuning_members()):
+        assert member.run_id == run_id(member.identity)
+    with pytest.raises(UsageError, match="allowed: none in suite 'paper', which tunes"):
+        at_rates(tuned.suite, [1e-2])
+    with pytest.raises(UsageError, match="seed 8 is one that suite 'paper' tunes on"):
+        make_plan([tuned], range(8, 10), {})
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changes", "conv", "positions"),
+    [
+        ("kda", {"condition": "stock"}, 4, "none"),
+        ("kda", {"condition": "bare"}, 0, "none"),
+        ("kda", {}, 0, "learned"),
+        ("softmax", {"condition": "stock"}, 0, "rope"),
+        ("gla", {"condition": "stock", "positions": "rope"}, 0, "rope"),
+        ("gla+softmax", {"condition": "stock"}, 0, "own"),
+        ("gla+kda", {"condition": "stock"}, 0, "none"),
+    ],
+)
+def test_a_condition_sets_options_and_positions_unless_these_are_named(
+    mechanism: str, changes: dict[str, Any], conv: int, positions: str, tmp_path: Path
+) -> None:
+    plan = plan_request(tiny(tmp_path, mechanisms=(mechanism,), **changes), CPU)
+    cell = next(iter(plan.members.values())).cell
+
+    assert cell.resolved_mechanism_arguments.get("conv", 0) == conv
+    assert cell.positions[0].name == positions
+
+
+def test_a_condition_changes_positions_only_in_suites_that_are_older_than_conditions(tmp_path: Path) -> None:
+    old = load_suite("smoke")
+    new = old.model_copy(update={"condition": "stock"})
+
+    assert surrounded(old, block=None, positions=None, condition="bare").model.positions == "own"
+    assert surrounded(new, block=None, positions=None, condition="bare").model.positions == old.model.positions
+    with pytest.raises(UnknownName, match="no condition called 'stoc'; did you mean 'stock'"):
+        plan_request(tiny(tmp_path, condition="stoc"), CPU)
+
+
+def test_a_rotation_that_means_nothing_is_allowed_and_said_in_the_plan_and_in_the_row(tmp_path: Path) -> None:
+    def asked(positions: str) -> Request:
+        return tiny(tmp_path, mechanisms=("kda", "softmax"), positions=positions, seeds=(1,), steps=1)
+
+    (notice,) = plan_request(asked("rope"), CPU).notices
+    rows = run(asked("rope")).rows
+
+    assert notice.startswith("positions 'rope' mean nothing to kda: a decay per channel")
+    assert set(rows["note"][rows["mech"] == "kda"]) == {notice}
+    assert rows["note"][rows["mech"] == "softmax"].isna().all()
+    assert plan_request(asked("none"), CPU).notices == ()
+
+
+def broad(results: Path, **changes: Any) -> Request:
+    """12 cells with two seeds."""
+    return tiny(results, **{"tasks": ("all",), "mechanisms": ("linear,softmax,mean",), **changes})
+
+
+def test_the_shards_are_the_plan_each_row_once_and_seeds_and_groups_move_no_cell(tmp_path: Path) -> None:
+    def cells(**changes: Any) -> set[tuple[str, str]]:
+        members = plan_request(broad(tmp_path, shard="2/3", **changes), CPU).members.values()
+        return {(member.cell.task_name, member.cell.mechanism_name) for member in members}
+
+    shards = [plan_request(broad(tmp_path, shard=f"{part}/3"), CPU).run_ids for part in range(1, 4)]
+
+    assert sorted(name for shard in shards for name in shard) == sorted(plan_request(broad(tmp_path), CPU).run_ids)
+    assert max(map(len, shards)) < 24
+    assert cells() == cells(seeds=(7, 8, 9), group_size=64)
+
+
+def test_an_interrupted_shard_resumes_and_its_status_is_its_own(tmp_path: Path) -> None:
+    few = {"mechanisms": ("mean",), "steps": 1, "limit": 8, "executor": "inline"}
+    # Which parts have a run of this mechanism depends on its ids.
+    shard = next(part for part in ("1/3", "2/3", "3/3") if plan_request(broad(tmp_path, shard=part, **few), CPU).jobs)
+    request = broad(tmp_path, shard=shard, **few)
+    run(broad(tmp_path, shard=shard, seeds=(42,), **few))
+    facts = count_status(request, CPU)[-1]
+    report = run(request)
+
+    assert (facts["planned"], facts["missing"]) == (report.num_planned, len(report.outcomes))
+    assert 0 < report.num_done_before == report.num_planned // 2
+    assert report.ok
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "1/3/3", ""])
+def test_a_shard_that_is_none_is_refused(shard: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"allowed: i/n with i from 1 to n, as in 2/3"):
+        plan_request(tiny(tmp_path, shard=shard), CPU)
+
+
+def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_for(tmp_path: Path) -> None:
+    short = {"tasks": ("copy:length=8",), "seeds": (0,), "steps": 1, "limit": 8, "executor": "inline"}
+    run(tiny(tmp_path, **short))
+    asked = tiny(tmp_path, **short, deterministic=True)
+
+    assert plan_request(asked, CPU).num_done == 0
+    assert run(asked).rows["deterministic"].all()
+    assert plan_request(asked, CPU).num_missing == 0
+    assert plan_request(tiny(tmp_path, **short), CPU).num_missing == 0

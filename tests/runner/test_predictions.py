@@ -1,6 +1,8 @@
 """What is kept of a test agrees with the row, and keeping it changes nothing."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import synthbench
 from synthbench.errors import StoreError
 from synthbench.results import Store
 from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.plan import plan_request
+from synthbench.runner.plan import Job, plan_request, shortened
 from synthbench.runner.run import run
+from synthbench.runner.worker import RunContext, execute
 from synthbench.tasks import IGNORE
+from synthbench.training.cell import Cell, Member
 from synthbench.training.sequences import draw
 from tests.runner.runs import MAY_DIFFER, tiny
 
@@ -79,19 +82,11 @@ def test_a_folder_that_takes_no_file_is_refused_before_anything_is_trained(tmp_p
     assert len(rows_of(tmp_path / "results")) == 0
 
 
-def test_the_python_interface_takes_a_text_and_a_diverged_run_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = {"suite": "smoke", "tasks": "copy:length=4", "mechanisms": "linear", "limit": 4, "device": "cpu"}
-    synthbench.run(**options, steps=2, seeds=(0,), predictions="kept")
-    monkeypatch.setattr("synthbench.training.train._record", _diverging)
-    report = synthbench.run(**options, steps=2, seeds=(1,), predictions="kept")
+def test_a_run_that_diverges_leaves_no_file(faulty: Callable[[str], Cell], tmp_path: Path) -> None:
+    cell = faulty("turns-to-nothing")
+    member = Member(replace(cell, suite=shortened(cell.suite, steps=40, limit=4)), 0, 1e-3)
+    context = RunContext(tmp_path / "results", "cpu", "inline", 0.0, predictions=tmp_path)
+    (outcome,) = execute(Job((member.cell,), (member,), (member,), 1), context, 1)
 
-    assert [outcome.status for outcome in report.outcomes] == ["diverged"]
-    (file,) = (tmp_path / "kept").iterdir()
-    assert file.stem not in {outcome.run_id for outcome in report.outcomes}
-
-
-def _diverging(result: Any, step: int, *_: object) -> None:
-    result.diverged_at = step
+    assert outcome.status == "diverged"
+    assert not list(tmp_path.glob("*.npz"))

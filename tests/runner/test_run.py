@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.plan import plan_request, progress_of
+from synthbench.runner.plan import count_status, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from tests.runner.runs import tiny
@@ -111,14 +112,16 @@ def test_what_failed_with_another_source_gets_another_chance(tmp_path: Path) -> 
     assert plan_request(request, CPU).num_missing == 0
 
 
-def test_progress_counts_by_category(tmp_path: Path) -> None:
+def test_status_counts_by_category(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",)))
-    facts = progress_of(tiny(tmp_path), CPU)
+    failed = plan_request(tiny(tmp_path, tasks=("majority:length=8",)), CPU).run_ids[0]
+    Store.open(tmp_path, create=True).write(make_row(run_id=failed, status="error"), [])
+    facts = count_status(tiny(tmp_path), CPU)
 
     assert facts == [
         {"category": "basic", "planned": 2, "done": 2, "failed": 0, "missing": 0},
-        {"category": "patterns", "planned": 2, "done": 0, "failed": 0, "missing": 2},
-        {"category": "all", "planned": 4, "done": 2, "failed": 0, "missing": 2},
+        {"category": "patterns", "planned": 2, "done": 0, "failed": 1, "missing": 1},
+        {"category": "all", "planned": 4, "done": 2, "failed": 1, "missing": 1},
     ]
 
 
@@ -139,7 +142,7 @@ def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(tmp_path:
     rows = Store.open(tmp_path, create=False).runs()
     assert dict(zip(rows.task, rows.suite, strict=True)) == {"copy": "smoke", "mqar": "smoke.extra"}
     assert set(rows.suite_version) == {"2026.1"}
-    recall, everything = progress_of(replace(request, tasks=("mqar:length=16,num_pairs=2",)), CPU)
+    recall, everything = count_status(replace(request, tasks=("mqar:length=16,num_pairs=2",)), CPU)
     assert (recall["category"], recall["done"], everything["done"]) == ("recall", 2, 2)
 
 

@@ -1,19 +1,24 @@
+"""What a worker makes of a job: rows that explain themselves, also where something is raised."""
+
+import json
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
+import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
-from synthbench.errors import ContractError
+from synthbench.mechanisms import Mechanism, mechanism
 from synthbench.results import Store
-from synthbench.runner import worker
-from synthbench.runner.plan import Job
-from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute
-from synthbench.training.cell import Cell, Member
-from synthbench.training.train import GroupResult, train_group
+from synthbench.runner.plan import Job, make_plan
+from synthbench.runner.rows import Failure
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute, record_failure
+from synthbench.training.cell import Cell
 
 SEEDS = range(3)
 
@@ -23,28 +28,21 @@ def context(tmp_path: Path) -> RunContext:
     return RunContext(tmp_path / "results", "cpu", "inline", time.time())
 
 
-def job_of(cell: Cell, missing: Sequence[int] = SEEDS) -> Job:
-    members = tuple(cell.members(SEEDS))
-    return Job((cell,), members, tuple(members[seed] for seed in missing), group_size=len(members))
+def job_of(*cells: Cell, seeds: Iterable[int] = SEEDS) -> Job:
+    """All runs as one program."""
+    members = tuple(member for cell in cells for member in cell.members([*seeds]))
+    return Job(cells, members, members, group_size=len(members))
 
 
-def failing(problem: Exception, largest: int = 0) -> Callable[..., GroupResult]:
-    """Training that fails for more than ``largest`` members at once."""
-
-    def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
-        if len(members) > largest:
-            raise problem
-        return train_group(members, device, **how)
-
-    return train
+def rows_of(context: RunContext) -> pd.DataFrame:
+    return Store.open(context.results, create=False).runs()
 
 
 def test_a_trained_job_leaves_rows_that_explain_themselves(make_cell: Callable[..., Cell], context: RunContext) -> None:
     cell = make_cell("reverse", "slay", length=8)
     outcomes = execute(job_of(cell), context, 1)
 
-    store = Store.open(context.results, create=False)
-    rows = store.runs()
+    rows = rows_of(context)
     assert [outcome.status for outcome in outcomes] == ["ok"] * 3
     assert set(rows.run_id) == {member.run_id for member in cell.members(SEEDS)}
     assert set(rows.task_args) == {'{"length":8,"vocabulary":32}'}
@@ -56,106 +54,188 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(make_cell: Callable[.
     assert sorted(rows.ensemble_index) == [0, 1, 2]
     assert (rows.skill == (rows.score - rows.floor) / (rows.ceiling - rows.floor)).all()
     assert (rows.n_correct / rows.n_eval_examples == rows.score).all()
-    assert set(store.curves().groupby("run_id").size()) == {3}
+    assert set(Store.open(context.results, create=False).curves().groupby("run_id").size()) == {3}
 
 
-def test_an_error_is_a_row_with_its_type_and_message(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
+def test_an_error_is_a_row_and_the_driver_gets_its_traceback(
+    faulty: Callable[[str], Cell], context: RunContext
 ) -> None:
-    monkeypatch.setattr(worker, "train_group", failing(ZeroDivisionError("a long story " * 100)))
-    outcomes = execute(job_of(make_cell()), context, 1)
+    outcomes = execute(job_of(faulty("raises")), context, 1)
 
-    rows = Store.open(context.results, create=False).runs()
     assert [outcome.status for outcome in outcomes] == ["error"] * 3
-    assert all(f'File "{__file__}", line ' in (outcome.trace or "") for outcome in outcomes)
-    assert set(rows.error_type) == {"ZeroDivisionError"}
+    assert all("in misbehave" in (outcome.trace or "") for outcome in outcomes)
+    assert set(rows_of(context).error_type) == {"ArithmeticError"}
+    assert rows_of(context).score.isna().all()
+
+
+def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(tuned: Cell, context: RunContext) -> None:
+    (job,) = make_plan([tuned], range(2), {}).jobs
+    outcomes = record_failure(job, Failure("contract", "ContractError", "it leaks " * 100), context, 1)
+
+    rows = rows_of(context)
+    assert [outcome.status for outcome in outcomes] == list(rows.status) == ["contract"] * 2
+    assert rows.lr.isna().all()
+    assert rows.role.isna().all()
     assert rows.error_message.str.len().max() == 500
-    assert rows.score.isna().all()
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
-    ],
-)
-def test_out_of_memory_halves_the_ensemble_until_it_fits(
-    problem: Exception,
-    make_cell: Callable[..., Cell],
-    context: RunContext,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("name", "status"), [("fits-alone", "ok"), ("asks-for-too-much", "oom")])
+def test_out_of_memory_halves_the_batched_runs_down_to_one(
+    name: str, status: str, faulty: Callable[[str], Cell], context: RunContext
 ) -> None:
-    monkeypatch.setattr(worker, "train_group", failing(problem, largest=1))
-    outcomes = execute(job_of(make_cell(length=4)), context, 1)
+    outcomes = execute(job_of(faulty(name)), context, 1)
 
-    assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(0, "ok"), (1, "ok"), (2, "ok")]
-    assert set(Store.open(context.results, create=False).runs().ensemble_size) == {1}
+    assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(seed, status) for seed in SEEDS]
+    assert set(rows_of(context).ensemble_size) == {1}
 
 
-def test_out_of_memory_is_a_row_but_not_yet_beside_other_workers(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "train_group", failing(MemoryError("2 GiB more")))
-    with pytest.raises(OutOfMemoryBesideOthers, match="2 GiB more"):
-        execute(job_of(make_cell()), replace(context, is_alone=False), 1)
+def test_out_of_memory_beside_other_workers_is_no_row_yet(faulty: Callable[[str], Cell], context: RunContext) -> None:
+    with pytest.raises(OutOfMemoryBesideOthers, match="can't allocate memory"):
+        execute(job_of(faulty("asks-for-too-much")), replace(context, is_alone=False), 1)
 
     assert not Store.open(context.results, create=False).statuses()
-    assert [outcome.status for outcome in execute(job_of(make_cell()), context, 1)] == ["oom"] * 3  # alone
 
 
 def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext
 ) -> None:
-    def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
-        torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
-        return train_group(members, device, **how)
+    @mechanism
+    class Puts(Mechanism):
+        name: ClassVar = "puts"
+        label: ClassVar = "puts"
+        family: ClassVar = "control"
+        source: ClassVar = "unpublished"
 
-    monkeypatch.setattr(worker, "train_group", train)
-    cell = make_cell(length=4)
+        def initialise(self, generator: torch.Generator | None) -> None:
+            """It has no parameters."""
 
-    (asked, *_) = execute(job_of(cell), replace(context, is_deterministic=True), 1)
-    assert set(Store.open(context.results, create=False).runs().deterministic) == {True}
+        def forward(self, x: Tensor) -> Tensor:
+            if self.model_dim == 64:
+                torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
+            return x
+
+        def state_elements(self, length: int) -> int:  # noqa: ARG002 - the same at any length
+            return 0
+
+    job = job_of(make_cell("copy", "puts", length=4), seeds=[0])
+    (asked,) = execute(job, replace(context, is_deterministic=True), 1)
+    assert rows_of(context).deterministic.all()
     assert not torch.are_deterministic_algorithms_enabled()
-    (not_asked, *_) = execute(job_of(cell), context, 1)
-    assert set(Store.open(context.results, create=False).runs().deterministic) == {False}
+    (not_asked,) = execute(job, context, 1)
 
+    assert not rows_of(context).deterministic.any()
     assert (asked.status, not_asked.status) == ("unsupported", "ok")
-    assert asked.message is not None
-    assert asked.message.startswith("put_ does not have a deterministic implementation")
+    assert "put_ does not have a deterministic implementation" in (asked.message or "")
 
 
 def test_a_mechanism_that_breaks_its_contract_is_not_trained(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
+    faulty: Callable[[str], Cell], context: RunContext
 ) -> None:
-    def leaks(*_arguments: object) -> None:
-        raise ContractError("output 3 changed when input 4 did")
-
-    monkeypatch.setattr(worker, "check_causality", leaks)
-    monkeypatch.setattr(worker, "train_group", failing(AssertionError("it was trained")))
-    worker._probe.cache_clear()
-    outcomes = execute(job_of(make_cell()), context, 1)
-    worker._probe.cache_clear()
+    outcomes = execute(job_of(faulty("leaks")), context, 1)
 
     assert [outcome.status for outcome in outcomes] == ["contract"] * 3
-    assert outcomes[0].message == "output 3 changed when input 4 did"
+    assert not rows_of(context).causal_checked.any()
 
 
 def test_a_cell_that_fails_takes_no_other_with_it(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], faulty: Callable[[str], Cell], context: RunContext
 ) -> None:
-    cells = (make_cell("copy", length=4), make_cell("reverse", length=4))
+    outcomes = execute(job_of(faulty("raises"), make_cell("copy", length=8)), context, 1)
 
-    def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
-        if any(member.cell is cells[0] for member in members):
-            raise ArithmeticError("no such token")
-        return train_group(members, device, **how)
+    assert [(outcome.mechanism, outcome.status) for outcome in outcomes] == [
+        *[("raises", "error")] * 3,
+        *[("softmax", "ok")] * 3,
+    ]
+    assert set(rows_of(context).ensemble_size) == {3}
 
-    monkeypatch.setattr(worker, "train_group", train)
-    members = tuple(member for cell in cells for member in cell.members(SEEDS))
-    outcomes = execute(Job(cells, members, members, group_size=6), context, 1)
 
-    assert [(outcome.task, outcome.status) for outcome in outcomes] == [("copy", "error")] * 3 + [("reverse", "ok")] * 3
-    rows = Store.open(context.results, create=False).runs()
-    assert set(rows.ensemble_size) == {3}
-    assert set(rows[rows.status == "error"].error_message) == {"no such token"}
+# Where a suite tunes: learning rates that are chosen on other seeds.
+
+
+@pytest.fixture(scope="module")
+def trained(tuned: Cell, tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    """Two seeds of the cell that tunes, in a store, with their predictions."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "kept").mkdir()
+    context = RunContext(folder / "results", "cpu", "inline", time.time(), predictions=folder / "kept")
+    (job,) = make_plan([tuned], range(2), {}).jobs
+    assert [outcome.seed for outcome in execute(job, context, 1)] == [0, 1]
+    return context
+
+
+def check_rates(cells: Sequence[Cell], rows: pd.DataFrame) -> None:
+    """Each cell has its own rate: that of the highest mean skill."""
+    for cell in cells:
+        of_cell = rows[rows.task == cell.task_name]
+        means = of_cell[of_cell.role == "tuning"].groupby("lr").skill.mean()
+        assert means.max() > means.min()
+        assert set(of_cell[of_cell.role.isna()].lr) == {means.idxmax()}
+
+
+def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, trained: RunContext) -> None:
+    rows = rows_of(trained)
+    tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
+
+    assert sorted(zip(tuning.seed, tuning.lr, strict=True)) == sorted(
+        (member.seed, member.learning_rate) for member in tuned.tuning_members()
+    )
+    check_rates([tuned], rows)
+    assert set(tuning.metric_name) == {"validation accuracy"}
+    assert set(tuning.n_eval) == {32}
+    assert set(reported.tuning_rule) == {"highest mean validation skill over seeds 7, 8"}
+    assert set(reported.tuning_trials) == {3}
+    assert trained.predictions is not None
+    assert {path.stem for path in trained.predictions.iterdir()} == set(reported.run_id)
+
+
+def test_what_has_been_tuned_is_not_tuned_again(tuned: Cell, trained: RunContext, context: RunContext) -> None:
+    shutil.copytree(trained.results, context.results)
+    before = rows_of(context).set_index("run_id")
+    plan = make_plan([tuned], range(3), before.skill.to_dict())
+    (job,) = plan.jobs
+    (outcome,) = execute(job, context, 1)
+    after = rows_of(context).set_index("run_id")
+
+    assert (plan.num_planned, plan.num_done, outcome.seed) == (3, 2, 2)
+    assert after.lr[outcome.run_id] in set(before.lr[before.role.isna()])
+    pd.testing.assert_frame_equal(after.drop(outcome.run_id), before)
+
+
+def test_the_smallest_rate_is_taken_where_nothing_was_learned(tuned: Cell, context: RunContext) -> None:
+    failed = {member.run_id: None for member in tuned.tuning_members()}
+    (job,) = make_plan([tuned], range(1), failed).jobs
+    execute(job, context, 1)
+
+    assert list(rows_of(context).lr) == [min(tuned.suite.training.learning_rates)]
+
+
+def test_every_cell_of_a_job_chooses_its_own_rate(
+    tuned: Cell, make_cell: Callable[..., Cell], context: RunContext
+) -> None:
+    other = replace(make_cell("copy", length=6, vocabulary=5), suite=tuned.suite)
+    (job,) = make_plan([tuned, other], range(2), {}, 64, is_across_tasks=True).jobs
+    outcomes = execute(job, context, 1)
+
+    rows = rows_of(context)
+    assert [(outcome.task, outcome.seed) for outcome in outcomes] == [
+        (cell.task_name, seed) for cell in (tuned, other) for seed in (0, 1)
+    ]
+    check_rates([tuned, other], rows)
+    assert set(rows[rows.role == "tuning"].ensemble_size) == {2 * 3 * 2}
+    assert set(rows[rows.role.isna()].ensemble_size) == {4}
+
+
+def test_stretched_scores_and_what_shortcuts_reach_are_in_the_row(
+    make_cell: Callable[..., Cell], context: RunContext
+) -> None:
+    cell = make_cell("parity_running", length=16, stretches=(2,))
+    execute(job_of(cell, seeds=[0]), context, 1)
+    (row,) = rows_of(context).to_dict("records")
+    metrics = json.loads(row["metrics"])
+    shortcuts = {name for name in metrics if name.startswith("shortcut.")}
+
+    assert metrics["x2.score"] == row["score_ood"]
+    assert metrics["x2.skill"] == pytest.approx((metrics["x2.score"] - row["floor"]) / (1 - row["floor"]))
+    assert (row["lr_first"], row["lr"], row["lr_last"]) == (1e-3, 1e-3, 1e-3)
+    assert row["floor"] <= row["local_ceiling"] < row["ceiling"]
+    assert shortcuts == {f"shortcut.{name}" for name in cell.task.shortcuts(torch.zeros(1, cell.length).long().numpy())}

@@ -15,15 +15,15 @@ from synthbench.results import Store
 from synthbench.runner.executors import Pool
 from synthbench.runner.executors.base import (
     MAX_TRIES,
-    Try,
     Executor,
     JobDone,
+    Try,
     WorkerExecutor,
     WorkerLost,
     end_of,
 )
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import RunOutcome, OutOfMemoryBesideOthers, RunContext, execute
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome, execute
 
 
 @pytest.fixture

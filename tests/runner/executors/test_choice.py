@@ -1,7 +1,8 @@
-"""Which executor a request gets, and what part of the plan."""
+"""Which executor a request gets."""
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,95 +10,65 @@ import pytest
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.runner.environment import resolve_device
 from synthbench.runner.estimates import Estimates
-from synthbench.runner.executors import Inline, Pool
-from synthbench.runner.executors import make_executor
-from synthbench.runner.plan import plan_request, progress_of
-from synthbench.runner.request import Request
+from synthbench.runner.executors import Inline, Pool, make_executor
+from synthbench.runner.plan import Plan, plan_request
+from synthbench.runner.request import EXECUTORS, Request
 from synthbench.runner.run import device_of, run
+from synthbench.training.cell import Cell
 
-CPU = resolve_device("cpu")
+CPU = torch.device("cpu")
+MakeRequest = Callable[..., Request]
 
 
-def planned(request: Request) -> list[str]:
-    return list(plan_request(request, CPU).run_ids)
+class Known(Estimates):
+    """Every run takes so many seconds."""
+
+    def __init__(self, run_s: float | None) -> None:
+        super().__init__()
+        self.run_s = run_s
+
+    def seconds(self, cell: Cell) -> float | None:  # noqa: ARG002 - of any
+        return self.run_s
 
 
 @pytest.fixture
-def broad(tiny: Callable[..., Request]) -> Callable[..., Request]:
-    """A plan of 12 cells with two seeds."""
-
-    def make(results: Path, **changes: Any) -> Request:
-        mechanisms = ("linear,softmax,mean",)
-        return tiny(results, **{"tasks": ("all",), "mechanisms": mechanisms, **changes})
-
-    return make
+def plan_of(tmp_path: Path, tiny: MakeRequest) -> Callable[[int], Plan]:
+    """A plan of some jobs."""
+    return lambda num_jobs: plan_request(
+        tiny(tmp_path, tasks=("copy:length=8",), seeds=range(num_jobs), group_size=1), CPU
+    )
 
 
 @pytest.mark.parametrize(
-    ("num_jobs", "share_s", "expected"),
+    ("num_jobs", "run_s", "expected"),
     [(1, 600.0, Inline), (2, None, Inline), (2, 0.1, Inline), (2, 600.0, Pool), (3, 0.1, Pool)],
 )
 def test_a_process_a_core_is_started_for_many_jobs_or_two_long_ones(
-    tmp_path: Path,
-    tiny: Callable[..., Request],
-    monkeypatch: pytest.MonkeyPatch,
-    num_jobs: int,
-    share_s: float | None,
-    expected: type,
+    num_jobs: int, run_s: float | None, expected: type, plan_of: Callable[[int], Plan]
 ) -> None:
-    monkeypatch.setattr(Estimates, "share_s", lambda _self, _traits: share_s)
-    tasks = ",".join(["copy:length=8", "majority:length=8", "reverse:length=8"][:num_jobs])
-    request = tiny(tmp_path, tasks=(tasks,), mechanisms=("linear",), seeds=(42,), executor="auto")
-    plan = plan_request(request, CPU)
+    plan = replace(plan_of(num_jobs), estimates=Known(run_s))
 
     assert len(plan.jobs) == num_jobs
-    assert type(make_executor(request, plan, CPU)) is expected
+    assert type(make_executor(Request(), plan, CPU)) is expected
 
 
-def test_the_shards_are_the_plan_each_row_once(tmp_path: Path, broad: Callable[..., Request]) -> None:
-    shards = [planned(broad(tmp_path, shard=f"{part}/3")) for part in range(1, 4)]
-
-    assert sorted(run_id for shard in shards for run_id in shard) == sorted(planned(broad(tmp_path)))
-    assert max(map(len, shards)) < 24
-
-
-def test_a_shard_keeps_its_cells_whatever_is_done_and_whatever_the_seeds_and_groups(
-    tmp_path: Path, broad: Callable[..., Request]
+def test_nothing_leaves_this_machine_unless_it_is_asked_to(
+    plan_of: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cells(**changes: Any) -> set[tuple[str, str]]:
-        plan = plan_request(broad(tmp_path, shard="2/3", rerun="all", **changes), CPU)
-        return {(cell.task_name, cell.mechanism_name) for job in plan.jobs for cell in job.cells}
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    here = [name for name, kind in EXECUTORS.items() if not kind.is_elsewhere]
 
-    before = cells()
-    run(broad(tmp_path, shard="1/3", steps=1, limit=8, mechanisms=("mean",), executor="inline", seeds=(42,)))
-    assert cells() == cells(seeds=(7, 8, 9), group_size=64) == before
-
-
-def test_an_interrupted_shard_resumes_and_its_status_is_its_own(tmp_path: Path, broad: Callable[..., Request]) -> None:
-    few = {"mechanisms": ("mean",), "steps": 1, "limit": 8, "executor": "inline"}
-    # Which parts have a run of this mechanism depends on its ids.
-    shard = next(part for part in ("1/3", "2/3", "3/3") if plan_request(broad(tmp_path, shard=part, **few), CPU).jobs)
-    request = broad(tmp_path, shard=shard, **few)
-    run(broad(tmp_path, shard=shard, seeds=(42,), **few))
-    facts = progress_of(request, CPU)[-1]
-    report = run(request)
-
-    assert (facts["planned"], facts["missing"]) == (report.num_planned, len(report.outcomes))
-    assert 0 < report.num_done_before == report.num_planned // 2
-    assert report.ok
-
-
-@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "1/3/3", ""])
-def test_a_shard_that_is_none_is_refused(shard: str, tmp_path: Path, tiny: Callable[..., Request]) -> None:
-    with pytest.raises(UsageError, match=r"allowed: i/n with i from 1 to n, as in 2/3"):
-        plan_request(tiny(tmp_path, shard=shard), CPU)
+    assert make_executor(Request(), plan_of(3), CPU).name == "pool"
+    assert here == ["auto", "inline", "pool"]
+    for executor in here:
+        with pytest.raises(UsageError, match="executors ray and slurm only"):
+            make_executor(Request(executor=executor, address="auto"), plan_of(3), CPU)
 
 
 @pytest.mark.parametrize(("executor", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_an_executor_whose_package_is_missing_says_what_to_install(
-    executor: str, package: str, tmp_path: Path, tiny: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+    executor: str, package: str, tmp_path: Path, tiny: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it could not be found
     monkeypatch.delitem(sys.modules, f"synthbench.runner.executors.{executor}", raising=False)
@@ -106,24 +77,6 @@ def test_an_executor_whose_package_is_missing_says_what_to_install(
     assert not (tmp_path / "results").exists()
 
 
-def test_nothing_leaves_this_machine_unless_it_is_asked_to(
-    tmp_path: Path, tiny: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    request = tiny(tmp_path)
-    assert make_executor(request, plan_request(request, CPU), CPU).name == "pool"
-    for executor in ("auto", "inline", "pool"):
-        with pytest.raises(UsageError, match="executors ray and slurm only"):
-            run(tiny(tmp_path, executor=executor, address="auto"))
-
-
-@pytest.fixture
-def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-@pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize(
     ("device", "changes", "expected"),
     [
@@ -132,55 +85,33 @@ def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cuda:1", {"timeout_s": 60.0}, ["1"]),
         ("cuda:1", {}, None),
         ("cuda", {"executor": "inline"}, None),
-    ],
-)
-def test_gpus_get_a_process_for_each_share_and_one_is_used_inline(
-    device: str, changes: dict[str, Any], expected: list[str] | None, tmp_path: Path, broad: Callable[..., Request]
-) -> None:
-    request = broad(tmp_path, **changes)
-    executor = make_executor(request, plan_request(request, CPU), torch.device(device))
-
-    if expected is None:
-        assert isinstance(executor, Inline)
-    else:
-        assert isinstance(executor, Pool)
-        assert [slot.gpu for slot in executor.slots] == expected
-        assert executor.num_workers == len(expected)
-
-
-@pytest.mark.usefixtures("_two_gpus")
-@pytest.mark.parametrize(
-    ("device", "changes", "message"),
-    [
-        ("cuda", {"workers": 3}, "workers is 3; allowed: 1 to 2, 1 on each of 2 GPUs; --per-gpu"),
         ("cpu", {"per_gpu": 2}, "processes per GPU are 2 with device cpu and executor auto; allowed: on GPUs"),
         ("cuda", {"per_gpu": 2, "executor": "inline"}, "executor inline; allowed: on GPUs, with pool or ray"),
     ],
 )
-def test_processes_that_do_not_fit_the_gpus_are_refused(
-    device: str, changes: dict[str, Any], message: str, tmp_path: Path, broad: Callable[..., Request]
+def test_gpus_get_a_process_for_each_share_and_one_is_used_inline(
+    device: str,
+    changes: dict[str, Any],
+    expected: list[str] | str | None,
+    plan_of: Callable[[int], Plan],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    request = broad(tmp_path, **changes)
-    with pytest.raises(UsageError, match=message):
-        make_executor(request, plan_request(request, CPU), torch.device(device))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    plan = plan_of(3)
+    if isinstance(expected, str):
+        with pytest.raises(UsageError, match=expected):
+            make_executor(Request(**changes), plan, torch.device(device))
+        return
+    executor = make_executor(Request(**changes), plan, torch.device(device))
+
+    assert [slot.gpu for slot in getattr(executor, "slots", ())] == (expected or [])
+    assert (executor.name, executor.num_workers) == (("pool", len(expected)) if expected else ("inline", 1))
 
 
-def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_for(
-    tmp_path: Path, tiny: Callable[..., Request]
-) -> None:
-    short = {"tasks": ("copy:length=8",), "seeds": (0,), "steps": 1, "limit": 8, "executor": "inline"}
-    run(tiny(tmp_path, **short))
-    asked = tiny(tmp_path, **short, deterministic=True)
-
-    assert plan_request(asked, CPU).num_done == 0
-    assert run(asked).rows["deterministic"].all()
-    assert plan_request(asked, CPU).num_missing == 0
-    assert plan_request(tiny(tmp_path, **short), CPU).num_missing == 0
-
-
-def test_the_device_of_a_cluster_need_not_be_here(tmp_path: Path, tiny: Callable[..., Request]) -> None:
+def test_the_device_of_a_cluster_need_not_be_here(tmp_path: Path, tiny: MakeRequest) -> None:
     there = tiny(tmp_path, executor="slurm", device="cuda")
+
     assert device_of(there).type == "cuda"
-    assert {job.cells[0].device_type for job in plan_request(there, device_of(there)).jobs} == {"cuda"}
     with pytest.raises(UsageError, match="allowed: auto, cpu, cuda"):
         device_of(tiny(tmp_path, executor="slurm", device="tpu"))

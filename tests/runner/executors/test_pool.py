@@ -1,3 +1,5 @@
+"""Shares of GPUs: which process gets which, and that the one that replaces it gets the same."""
+
 import os
 import signal
 import time
@@ -10,8 +12,6 @@ from pebble import ProcessPool
 
 from synthbench.errors import UsageError
 from synthbench.runner.executors.pool import VISIBLE, Slot, _initialise_worker, gpu_slots, take_slot
-
-GPU = torch.device("cuda")
 
 
 @pytest.mark.parametrize(
@@ -34,27 +34,20 @@ def test_slots_are_shares_of_the_gpus_that_the_process_sees(
     workers: int | None,
     expected: list[tuple[str, float]],
 ) -> None:
-    slots = gpu_slots(torch.device(device), per_gpu, num_gpus=num_gpus, visible=visible, num_workers=workers)
-
-    assert [(slot.gpu, slot.share) for slot in slots] == expected
-    assert [slot.environment for slot in slots] == [{VISIBLE: gpu} for gpu, _ in expected]
+    assert gpu_slots(torch.device(device), per_gpu, num_gpus=num_gpus, visible=visible, num_workers=workers) == expected
 
 
 @pytest.mark.parametrize(
     ("per_gpu", "workers", "message"),
     [
         (0, None, "processes per GPU are 0; allowed: 1 and more"),
-        (2, 5, "workers is 5; allowed: 1 to 4, 2 on each of 2 GPUs"),
+        (2, 5, "workers is 5; allowed: 1 to 4, 2 on each of 2 GPUs; --per-gpu"),
         (1, 0, "workers is 0; allowed: 1 to 2"),
     ],
 )
 def test_what_does_not_fit_is_refused(per_gpu: int, workers: int | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        gpu_slots(GPU, per_gpu, num_gpus=2, num_workers=workers)
-
-
-def test_a_job_that_is_alone_has_the_whole_gpu() -> None:
-    assert undivided(Slot("3", 0.25)) == (Slot("3", 1.0),)
+        gpu_slots(torch.device("cuda"), per_gpu, num_gpus=2, num_workers=workers)
 
 
 def test_a_slot_is_taken_once_and_free_again_when_it_is_let_go(tmp_path: Path) -> None:
