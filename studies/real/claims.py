@@ -39,17 +39,6 @@ class Claim(NamedTuple):
     suites: tuple[str, ...]
 
 
-def of(mechanism: str, metric: str = "score") -> Quantity:
-    """A metric of one mechanism by seed, in per cent."""
-
-    def by_seed(rows: pd.DataFrame) -> "pd.Series[float]":
-        own = rows[(rows["mech"] == mechanism) & (rows["status"] == "ok")].set_index("seed")
-        values = own["score"] if metric == "score" else own["metrics"].map(lambda text: json.loads(text)[metric])
-        return 100 * values.astype(float)
-
-    return by_seed
-
-
 def between(one: Quantity, other: Quantity) -> Quantity:
     """One less the other, of the seeds that both have."""
     return lambda rows: (one(rows) - other(rows)).dropna()
@@ -120,65 +109,6 @@ def distance_from_softmax(num: int = 64, dim: int = 64, draws: int = 10) -> Inte
     of_softmax = softmax(cosines * math.sqrt(dim), axis=-1)
     of_rewa = softmax(-np.arccos(cosines) * math.sqrt(dim / 2), axis=-1)
     return interval_of(np.linalg.norm(of_rewa - of_softmax, axis=(-1, -2)))
-
-
-INVERTED, GROWTH = "prototypes.inverted_accuracy", "prototypes.growth"
-DIGITS = ("digits", "digits-short")
-EURLEX = "SLAY, table 4, and Neural Matter Networks, table 2"
-_MECHANISMS = {"Yat": "yat", "the inner product": "softmax", "SLAY": "slay", "Performer": "performer"}
-NMN = "Neural Matter Networks, table 1 and section 3.3"
-CLAIMS = (
-    Claim(
-        NMN,
-        "digits: Yat is right more often than the inner product",
-        "92.38 − 92.08 = +0.30",
-        1,
-        between(of("yat"), of("softmax")),
-        DIGITS,
-    ),
-    Claim(
-        NMN,
-        "digits: with prototypes inverted, the inner product is right less often than a guess (10 %)",
-        "0.01 − 10 = −9.99",
-        -1,
-        lambda rows: of("softmax", INVERTED)(rows) - 10,
-        DIGITS,
-    ),
-    Claim(
-        NMN,
-        "digits: inverted, Yat is right more often than a guess",
-        "87.87 − 10 = +77.87",
-        1,
-        lambda rows: of("yat", INVERTED)(rows) - 10,
-        DIGITS,
-    ),
-    Claim(NMN, "digits: prototypes of the inner product grow", "+13.8", 1, of("softmax", GROWTH), DIGITS),
-    Claim(NMN, "digits: prototypes of Yat shrink", "−4.5", -1, of("yat", GROWTH), DIGITS),
-    Claim(
-        NMN,
-        "digits: prototypes of Yat grow less than those of the inner product",
-        "−4.5 − 13.8 = −18.3",
-        -1,
-        between(of("yat", GROWTH), of("softmax", GROWTH)),
-        DIGITS,
-    ),
-    *(
-        Claim(
-            EURLEX,
-            f"labels: {better} has the higher {metric} than {worse}",
-            f"{fixed(high, 2)} − {fixed(low, 2)} = +{fixed(high - low, 2)}",
-            1,
-            between(of(_MECHANISMS[better], metric), of(_MECHANISMS[worse], metric)),
-            ("labels", "labels-short"),
-        )
-        for better, worse, metric, high, low in (
-            ("Yat", "the inner product", "P@1", 64.65, 62.35),
-            ("the inner product", "SLAY", "P@1", 62.35, 49.78),
-            ("SLAY", "Performer", "P@1", 49.78, 34.42),
-            ("the inner product", "Yat", "unnormalised PSP@1", 121.17, 115.42),
-        )
-    ),
-)
 
 
 NESTING = ("dyck", "stack_manipulation", "tree_compose")
@@ -253,15 +183,9 @@ def page() -> Iterator[str]:
         "The papers' experiments on real data are larger than those here, so a claim is compared by its sign. It holds "
         "if the 95 % interval over seeds (t distribution, paired where two mechanisms share seeds) lies on the "
         "published side of zero, and is contradicted if it lies on the other one. Of every seed the learning rate "
-        "counts that did best in validation. [real.md](../../docs/real.md) describes the suites."
+        "counts that did best in validation. [real.md](../../docs/real.md) describes suite `text`. The claims on "
+        "digits and on labels of documents are [another study](../prototypes/README.md)."
     )
-    found = found_in(CLAIMS, rows)
-    yield (
-        f"{counted(found)}, on the data here: 5,000 digits instead of 70,000, and short definitions of WordNet "
-        "instead of Eurlex-4K."
-    )
-    yield table(found)
-    yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim in CLAIMS))}."
     yield from tangent.paragraphs()
     yield "## The predictions of the REWA paper"
     yield (

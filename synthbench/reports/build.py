@@ -130,7 +130,7 @@ def _json_files(report: Report) -> Files:
 def _facts(task: TaskFacts) -> dict[str, object]:
     """The facts of a task for JSON, with its ladder if it has one."""
     facts = task._asdict()
-    ladder, *_ = (facts.pop(name) for name in ("ladder", "is_in_bits", "has_prototypes"))
+    ladder, *_ = (facts.pop(name) for name in ("ladder", "is_in_bits"))
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from synthbench.bits import BITS, OF_PROTOTYPES
+from synthbench.bits import BITS
 from synthbench.heights import RungScore, load_at_half
 from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
@@ -62,13 +62,6 @@ class TaskFacts(NamedTuple):
     """The rungs that scores count; None if scores are accuracies or bits."""
     is_in_bits: bool = False
     """Whether scores are bits per token, with a minus sign."""
-    has_prototypes: bool = False
-    """Whether only the kernels of mechanisms are tried, with a prototype for each class."""
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether it has tables of its own, and its scores enter no ranking and no mean."""
-        return self.is_in_bits or self.has_prototypes
 
     @property
     def gap(self) -> float:
@@ -229,7 +222,7 @@ class Cells:
     @property
     def is_apart(self) -> bool:
         """Whether all tasks have tables of their own."""
-        return all(task.is_apart for task in self.tasks)
+        return all(task.is_in_bits for task in self.tasks)
 
     @cached_property
     def scores(self) -> Scores:
@@ -456,7 +449,6 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         source=row["task_source"],
         ladder=ladder,
         is_in_bits=row["metric_name"].endswith(BITS),
-        has_prototypes=row["metric_name"].endswith(OF_PROTOTYPES),
     )
 
 

@@ -26,7 +26,6 @@ from synthbench.reports.cells import (
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
-from synthbench.reports.prototypes import prototype_tables, prototype_verdict
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, category_table, full_table, load_table, steps_table
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *("averages", "beyond", "bits", "full", "leaderboard", "prototypes", "readme", "separation"),
+    *("averages", "beyond", "bits", "full", "leaderboard", "readme", "separation"),
     *("steps_to_threshold", "variants"),
 )
 """Stems of pages and of the report's README: the page of a category of the same name gets another."""
@@ -80,7 +79,7 @@ class Report:
     @cached_property
     def cells(self) -> Cells:
         """The cells of the rows; where only some tasks have tables of their own, those of the others."""
-        others = [task for task in self.all_cells.tasks if not task.is_apart]
+        others = [task for task in self.all_cells.tasks if not task.is_in_bits]
         return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
 
     @cached_property
@@ -146,16 +145,11 @@ class Report:
     @cached_property
     def pages_apart(self) -> dict[str, Page]:
         """The pages of the tasks that have tables of their own, by the stem of their file names."""
-        pages = {}
         cells = self.all_cells
         in_bits = cells.among([task for task in cells.tasks if task.is_in_bits])
-        with_prototypes = cells.among([task for task in cells.tasks if task.has_prototypes])
-        if in_bits.tasks:
-            pages["bits"] = Page("Bits per token", bits_tables(in_bits, self.runs), bits_verdict(in_bits))
-        if with_prototypes.tasks:
-            tables = prototype_tables(with_prototypes, self.runs)
-            pages["prototypes"] = Page("Prototypes", tables, prototype_verdict(with_prototypes, self.runs))
-        return pages
+        if not in_bits.tasks:
+            return {}
+        return {"bits": Page("Bits per token", bits_tables(in_bits, self.runs), bits_verdict(in_bits))}
 
     @cached_property
     def pages(self) -> dict[str, Page]:

@@ -24,7 +24,7 @@ import pandas as pd
 from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import resolve
-from synthbench.terms import MAIN_SUITE, MOVED
+from synthbench.terms import MAIN_SUITE, MOVED, STUDIED
 
 EXTRA = ".extra"
 """Suffix of the suite name under which rows of tasks outside the suite are stored."""
@@ -222,11 +222,11 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 def suites_in(rows: pd.DataFrame) -> list[str]:
     """The suites of some rows (of the full ones, if there are any), that of the newest row first.
 
-    Rows of tasks that a suite does not list count only if there are no others.
+    Rows of tasks that a suite does not list count only if there are no others, those of a study's suites never.
     """
     full = rows[rows["is_full"].astype(bool)]
     newest = (full if len(full) else rows).sort_values(["finished_at", "run_id"], ascending=False)
-    suites = list(dict.fromkeys(map(str, newest["suite"])))
+    suites = [suite for suite in dict.fromkeys(map(str, newest["suite"])) if suite not in STUDIED]
     return [suite for suite in suites if not suite.endswith(EXTRA)] or suites
 
 

@@ -405,9 +405,6 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             "allowed: a suite without tuning, such as 'text'"
         )
     sizes = {name: sized_in(suite, name, given) for name, given in tasks.items()}
-    for name, (_, task_arguments) in sizes.items():
-        if suite.ladder is None:
-            TASKS[name](**task_arguments).check_data()
     extra = extended(suite, {name: given for name, given in tasks.items() if name not in suite.tasks})
     cells = [
         Cell(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from synthbench import plugins
-from synthbench.bits import BITS, OF_PROTOTYPES, bits_of
+from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError
 from synthbench.heights import HEIGHT, metrics_of_rungs
@@ -214,8 +214,6 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
 def _metric_of(cell: Cell) -> str:
     if cell.course is not None:
         return HEIGHT
-    if cell.task.has_prototypes:
-        return OF_PROTOTYPES
     return BITS if _is_in_bits(cell) else "accuracy"
 
 

@@ -55,8 +55,6 @@ class ModelSettings(_Strict):
     num_layers: Positive
     bias: bool
     """Whether the projections of q, k, v and the output have biases; the head always has one."""
-    prototype_std: Annotated[Finite, Field(gt=0)] | None = None
-    """Standard deviation of the entries of prototypes at first, where a task has some; 1/√(3 width) if left out."""
 
 
 class TrainingSettings(_Strict):

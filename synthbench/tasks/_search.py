@@ -191,7 +191,7 @@ def _forest(fit: Batch, fresh: Batch, vocab_size: int) -> float:
     try:
         from sklearn.ensemble import RandomForestClassifier  # noqa: PLC0415  only this needs it
     except ImportError:
-        raise UsageError("--forest needs scikit-learn, which the extra data brings: pip install mlxtend") from None
+        raise UsageError("--forest needs scikit-learn: pip install scikit-learn") from None
     known, answers = features(fit, vocab_size, NUM_LEARNED)
     asked, right = features(fresh, vocab_size, NUM_TESTED)
     forest = RandomForestClassifier(TREES, min_samples_leaf=LEAF, random_state=0).fit(known, answers)

@@ -34,10 +34,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 Measure = Literal["accuracy", "bits"]
 """What a score counts: the share of right answers, or the bits that the answers cost, with a minus sign."""
 
-Readout = Literal["position", "bottleneck", "prototypes", "labels"]
-"""Whether an answer is read from its own position's vector, or all of them from the last one's; or the sequence is one
-vector, a number a token, which is compared with a prototype of each class; or it is a bag, features and then their
-weights, whose vector is compared in the same way, and its targets are a set: one answer, right if it is among them."""
+Readout = Literal["position", "bottleneck"]
+"""Whether an answer is read from its own position's vector, or all of them from the last one's."""
 
 
 class Batch(NamedTuple):
@@ -153,11 +151,6 @@ class Task(ABC):
             raise ContractError(f"task {self.name!r} has no vocab_size, and no option vocabulary in its place")
         return size
 
-    @property
-    def num_classes(self) -> int:
-        """Number of answers that a model chooses from: all token ids, unless a task says otherwise."""
-        return self.vocab_size
-
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
         """Where the tokens stand: 0, 1, ... on one axis, unless a task says otherwise."""
         return np.arange(length, dtype=np.float64)[:, None]
@@ -190,11 +183,6 @@ class Task(ABC):
         self.check_length(length)
         return Bound(1.0)
 
-    @property
-    def has_prototypes(self) -> bool:
-        """Whether nothing of a mechanism is tried but its kernel, of one vector and a prototype of each class."""
-        return self.readout in ("prototypes", "labels")
-
     def of_split(self, split: Split) -> "Task":
         """The task that draws the sequences of one split: itself, unless its data are finite and divided.
 
@@ -209,24 +197,6 @@ class Task(ABC):
         Accuracies; of a task in bits what they need, in bits per token.
         """
         return {}
-
-    def of_ranking(
-        self, ranked: Int[np.ndarray, "sequences ranks"], targets: Int[np.ndarray, "sequences columns"]
-    ) -> dict[str, float]:
-        """Where targets are sets, further numbers of the test by name: what the classes that are ranked first say.
-
-        Args:
-            ranked: Of each sequence, the best first.
-            targets: Its set of targets; ``IGNORE`` fills the row.
-        """
-        return {}
-
-    def check_data(self) -> None:  # noqa: B027 - most tasks need none
-        """Refuse to begin where the data are missing that :meth:`sample` draws from.
-
-        Raises:
-            UsageError: If they are; the message says how to get them.
-        """
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
         """Kinds of positions, by name, whose losses a row has apart: where a position is of the kind.

@@ -122,7 +122,7 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
     unit = " bits per token" if task.measure == "bits" else ""
     for name, reached in references(task, facts["length"]).items():
         text.append(f"reference, {name}: {reached:.4f}{unit}\n")
-    if task.measure == "accuracy" and not task.has_prototypes:
+    if task.measure == "accuracy":
         local = local_ceiling(task, facts["length"]).value
         text.append(f"local ceiling {local:.4f}: the rest needs mixing of positions\n")
         for name, rule in shortcut_accuracies(task, facts["length"]).items():

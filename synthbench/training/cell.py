@@ -18,10 +18,9 @@ from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Rung, Task
 from synthbench.terms import configured
 from synthbench.training import identity
-from synthbench.training.ensemble import OWN, Model, SequenceModel
+from synthbench.training.ensemble import OWN, SequenceModel
 from synthbench.training.identity import Component
 from synthbench.training.ladder import Course, beyond, course_of
-from synthbench.training.prototypes import BagModel, PrototypeModel
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Cell:
         """Number of blocks in a model: the block's option ``layers`` or, at its default, what the suite says."""
         return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
-    def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> Model:
+    def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
         On a ladder it is one model for all rungs; another factor is that of a test beyond them. ``shift`` is added to
@@ -172,8 +171,6 @@ class Cell:
                 f"coordinates move by {shift}; allowed with positions {self.positions[0].name!r}: 0, as their table "
                 f"ends with the {self.tests[factor][1]} tokens of a sequence"
             )
-        if self.task.has_prototypes:
-            return self._prototypes(generator)
         if self.course is None:
             task, length = self.tests[factor]
         else:
@@ -186,22 +183,6 @@ class Cell:
             generator,
             coordinates=torch.from_numpy(task.coordinates(length) + shift).to(torch.get_default_dtype()),
             readout=task.readout,
-        )
-
-    def _prototypes(self, generator: torch.Generator) -> PrototypeModel:
-        is_bag = self.task.readout == "labels"
-        if self.suite.model.model_dim != self.length and not is_bag:
-            raise UsageError(
-                f"model.model_dim of suite {self.suite.name!r} is {self.suite.model.model_dim}; allowed for task "
-                f"{self.task_name!r}: {self.length}, the numbers of one of its vectors, as in suite 'digits'"
-            )
-        return (BagModel if is_bag else PrototypeModel)(
-            self.mechanism,
-            self.mechanism_fields(),
-            self.task.num_classes,
-            self.task.vocab_size,
-            generator,
-            self.suite.model.prototype_std,
         )
 
     @cached_property
@@ -271,8 +252,6 @@ class Cell:
         A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
-        if self.task.has_prototypes:
-            shape += [self.task.num_classes, self.task.vocab_size]
         if self.course is not None:
             shape += [[rung.length for rung in self.course.rungs], self.course.batch_sizes]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}

@@ -10,7 +10,6 @@ Which one it is, is tried out, not declared.
 """
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
@@ -43,7 +42,6 @@ NEVER = -1e30
 """The logit of a token that a member does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
 
 M = TypeVar("M", bound=nn.Module)
-N = TypeVar("N", bound="Model")
 
 
 class ModelSize(NamedTuple):
@@ -56,33 +54,7 @@ class ModelSize(NamedTuple):
     """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 
 
-class Model(nn.Module, ABC):
-    """What is trained on a task, of one member or of many: tokens in, logits out."""
-
-    tokens_at_once: int | None = None
-    """Tokens that pass through it at once; None: as many as is best for a sequence of activations."""
-
-    @property
-    @abstractmethod
-    def layers(self) -> list[Block]:
-        """The blocks, first to last."""
-
-    @abstractmethod
-    def size(self, length: int) -> ModelSize:
-        """How large it is, of one member, for sequences of ``length`` tokens."""
-
-    @abstractmethod
-    def forward(
-        self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
-    ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Logits at every position, or at some."""
-
-    @abstractmethod
-    def beside(self: N, others: Sequence[N], strategies: "Strategy | Sequence[Strategy]") -> N:
-        """One model that runs this member, then others: see :func:`stack_models`."""
-
-
-class SequenceModel(Model):
+class SequenceModel(nn.Module):
     """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`.
 
     It has a block for each of ``layers``, which come from a mechanism's ``layers_of``.
@@ -201,17 +173,6 @@ class SequenceModel(Model):
         after.position += 1
         logits: Tensor = self.head(x.unsqueeze(-2))
         return logits.squeeze(-2), after
-
-    def beside(self, others: "Sequence[SequenceModel]", strategies: "Strategy | Sequence[Strategy]") -> "SequenceModel":
-        """Stack all tensors, and run the mixers by the strategies of their layers."""
-        vocab_size = max(model.embedding.weight.shape[0] for model in (self, *others))
-        models = [widened(model, vocab_size) for model in (self, *others)]
-        stacked = stack_modules(models, activation_axes=4)
-        of_layers = [strategies] * len(stacked.layers) if isinstance(strategies, str) else strategies
-        for layer, (block, strategy) in enumerate(zip(stacked.layers, of_layers, strict=True)):
-            mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
-            block.mixer = stack_mixers(mechanisms, strategy)
-        return stacked
 
 
 class BottleneckHead(nn.Module):
@@ -461,10 +422,17 @@ def slowest(strategies: Sequence[Strategy]) -> Strategy:
     return max(strategies, key=get_args(Strategy).index)
 
 
-def stack_models(models: Sequence[N], strategies: Strategy | Sequence[Strategy]) -> N:
+def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
     """One model that runs all members: it reads tokens [members, batch, length].
 
-    The strategy is one for all layers, or one for each. Members may know different numbers of tokens; all get as many
-    as the one that knows most.
+    All tensors are stacked, and the mixers run by the strategies: one for all layers, or one for each. Members may know
+    different numbers of tokens; all get as many as the one that knows most.
     """
-    return models[0].beside(models[1:], strategies)
+    vocab_size = max(model.embedding.weight.shape[0] for model in models)
+    models = [widened(model, vocab_size) for model in models]
+    stacked = stack_modules(models, activation_axes=4)
+    of_layers = [strategies] * len(stacked.layers) if isinstance(strategies, str) else strategies
+    for layer, (block, strategy) in enumerate(zip(stacked.layers, of_layers, strict=True)):
+        mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
+        block.mixer = stack_mixers(mechanisms, strategy)
+    return stacked

@@ -12,11 +12,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from synthbench.tasks import IGNORE, Task
-from synthbench.training.ensemble import Model
+from synthbench.training.ensemble import SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
-NUM_RANKED = 5
-"""Classes of a ranking: no precision at a larger k is reported."""
 NUM_BINS = 15
 """Of the confidence, in a calibration error: the number of Guo et al. (2017)."""
 
@@ -49,68 +47,53 @@ class Score:
 
 
 def summed_losses(
-    logits: Float[Tensor, "members batch answers classes"], targets: Int[Tensor, "members batch columns"]
+    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
 ) -> Float[Tensor, " members"]:
-    """Cross-entropy of each member summed over its targets, in nats.
-
-    There is an answer for each column of targets, or a single one for all, which are a set then. Each target of a set
-    is one to predict, by the same softmax. Source: Menon et al. (2019), the reduction "pick all labels", whose optimum
-    ranks labels by their probability, as precision at k asks for.
-    """
+    """Cross-entropy of each member summed over its targets, in nats."""
     return _losses(logits, targets).flatten(1).sum(1)
 
 
 def _losses(
-    logits: Float[Tensor, "members batch answers classes"], targets: Int[Tensor, "members batch columns"]
+    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
 ) -> Float[Tensor, "members batch columns"]:
     """Cross-entropy of every target in nats, 0 where nothing is scored."""
-    if logits.shape[-2] != targets.shape[-1]:
-        of_targets = logits.squeeze(-2).gather(-1, targets.clamp(min=0))
-        return (logits.logsumexp(-1) - of_targets).where(targets != IGNORE, 0)
     losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return losses.view(targets.shape)
 
 
 @torch.inference_mode()
 def evaluate(
-    model: Model,
+    model: SequenceModel,
     blocks: Iterable[DeviceBlock],
     *,
     predicted: list[Tensor] | None = None,
-    ranked: list[Tensor] | None = None,
     tokens_at_once: int | None = None,
     tasks: Sequence[Task] = (),
 ) -> list[Score]:
     """Score every member; the sequences are read in pieces.
 
-    Where a sequence has a set of targets, its single answer is scored once, as right if it is one of them.
-
     Args:
         model: Of all members.
         blocks: The sequences.
-        predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU; a single answer
-            stands in all columns.
-        ranked: Takes the classes that the first answer of each sequence ranks highest, [members, sequences, ranks] on
-            the CPU.
+        predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU.
         tokens_at_once: Size of a piece, see :func:`in_pieces`.
         tasks: Those of the members, which tell kinds of positions apart and whether to measure calibration; without
             them no score has either.
     """
     was_training = model.training
     model.eval()
-    correct, scored, asked, losses, confidences = [], [], [], [], []
+    correct, scored, losses, confidences = [], [], [], []
     kinds: list[dict[str, list[tuple[float, int]]]] = [{} for _ in tasks]
     for inputs, targets, columns in blocks:
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
-        for piece, label in in_pieces(sequences, labels, tokens_at_once or model.tokens_at_once):
+        for piece, label in in_pieces(sequences, labels, tokens_at_once):
             logits = model(piece, columns)
             is_scored = label != IGNORE
             tokens = logits.argmax(-1)
             correct.append(((tokens == label) & is_scored).sum(-1))
-            asked.append(is_scored.sum(-1))
-            scored.append(asked[-1].clamp(max=logits.shape[-2]))
+            scored.append(is_scored.sum(-1))
             losses_there = _losses(logits, label)
             losses.append(losses_there.flatten(1).sum(1))
             if tasks and tasks[0].measure == "bits":
@@ -119,11 +102,9 @@ def evaluate(
                 for name, loss in _by_kind(task, piece[member], is_scored[member], losses_there[member], columns):
                     kinds[member].setdefault(name, []).append(loss)
             if predicted is not None:
-                predicted.append(tokens.expand(label.shape).cpu())
-            if ranked is not None:
-                ranked.append(logits[..., 0, :].topk(min(NUM_RANKED, logits.shape[-1])).indices.cpu())
+                predicted.append(tokens.cpu())
     model.train(was_training)
-    total_loss = torch.stack(losses).double().sum(0) / torch.cat(asked, 1).sum(1).clamp(min=1)
+    total_loss = torch.stack(losses).double().sum(0) / torch.cat(scored, 1).sum(1).clamp(min=1)
     scores = [
         _score(*member)
         for member in zip(
@@ -194,7 +175,7 @@ METRIC_SEQUENCES = 16
 
 
 @torch.inference_mode()
-def layer_metrics(model: Model, block: DeviceBlock) -> list[dict[str, float]]:
+def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
     """The metrics of the mechanisms, a dictionary a member: ``layer0.curvature.head2``.
 
     The inputs of a layer are those that some sequences give.

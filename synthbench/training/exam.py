@@ -20,7 +20,7 @@ from numpy.lib.format import open_memmap
 
 from synthbench.tasks import IGNORE
 from synthbench.training.cell import Member
-from synthbench.training.ensemble import Model
+from synthbench.training.ensemble import SequenceModel
 from synthbench.training.evaluate import evaluate
 from synthbench.training.sequences import sequences_of
 from synthbench.training.stream import DeviceBlock
@@ -41,8 +41,6 @@ class Paper:
     """Where in ``inputs`` the sequences stand, then their twins."""
     is_before: Bool[np.ndarray, "count columns"]
     """What a sequence and its twin have to give alike."""
-    is_set: bool = False
-    """Whether the targets of a sequence are a set: one answer stands in all columns, and is scored once."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, P
         inputs[order] = np.concatenate([drawn.inputs, twins])
         kept = targets[:, columns]
         is_before = (columns < cuts) & (kept != IGNORE)
-        papers[number] = Paper(inputs, columns, kept, order, is_before, task.readout == "labels")
+        papers[number] = Paper(inputs, columns, kept, order, is_before)
     return papers
 
 
@@ -112,7 +110,7 @@ def take_back(folder: Path, run_id: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def answer(model: Model, members: Sequence[Member], folder: Path, device: torch.device) -> None:
+def answer(model: SequenceModel, members: Sequence[Member], folder: Path, device: torch.device) -> None:
     """Write what a model of some members predicts for the papers that lie in a folder, if any do."""
     tests = sorted(members[0].cell.tests)
     numbers = [
@@ -154,7 +152,7 @@ def marks_of(papers: Mapping[int, Paper], folder: Path, run_id: str) -> dict[int
 
 def _mark(paper: Paper, answers: Int[np.ndarray, "count columns"], of_twins: Int[np.ndarray, "count columns"]) -> Mark:
     is_scored = paper.targets != IGNORE
-    scored = is_scored.any(1).astype(int) if paper.is_set else is_scored.sum(1)
+    scored = is_scored.sum(1)
     correct = ((answers == paper.targets) & is_scored).sum(1)
     accuracy = correct.sum() / scored.sum()
     # Positions of a sequence fail together, so sequences are what is counted.

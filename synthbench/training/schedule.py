@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
 from synthbench.suites.config import TrainingSettings
-from synthbench.training.ensemble import Model
+from synthbench.training.ensemble import SequenceModel
 from synthbench.training.optimiser import Optimiser
 
 
@@ -19,7 +19,7 @@ class Schedule(ABC):
     def share(self, step: int) -> float:
         """The share of its own rate that every member has in a step, counted from 0."""
 
-    def apply(self, step: int, optimiser: Optimiser, model: Model) -> float:  # noqa: ARG002
+    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
         """Set the learning rates of a step before it is taken; returns their share."""
         share = self.share(step)
         optimiser.set_rates(share)
@@ -33,7 +33,7 @@ class Constant(Schedule):
         """All of it."""
         return 1.0
 
-    def apply(self, step: int, optimiser: Optimiser, model: Model) -> float:  # noqa: ARG002
+    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
         """Leave everything as it is."""
         return 1.0
 
@@ -111,7 +111,7 @@ class GeometricCurriculum(CurriculumRates):
 
     keeps_program = False
 
-    def apply(self, step: int, optimiser: Optimiser, model: Model) -> float:
+    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:
         """Set the rates; at the first step of a phase every mechanism hears of it."""
         index, before = (int(at * len(self.PHASES) / self.num_steps) for at in (step, step - 1))
         if step == 0 or before != index:

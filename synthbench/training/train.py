@@ -24,7 +24,6 @@ from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
 from synthbench.training.decode import decoded_scores
 from synthbench.training.ensemble import (
-    Model,
     ModelSize,
     SequenceModel,
     Strategy,
@@ -35,7 +34,6 @@ from synthbench.training.ensemble import (
 )
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
-from synthbench.training.prototypes import PrototypeModel, check_alone
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
@@ -121,7 +119,7 @@ def init_generator(seed: int) -> torch.Generator:
     return generator
 
 
-def build_models(members: Sequence[Member], factor: int = 1, shift: int = 0) -> list[Model]:
+def build_models(members: Sequence[Member], factor: int = 1, shift: int = 0) -> list[SequenceModel]:
     """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
     return [member.cell.model(init_generator(member.seed), factor, shift) for member in members]
 
@@ -152,12 +150,11 @@ class Trainer:
         cell = members[0].cell
         self.suite = cell.suite
         models = build_models(members)
-        layers = cell.layers if models[0].layers else []
-        self.mechanisms = [mechanism for mechanism, _ in layers]
+        self.mechanisms = [mechanism for mechanism, _ in cell.layers]
         self.sizes = [model.size(cell.length) for model in models]
-        self.strategies: list[Strategy] = [strategy_of(*layer) for layer in layers] or ["loop"]
+        self.strategies = [strategy_of(*layer) for layer in cell.layers]
         self.model = stack_models(models, self.strategies).to(device)
-        self.tokens_at_once = tokens_at_once or self.model.tokens_at_once
+        self.tokens_at_once = tokens_at_once
         self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
         self.schedule = make_schedule(self.suite.training)
         is_captured = (
@@ -247,13 +244,10 @@ class Trainer:
         Raises:
             ContractError: If an output depends on what it must not see.
         """
-        if isinstance(self.model, SequenceModel):
-            tokens, _ = next(in_pieces(inputs, targets))
-            check_as_trained(self.model, tokens, min(member.cell.task.vocab_size for member in self.members))
-        if isinstance(self.model, PrototypeModel):
-            check_alone(self.model, inputs)
+        tokens, _ = next(in_pieces(inputs, targets))
+        check_as_trained(self.model, tokens, min(member.cell.task.vocab_size for member in self.members))
 
-    def stretched(self, members: Sequence[Member], factor: int, shift: int = 0) -> Model:
+    def stretched(self, members: Sequence[Member], factor: int, shift: int = 0) -> SequenceModel:
         """The trained models of a cell's members, for a test on longer, more loaded or moved sequences."""
         trained = self.model
         if len(members) < len(self.members):
@@ -265,10 +259,10 @@ class Trainer:
         self,
         members: Sequence[Member],
         factor: int,
-        trained: Model,
+        trained: SequenceModel,
         places: Sequence[int] | None = None,
         shift: int = 0,
-    ) -> Model:
+    ) -> SequenceModel:
         """The models of some members built anew, with what those at some places of a trained one have learned."""
         model = stack_models(build_models(members, factor, shift), self.strategies).to(self.device)
         inherit(model, trained, places)
@@ -451,9 +445,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     else:
         scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
-    if isinstance(trainer.model, PrototypeModel):
-        all_metrics = _of_prototypes(trainer, trainer.model)
-    elif any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
+    if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
     decoded = _decoded(trainer)
     for member, score, metrics, of_answers in zip(result.members, scores, all_metrics, decoded, strict=True):
@@ -470,31 +462,12 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     result.eval_s += time.perf_counter() - began
 
 
-def _of_prototypes(trainer: Trainer, model: PrototypeModel) -> list[dict[str, float]]:
-    """What rows say of prototypes: the accuracy with all of them inverted, how they grew, and their scale."""
-    with model.inverted():
-        inverted = evaluate(model, trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
-    return [
-        {f"prototypes.{name}": value for name, value in {"inverted_accuracy": score.accuracy, **facts}.items()}
-        for score, facts in zip(inverted, model.facts(), strict=True)
-    ]
-
-
 def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
-    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for.
-
-    Where targets are sets, so is what their ranking says.
-    """
+    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for."""
     block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
     tasks = [member.cell.task for member in trainer.members]
-    ranked: list[torch.Tensor] | None = [] if tasks[0].readout == "labels" else None
-    scores = evaluate(trainer.model, [block], predicted=predicted, ranked=ranked, tasks=tasks)
-    if ranked is not None:
-        targets = block.targets.transpose(0, 1).flatten(1, 2).cpu().numpy()
-        for member, first, sets in zip(result.members, torch.cat(ranked, 1).numpy(), targets, strict=True):
-            if member.diverged_at is None:
-                member.metrics |= member.member.cell.task.of_ranking(first, sets)
+    scores = evaluate(trainer.model, [block], predicted=predicted, tasks=tasks)
     if predicted is not None:
         columns = block.columns.cpu().numpy()
         for member, tokens in zip(result.members, torch.cat(predicted, 1).numpy(), strict=True):
@@ -552,8 +525,6 @@ def _decoded(trainer: Trainer) -> list[dict[str, float]]:
     """
     cell, evaluation = trainer.members[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.members]
-    if not isinstance(trainer.model, SequenceModel):
-        return metrics
     for number in cell.tests if cell.rungs else (1,):
         prefix = f"rung{number}." if cell.rungs else ""
         block = next(trainer.batches("test", 1, evaluation.test_sequences, factor=number))

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.tasks import TASKS, Task
+from synthbench.tasks import TASKS
 from tests.contract import _computed
 from tests.contract._computed import COMPONENTS, COMPUTED, default_dtype, entry_of, outputs, unit_of
 from tests.contract._golden import FOLDER, REWRITE, SWITCH, Entry, changes, fragile, outline, read, rewritten, write
@@ -138,11 +138,7 @@ def golden() -> dict[Path, dict[str, Entry]]:
 
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids=map(" ".join, COMPONENTS))
-def test_a_component_computes_what_its_version_did(
-    golden: dict[Path, dict[str, Entry]], kind: str, name: str, with_data: Callable[[str], Task]
-) -> None:
-    if kind == TASKS.kind:
-        with_data(name)
+def test_a_component_computes_what_its_version_did(golden: dict[Path, dict[str, Entry]], kind: str, name: str) -> None:
     component, now = f"{kind} {name!r}", entry_of(kind, name)
     held = golden[file_of(kind)].get(key_of(kind, name))
 

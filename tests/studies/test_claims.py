@@ -10,10 +10,6 @@ import pandas as pd
 import pytest
 import torch
 
-from synthbench.suites import load_suite
-
-SUITE = load_suite("digits")
-
 
 @pytest.fixture(scope="module")
 def claims(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
@@ -22,20 +18,14 @@ def claims(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
 
 @pytest.fixture
 def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
-    """Rows of the inner product, .5 right with every seed, and of Yat, that much more often."""
+    """Rows of softmax attention, .5 right with every seed, and of geometric REWA, that much more often."""
 
     def make(*gains: float) -> pd.DataFrame:
-        rows = []
-        for seed, gain in enumerate(gains, start=1):
-            for mech, score in (("softmax", 0.5 + seed / 100), ("yat", 0.5 + seed / 100 + gain)):
-                metrics = {"prototypes.inverted_accuracy": 0.25, "prototypes.growth": -gain}
-                rows.append(
-                    make_row(
-                        suite=SUITE.name, suite_version=SUITE.version, task="digits", mech=mech, seed=seed,
-                        score=score, metrics=json.dumps(metrics), run_id=f"{mech}-{seed}",
-                    )
-                )  # fmt: skip
-        return pd.DataFrame(rows)
+        return pd.DataFrame(
+            make_row(suite="climb", task="tree_compose", mech=mech, seed=seed, score=0.5 + seed / 100 + gain)
+            for seed, more in enumerate(gains, start=1)
+            for mech, gain in (("softmax", 0.0), ("rewa-geometric", more))
+        )
 
     return make
 
@@ -51,9 +41,9 @@ def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
 def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
     claims: SimpleNamespace, rows_of: Callable[..., pd.DataFrame], gains: tuple[float, ...], verdict: str
 ) -> None:
-    first, *_ = claims.CLAIMS
+    first, *_ = claims.PREDICTIONS
 
-    measured = claims._measured(first, SUITE.name, rows_of(*gains))
+    measured = claims._measured(first, "climb", rows_of(*gains))
 
     assert measured.value == pytest.approx(100 * sum(gains) / 3)
     assert claims._verdict(first, measured) == verdict
@@ -62,12 +52,11 @@ def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
 def test_the_opposite_sign_has_the_opposite_verdict(
     claims: SimpleNamespace, rows_of: Callable[..., pd.DataFrame]
 ) -> None:
-    shrinks = next(claim for claim in claims.CLAIMS if "shrink" in claim.says)
+    below = claims.PREDICTIONS[0]._replace(sign=-1)
 
-    measured = claims._measured(shrinks, SUITE.name, rows_of(0.02, 0.03, 0.04))
+    measured = claims._measured(below, "climb", rows_of(-0.02, -0.03, -0.04))
 
-    assert shrinks.sign == -1
-    assert claims._verdict(shrinks, measured) == "holds"
+    assert claims._verdict(below, measured) == "holds"
     assert claims.in_words(measured, 1) == "−3.0 (−5.5 to −0.5)"
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from studies.prototypes.train import SETTINGS
 from synthbench.cli import app
 from synthbench.errors import UsageError
 from synthbench.suites import EXTRA, load_suite, suite_names
-from synthbench.terms import MAIN_SUITE, MOVED
+from synthbench.terms import MAIN_SUITE, MOVED, STUDIED
 from synthbench.trust.beside import join
 
 COMMANDS = (
@@ -27,16 +28,24 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("name", [*MOVED, "digits"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_command_says_in_one_line_where_a_suite_went(
     command: tuple[str, ...], name: str, synthbench: Callable[..., Any]
 ) -> None:
     done = synthbench(*command, name)
-    now, words = MOVED[name]
+    where = "is a study by now: in a checkout, python -m studies.prototypes.train digits makes its runs"
+    if name in MOVED:
+        now, words = MOVED[name]
+        where = f"is now {now!r}: {words}"
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"synthbench: suite {name!r} is now {now!r}: {words} (docs/upgrading.md)\n"
+    assert done.stderr == f"synthbench: suite {name!r} {where} (docs/upgrading.md)\n"
+
+
+def test_the_suites_of_a_study_are_its_settings() -> None:
+    assert set(SETTINGS) == STUDIED
+    assert not STUDIED & {*MOVED, *suite_names()}
 
 
 def test_what_took_the_place_of_a_suite_is_there_and_the_suite_is_not() -> None:
@@ -50,7 +59,7 @@ def test_what_took_the_place_of_a_suite_is_there_and_the_suite_is_not() -> None:
 
 def test_every_old_name_is_explained() -> None:
     text = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text(encoding="utf-8")
-    assert all(f"{name}`" in text for name in MOVED)
+    assert all(f"{name}`" in text for name in (*MOVED, *STUDIED))
 
 
 def test_a_run_of_the_new_suite_finds_the_rows_that_still_hold() -> None:

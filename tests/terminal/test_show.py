@@ -1,6 +1,5 @@
 import io
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,13 +11,13 @@ from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
-from synthbench.tasks import TASKS, Task
+from synthbench.tasks import TASKS
 from synthbench.terminal.show import draw, facts_of, show
 
 
 @pytest.mark.parametrize("name", ["copy", "dyck", "joint_recall", "text"])
-def test_a_drawn_example_lines_up(name: str, with_data: Callable[[str], Task]) -> None:
-    task = with_data(name)
+def test_a_drawn_example_lines_up(name: str) -> None:
+    task = TASKS[name]()
     inputs, targets = draw(task.sample(np.random.default_rng(0), 1, task.length)).plain.splitlines()
 
     assert len(inputs.split()) == len(targets.split()) == task.length + 1

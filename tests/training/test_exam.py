@@ -13,7 +13,7 @@ from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE
 from synthbench.training import exam
 from synthbench.training.cell import Cell, Member
-from synthbench.training.ensemble import Model, SequenceModel, stack_models
+from synthbench.training.ensemble import SequenceModel, stack_models
 from synthbench.training.exam import Mark, answer, hand_out, marks_of, papers_of, take_back
 from synthbench.training.train import build_models
 
@@ -26,11 +26,11 @@ def on_ladder(task: str) -> Cell:
     return cell
 
 
-def model_of(members: list[Member]) -> Model:
+def model_of(members: list[Member]) -> SequenceModel:
     return stack_models(build_models(members), "fold").eval()
 
 
-def sat(members: list[Member], folder: Path, model: Model) -> list[dict[int, Mark] | None]:
+def sat(members: list[Member], folder: Path, model: SequenceModel) -> list[dict[int, Mark] | None]:
     """The marks of some members."""
     papers = {member.run_id: papers_of(member, "salt") for member in members}
     for name, of_member in papers.items():

@@ -1,6 +1,6 @@
 """The task text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -9,9 +9,8 @@ from jaxtyping import Bool
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, Bound, Tokens, task
+from synthbench.tasks.base import Batch, Bound, Split, Task, Tokens, task
 from synthbench.tasks.real._corpus import Corpus, corpus_at
-from synthbench.tasks.real._held_out import HeldOutTask
 from synthbench.tasks.real._lines import reference_lines
 
 CONTEXT = 4
@@ -20,7 +19,7 @@ CONTEXT = 4
 
 @task
 @dataclass(frozen=True)
-class Text(HeldOutTask):
+class Text(Task):
     """Predict the next byte of a text.
 
     ::
@@ -47,15 +46,31 @@ class Text(HeldOutTask):
     length: ClassVar = 128
     measure: ClassVar = "bits"
     not_tested: ClassVar = "A small model on a small text: nothing about long contexts, knowledge or other texts."
-    what: ClassVar = "text"
-    owner: ClassVar = "synthbench"
     path: str = knob("", "a file or folder of UTF-8 text; none: docstrings of Python", is_location=True)
     corpus: str = knob("", "hash that the text must have; none: filled in")
+    split: Split = "train"
 
-    @property
-    def hash_there(self) -> str:
-        """The hash of the text's documents."""
-        return self._text.name
+    def __post_init__(self) -> None:
+        """Find the text, and name it by its hash.
+
+        Raises:
+            UsageError: If there is none, or it has another hash.
+        """
+        super().__post_init__()
+        found = self._text.name
+        if self.corpus not in ("", found):
+            where = f"that in {self.path!r}" if self.path else "that of synthbench"
+            remedy = (
+                "put the old text back, or leave corpus out for rows of their own"
+                if self.path
+                else "name the file or folder that has it, as in text:path=notes"
+            )
+            raise UsageError(f"text:corpus is {self.corpus!r}, and {where} is {found!r}; {remedy}")
+        object.__setattr__(self, "corpus", found)
+
+    def of_split(self, split: Split) -> "Text":
+        """The task on the text of one split."""
+        return replace(self, split=split)
 
     @property
     def _text(self) -> Corpus:

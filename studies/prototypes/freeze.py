@@ -1,8 +1,7 @@
-"""Make the documents of the task labels from WordNet: the definition of a noun, and the kinds of thing that it is.
+"""Makes the documents from WordNet: the definition of a noun, and the kinds of thing that it is.
 
-``python -m benchmarks.freeze_labels data.noun`` reads that file of WordNet 3.0 (Debian: package ``wordnet-base``,
-``/usr/share/wordnet/data.noun``), writes the two files of :mod:`synthbench.tasks.real._documents` and prints their
-hash, which then goes into that module. Other documents are another task: raise its version.
+``python -m studies.prototypes.freeze data.noun`` reads that file of WordNet 3.0 (Debian: package ``wordnet-base``,
+``/usr/share/wordnet/data.noun``), writes the two files beside it and prints their hash, as the rows have it.
 
 The size is that of Eurlex-4K: as many documents to train on and to test on, and as many features.
 """
@@ -17,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from studies.prototypes.data import HERE
 from synthbench.tasks.real._corpus import hash_of
-from synthbench.tasks.real._documents import FROZEN
 
 NUM_DOCUMENTS = {"test": 3_809, "train": 15_539}
 NUM_FEATURES = 5_000
 FEWEST, MOST = 10, 0.1
-"""A label stands for a kind that has at least so many nouns below it, and at most this share of all."""
+"""A label is a kind with at least so many nouns below it, and at most this share of all."""
 
 
 class Noun(NamedTuple):
@@ -59,7 +58,11 @@ def kinds_of(found: Mapping[str, Noun]) -> dict[str, set[str]]:
     return {offset: of(offset) for offset in found}
 
 
-def documents(found: Mapping[str, Noun]) -> dict[str, str]:
+def documents(
+    found: Mapping[str, Noun],
+    sizes: Mapping[str, int] = NUM_DOCUMENTS,
+    kinds_of_use: tuple[float, float] = (FEWEST, MOST),
+) -> dict[str, str]:
     """The content of both files: nouns in the order of the hashes of their offsets, if they have features and labels.
 
     Of definitions with the same features only the first is taken.
@@ -71,7 +74,8 @@ def documents(found: Mapping[str, Noun]) -> dict[str, str]:
     spread = Counter(word for noun in found.values() for word in set(noun.words))
     words = {word: number for number, (word, _) in enumerate(_by_frequency(spread)[:NUM_FEATURES])}
     num_below = Counter(kind for above in kinds.values() for kind in above)
-    of_use = [kind for kind, count in _by_frequency(num_below) if FEWEST <= count <= MOST * len(found)]
+    fewest, most = kinds_of_use
+    of_use = [kind for kind, count in _by_frequency(num_below) if fewest <= count <= most * len(found)]
     labels = {kind: number for number, kind in enumerate(of_use)}
     weights = {word: math.log(len(found) / spread[word]) for word in words}
     lines: list[str] = []
@@ -84,7 +88,7 @@ def documents(found: Mapping[str, Noun]) -> dict[str, str]:
             values = sorted((words[word], count * weights[word]) for word, count in counts.items())
             lines.append(",".join(map(str, own)) + "".join(f" {word}:{value:.2f}" for word, value in values))
     files = {}
-    for split, count in NUM_DOCUMENTS.items():
+    for split, count in sizes.items():
         files[split] = "\n".join([f"{count} {len(words)} {len(labels)}", *lines[:count], ""])
         del lines[:count]
     return files
@@ -99,8 +103,9 @@ def main() -> None:
     (path,) = sys.argv[1:]
     contents = {split: text.encode() for split, text in documents(nouns(Path(path).read_text("ascii"))).items()}
     for split, content in contents.items():
-        FROZEN[split].write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
-        header, size = content.splitlines()[0].decode(), FROZEN[split].stat().st_size
+        file = HERE / f"wordnet_{split}.txt.xz"
+        file.write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
+        header, size = content.splitlines()[0].decode(), file.stat().st_size
         sys.stdout.write(f"{split} {header}: {len(content):,} bytes, {size:,} compressed\n")
     sys.stdout.write(f"{hash_of(contents)}\n")
 

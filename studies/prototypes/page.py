@@ -1,0 +1,167 @@
+"""Writes the results of the page from ``runs.csv``: ``python -m studies.prototypes.page``, or ``--check``."""
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from studies.pages import filled, main
+from studies.prototypes.train import KEY, ROWS, SETTINGS
+from studies.real.claims import Claim, Found, Quantity, between, counted, interval_of, table
+from synthbench.reports.aggregates import over_runs
+from synthbench.reports.render.markdown import plain_table
+from synthbench.reports.table import fixed, in_words
+
+LINEAR = "softmax"
+"""The mechanism whose kernel is an inner product."""
+GAIN = "against the inner product"
+ALPHA = "alpha"
+TABLES = {
+    "digits": [{"accuracy, %": "score", GAIN: GAIN, "inverted, %": "inverted", "growth, %": "growth", ALPHA: ALPHA}],
+    "labels": [
+        {"P@1, %": "score", GAIN: GAIN, "P@3, %": "P@3", "P@5, %": "P@5", ALPHA: ALPHA},
+        {f"PSP@{k}, %": f"PSP@{k}" for k in (1, 3, 5)}
+        | {f"unnormalised PSP@{k}": f"unnormalised PSP@{k}" for k in (1, 3, 5)},
+    ],
+}
+"""The tables of a task: the column of the rows under each heading."""
+
+
+def of(mechanism: str, column: str = "score") -> Quantity:
+    """A column of one mechanism by seed, in per cent."""
+    return lambda rows: 100 * rows[rows["mechanism"] == mechanism].set_index("seed")[column]
+
+
+DIGITS, LABELS = ("digits", "digits-short"), ("labels", "labels-short")
+NMN = "Neural Matter Networks, table 1 and section 3.3"
+EURLEX = "SLAY, table 4, and Neural Matter Networks, table 2"
+YAT, INNER = "Yat", "the inner product"
+NAMES = {YAT: "yat", INNER: LINEAR, "SLAY": "slay", "Performer": "performer"}
+CLAIMS = (
+    Claim(
+        NMN,
+        f"digits: {YAT} is right more often than {INNER}",
+        "92.38 − 92.08 = +0.30",
+        1,
+        between(of("yat"), of(LINEAR)),
+        DIGITS,
+    ),
+    Claim(
+        NMN,
+        f"digits: with prototypes inverted, {INNER} is right less often than a guess (10 %)",
+        "0.01 − 10 = −9.99",
+        -1,
+        lambda rows: of(LINEAR, "inverted")(rows) - 10,
+        DIGITS,
+    ),
+    Claim(
+        NMN,
+        f"digits: inverted, {YAT} is right more often than a guess",
+        "87.87 − 10 = +77.87",
+        1,
+        lambda rows: of("yat", "inverted")(rows) - 10,
+        DIGITS,
+    ),
+    Claim(NMN, f"digits: prototypes of {INNER} grow", "+13.8", 1, of(LINEAR, "growth"), DIGITS),
+    Claim(NMN, f"digits: prototypes of {YAT} shrink", "−4.5", -1, of("yat", "growth"), DIGITS),
+    Claim(
+        NMN,
+        f"digits: prototypes of {YAT} grow less than those of {INNER}",
+        "−4.5 − 13.8 = −18.3",
+        -1,
+        between(of("yat", "growth"), of(LINEAR, "growth")),
+        DIGITS,
+    ),
+    *(
+        Claim(
+            EURLEX,
+            f"labels: {better} has the higher {metric} than {worse}",
+            f"{fixed(high, 2)} − {fixed(low, 2)} = +{fixed(high - low, 2)}",
+            1,
+            between(of(NAMES[better], column), of(NAMES[worse], column)),
+            LABELS,
+        )
+        for better, worse, metric, column, high, low in (
+            (YAT, INNER, "P@1", "score", 64.65, 62.35),
+            (INNER, "SLAY", "P@1", "score", 62.35, 49.78),
+            ("SLAY", "Performer", "P@1", "score", 49.78, 34.42),
+            (INNER, YAT, "unnormalised PSP@1", "unnormalised PSP@1", 121.17, 115.42),
+        )
+    ),
+)
+
+
+def blocks(rows: pd.DataFrame) -> Iterator[str]:
+    """The paragraphs and tables."""
+    rows = rows[rows["data"] == rows.groupby("setting")["data"].transform("first")]
+    is_again = rows.duplicated(KEY)
+    chosen = by_validation(rows[~is_again])
+    found: Found = [
+        (claim, setting, interval_of(claim.difference(chosen[chosen["setting"] == setting]).to_numpy()))
+        for claim in CLAIMS
+        for setting in claim.suites
+    ]
+    yield f"{counted(found)}, on the data here. Sources: {NMN}; {EURLEX}."
+    yield table(found)
+    for setting, of_setting in SETTINGS.items():
+        yield f"### {setting}"
+        own = chosen[chosen["setting"] == setting]
+        for columns in TABLES[of_setting.task]:
+            yield plain_table(list(_lines(own, columns)), ["mechanism", *columns])
+        yield f"Floor: {_percent(own['floor'].iloc[0])} %. {own['seed'].nunique()} seeds."
+    yield "### Runs repeated by the script"
+    yield from repeats(rows[~is_again], rows[is_again])
+
+
+def by_validation(rows: pd.DataFrame) -> pd.DataFrame:
+    """The learning rate of each seed that did best in validation, the smallest of equal ones."""
+    best_first = rows.sort_values(["validation", "rate"], ascending=[False, True])
+    return best_first.drop_duplicates(["setting", "mechanism", "seed"])
+
+
+def _lines(rows: pd.DataFrame, columns: dict[str, str]) -> Iterator[list[str]]:
+    """A line for each mechanism, the most often right first, then the reference."""
+    seeds = {str(name): own.set_index("seed") for name, own in rows.groupby("mechanism")}
+    for name in sorted(seeds, key=lambda name: -seeds[name]["score"].mean()):
+        yield [f"`{name}`", *(_cell(seeds[name], seeds[LINEAR], column) for column in columns.values())]
+    if "score" in columns.values():
+        yield ["nearest mean", _percent(rows["nearest mean"].iloc[0]), *[""] * (len(columns) - 1)]
+
+
+def _cell(own: pd.DataFrame, linear: pd.DataFrame, column: str) -> str:
+    """The mean over seeds with its interval: in per cent, or as it is."""
+    if column == ALPHA or column.startswith("unnormalised"):
+        return in_words(over_runs(own[column].tolist()))
+    if column == GAIN:
+        gains = 100 * (own["score"] - linear["score"]).dropna()
+        return "--" if own is linear else in_words(over_runs(gains.tolist(), low=-100, high=100), 1)
+    low, high = (-100.0, math.inf) if column == "growth" else (0.0, 100.0)
+    return in_words(over_runs((100 * own[column]).tolist(), low=low, high=high), 1)
+
+
+def repeats(rows: pd.DataFrame, again: pd.DataFrame) -> Iterator[str]:
+    """How near repeated runs come to their rows."""
+    both = again.merge(rows, on=KEY, suffixes=("", " of row"))
+    num_equal = int((both["score"] == both["score of row"]).sum())
+    yield (
+        f"{len(both)} runs again, on {' and '.join(both['device'].unique())}; {num_equal} have the very score of their "
+        "row. Batches and first weights are the same, so what differs is rounding."
+    )
+    yield plain_table(
+        [
+            [run.setting, f"`{run.mechanism}`", f"{run.rate:g}", str(run.seed), *map(_percent, scores)]
+            for run, scores in zip(both.itertuples(), both[["score of row", "score"]].to_numpy().tolist(), strict=True)
+        ],
+        ["setting", "mechanism", "rate", "seed", "row, %", "again, %"],
+    )
+
+
+def _percent(share: float) -> str:
+    return fixed(100 * share, 1)
+
+
+if __name__ == "__main__":
+    page = Path(__file__).with_name("README.md")
+    sys.exit(main({page: filled(page, blocks(pd.read_csv(ROWS)))}))
