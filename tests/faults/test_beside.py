@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthbench.results.reading import curves_of
 
 from synthbench.contract.trial import Subject, record
 from synthbench.results import Store, files
 from synthbench.results.maintenance import collect, contents, examine
-from synthbench.results.reading import curves_of
 
 MakeRow = Callable[..., dict[str, Any]]
 

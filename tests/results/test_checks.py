@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from synthbench.results.reading import is_readable, suspects
 
 from synthbench.errors import UsageError
 from synthbench.results import CURVES, RUNS
-from synthbench.results.reading import is_readable, suspects
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     MAX_STRING_BYTES,

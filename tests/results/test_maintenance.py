@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from synthbench.results.folder import Folder
 
 from synthbench.errors import StoreError
 from synthbench.results import Store
-from synthbench.results.folder import Folder
 from synthbench.results.maintenance import collect, contents, examine
 from synthbench.trust.bundle import opened
 

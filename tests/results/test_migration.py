@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthbench.results.files import encode
+from synthbench.results.folder import STALE_S
 from typer.testing import CliRunner
 
 from synthbench.canonical import canonical_json
 from synthbench.cli import app
 from synthbench.results import RUNS, Store
-from synthbench.results.files import encode
-from synthbench.results.folder import STALE_S
 from synthbench.results.maintenance import collect
 from synthbench.results.migration import former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from synthbench.results.files import encode
 
 from synthbench.results import RUNS, Store, reading
-from synthbench.results.files import encode
 from synthbench.results.maintenance import examine
 from synthbench.results.schema import curve_sha256, row_sha256
 from synthbench.trust.beside import join
