@@ -659,7 +659,7 @@ def parts_of(
             _refuse_unreadable(table)
             if not is_older(table):
                 return _folded(table.select(needed), file.path)
-        tables, faults = [_empty(RUNS).select(needed)], list[str]()
+        tables, faults = list[pa.Table](), list[str]()
         for batch in file.batches():
             _refuse_unreadable(batch)
             wrong = _faults(batch, is_sealed=file.is_sealed and seal != "nothing")
@@ -931,7 +931,7 @@ class File:
             Damaged: If a part of the file cannot be decoded, or unfolds to more than is allowed.
         """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
-        left = self.limits.file_bytes
+        left, missing = self.limits.file_bytes, self.parquet.metadata.num_rows
         present = set(self.parquet.metadata.schema.names)
         with _decoding():
             columns = [name for name in schema.names if name in present]
@@ -948,7 +948,10 @@ class File:
                             raise Damaged(f"it unfolds to more than {self.limits.file_bytes} bytes")
                         column = column.cast(field.type)
                     arrays.append(column)
+                missing -= batch.num_rows
                 yield pa.Table.from_arrays(arrays, schema=schema)
+            if missing:
+                raise Damaged(f"{missing} of its rows are missing")
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
         """All rows at once."""

@@ -46,7 +46,7 @@ def test_a_verified_row_says_who_and_keeps_its_name_and_checksum(store: Store) -
 
 def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store, make_row: MakeRow) -> None:
     store.verify([word(store.table().to_pylist()[0])])
-    store.write(make_row(seed=42, n_params=7), CURVE)
+    store.write(make_row(seed=42, n_params=7, finished_at=AT), CURVE)
 
     assert store.table()["verified_by"].to_pylist() == [None, None]
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -144,5 +145,5 @@ def test_only_rows_that_are_written_from_now_on_are_news_and_each_once(tmp_path:
 
     assert [(news.run_id, news.seed, news.share_s) for news in watch.news()] == [(new["run_id"], 1, 2.5)]
     assert watch.news() == []
-    store.write(old, [])  # made again
+    store.write(old | {"finished_at": old["finished_at"] + timedelta(seconds=1)}, [])  # made again
     assert [news.run_id for news in watch.news()] == [old["run_id"]]
