@@ -23,8 +23,8 @@ from synthbench.canonical import canonical_json
 from synthbench.cli.options import AsJson
 from synthbench.cli.output import print_facts
 from synthbench.results import CURVES, RUNS, Store, published, run_id
-from synthbench.results.reading import curves_of, rows_of
 from synthbench.results.schema import row_sha256
+from synthbench.results.store import curves_of, rows_of
 
 app = make_app()
 
@@ -50,14 +50,14 @@ def fill(root: Path, num_rows: int, num_singles: int) -> None:
     for start in range(num_singles, num_rows, _FILE_ROWS):
         rows, curves = zip(*islice(copies, min(_FILE_ROWS, num_rows - start)), strict=True)
         table = pa.Table.from_pylist(list(rows), schema=RUNS)
-        store.folder.commit_rows(table, pa.concat_tables(curves).combine_chunks())
+        store.add(table, pa.concat_tables(curves).combine_chunks())
 
 
 def _copies() -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Committed rows and their curves, each under a seed of its own."""
     originals = Store.open(published(), create=False)
-    table = rows_of(originals.folder)
-    points = curves_of(originals.folder, table).table
+    table = rows_of(originals)
+    points = curves_of(originals, table)[0]
     rows = table.to_pylist()
     configs = [json.loads(row["config_json"]) for row in rows]
     curves = _by_run(points)
