@@ -101,13 +101,7 @@ RUN_COLUMNS = (
     # What the row is
     circumstance("run_id", "string", "", "identity: hash of config_json, 16 hex digits"),
     circumstance("schema_version", "int32", "", "version of this table that the row was written under"),
-    or_null(
-        "role",
-        "string",
-        "",
-        "`tuning`: it helped to choose a learning rate, its score is on validation sequences; null if it is reported",
-        choices=("tuning",),
-    ),
+    or_null("role", "string", "", "`tuning`: it chose a rate, scored on validation; else null", choices=("tuning",)),
     Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `climb`"),
     Column("suite_version", "string", "", "e.g. `2026.1`; a table never mixes two"),
     Column("is_full", "bool", "", "false if limits or fewer steps were asked for; such a row is never ranked"),
@@ -135,13 +129,7 @@ RUN_COLUMNS = (
     circumstance("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
     or_null("plugins_loaded", "json", "", "origins of the plugins in its process; null if none, or not known"),
     Column("mech_args", "json", "", "hyper-parameters"),
-    or_null(
-        "match",
-        "string",
-        "",
-        "what `--match` asked for, and of what: `state=4096 of slay:P=8`; `mech_args` and `d_model` are what was "
-        "found; null without it",
-    ),
+    or_null("match", "string", "", "`--match` asked: `state=4096 of slay:P=8`; `mech_args` is what it found; or null"),
     or_null(
         "condition",
         "string",
@@ -151,13 +139,7 @@ RUN_COLUMNS = (
         choices=("stock", "bare", "2026.1"),
         since=5,
     ),
-    circumstance_or_null(
-        "note",
-        "string",
-        "",
-        "a doubt about the configuration, such as a rotation that means nothing to the mechanism; else null",
-        since=6,
-    ),
+    circumstance_or_null("note", "string", "", "a doubt about the configuration; else null", since=6),
     circumstance("mech_code_hash", "string", "", "hash of the source; information only"),
     circumstance("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
     Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
@@ -244,9 +226,7 @@ RUN_COLUMNS = (
     circumstance("os", "string", "", "system and release"),
     circumstance("packages", "json", "", "versions of the plugin's and other relevant distributions"),
     # Trust
-    circumstance_or_null(
-        "verified_by", "string", "", "who ran it again, with what and when; filled on reading; or null"
-    ),
+    circumstance_or_null("verified_by", "string", "", "who ran it again, how, when; filled on reading; or null"),
     circumstance_or_null("migrated_from", "string", "", "`schema:run_id:row_sha256` of the row before; or null"),
     circumstance_or_null("curve_sha256", "string", "", "over the learning curve; null if the run has none"),
     circumstance("row_sha256", "string", "", "over all other columns that are not null"),

@@ -295,31 +295,27 @@ class Store:
             content = encode("verified", table)
             self.commit(content, self.root / "verified" / f"verified-{_hash(content)}.parquet")
 
-    def adopt(self, other: "Store", run_ids: Iterable[str] | None = None) -> int:
-        """Add rows of another store (None: all) with their curves, unchanged; return how many are new to this one.
+    def adopt(
+        self, other: "Store", run_ids: Iterable[str] | None = None, checksums: Iterable[str] | None = None
+    ) -> int:
+        """Add rows of another store with their curves, unchanged; return how many were added.
 
-        What the other store says of verifications stays there: it is its own word.
+        A run that this store has keeps its row, whatever the other's says. What the other store says of verifications
+        stays there: it is its own word.
 
-        Raises:
-            StoreError: If this store cannot be written, or another process is compacting it.
-        """
-        theirs = rows_of(other)
-        return self._take(other, theirs if run_ids is None else only(theirs, run_ids), "row_sha256")
-
-    def admit(self, other: "Store", checksums: Collection[str]) -> int:
-        """Add those rows of another store that have one of some checksums, with their curves; how many were added.
-
-        A run that this store has keeps its row, whatever the other's says.
+        Args:
+            other: Where the rows are.
+            run_ids: Only rows of these runs.
+            checksums: Only rows with these checksums.
 
         Raises:
             StoreError: If this store cannot be written, or another process is compacting it.
         """
-        return self._take(other, only(rows_of(other), checksums, "row_sha256"), "run_id")
-
-    def _take(self, other: "Store", rows: pa.Table, known_by: str) -> int:
         with self.alone():
-            known = rows_of(self, (known_by,))[known_by]
-            rows = rows.filter(pc.invert(pc.is_in(rows[known_by], known.combine_chunks())))
+            rows = rows_of(other) if run_ids is None else only(rows_of(other), run_ids)
+            rows = rows if checksums is None else only(rows, checksums, "row_sha256")
+            known = rows_of(self, ("run_id",))["run_id"].combine_chunks()
+            rows = rows.filter(pc.invert(pc.is_in(rows["run_id"], known)))
             self.add(rows, curves_of(other, rows)[0])
         return int(rows.num_rows)
 
@@ -580,20 +576,14 @@ class Store:
 
     def stale_partials(self) -> list[Path]:
         """What killed writers left half written: it is old, and no process has it open."""
-        partials = sorted((self.root / "_tmp").glob("*.partial"))
-        marks = [mark for mark in (self.root / "_tmp").glob(f"*/{HELD}") if not mark.parent.is_symlink()]
-        folders = [mark.parent for mark in marks if is_old(mark) and not _is_in_use(mark)]
-        left = [path for folder in folders for path in sorted(folder.iterdir())]
-        return [*(path for path in partials if is_old(path) and not _is_in_use(path)), *left]
+        folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
+        held = [path for folder in folders if not folder.is_symlink() for path in sorted(folder.iterdir())]
+        return [*filter(_is_left, sorted((self.root / "_tmp").glob("*.partial"))), *held]
 
     def stale_logs(self) -> list[Path]:
         """Logs of jobs that were killed before they printed anything: empty, old, and no process has them open."""
-        logs = sorted((self.root / "logs").glob("*.log"))
-        return [
-            path
-            for path in logs
-            if (status := status_of(path)) and not status.st_size and is_old(path) and not _is_in_use(path)
-        ]
+        logs = filter(_is_left, sorted((self.root / "logs").glob("*.log")))
+        return [path for path in logs if (status := status_of(path)) and not status.st_size]
 
 
 def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
@@ -1000,7 +990,10 @@ def open_file(path: Path, limits: Limits) -> File | None:
     schema = _schema_of(path)
     with _decoding():
         metadata = pq.read_metadata(pa.BufferReader(content))
-        _check_size(metadata, limits)
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        size = max(sum(group.total_byte_size for group in groups), 8 * metadata.num_rows * metadata.num_columns)
+        if size > limits.file_bytes:
+            raise Damaged(f"it claims {metadata.num_rows} rows, {size} bytes")
         leaves = map(metadata.schema.column, range(metadata.num_columns))
         parquet = pq.ParquetFile(
             pa.BufferReader(content),
@@ -1038,13 +1031,6 @@ def _decoding() -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise Damaged(f"not a readable Parquet file: {str(error).strip()[:200]}") from error
-
-
-def _check_size(claimed: pq.FileMetaData, limits: Limits) -> None:
-    groups = [claimed.row_group(index) for index in range(claimed.num_row_groups)]
-    size = max(sum(group.total_byte_size for group in groups), 8 * claimed.num_rows * claimed.num_columns)
-    if size > limits.file_bytes:
-        raise Damaged(f"it claims {claimed.num_rows} rows, {size} bytes")
 
 
 def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
@@ -1095,7 +1081,7 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
         OSError: If it cannot be read, or is a link.
         ValueError: If it is a pipe, a device or the like, or has more bytes.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with _opened(path) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no plain file")
@@ -1126,15 +1112,22 @@ def mark_in_use(file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _is_in_use(path: Path) -> bool:
+def _is_left(path: Path) -> bool:
+    """Whether a file is old, and no process has it open."""
+    if not is_old(path):
+        return False
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    except OSError:
         return False
-    return False
+    except OSError:
+        pass
+    return True
+
+
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 def _sync_folder(folder: Path) -> None:
