@@ -25,7 +25,7 @@ from synthbench.results.store import (
     verifications_of,
 )
 
-_INDEX = (*KEYS, "curve_sha256")
+_INDEX = (*KEYS, "migrated_from", "curve_sha256")
 
 _GROUPS = (
     ("suite", "suite_version"),

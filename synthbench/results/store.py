@@ -620,8 +620,8 @@ _ORDER = ("suite", "task", "mech", "seed", "run_id")
 """The order of a report."""
 Seal = Literal["nothing", "checksums", "values"]
 """What the seal of a file stands for in its rows."""
-KEYS = ("run_id", "status", "migrated_from", "finished_at", "row_sha256")
-"""What tells which rows count."""
+KEYS = ("run_id", "finished_at", "row_sha256")
+"""What tells which rows count, beside whether they are migrated, and results."""
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing") -> pa.Table:
@@ -636,19 +636,20 @@ def parts_of(
 
     Args:
         store: Where they are.
-        names: Columns; beside them come ``KEYS``, what a report is ordered by, and ``file``, the place in the store.
-            Most texts are dictionaries.
+        names: Columns; beside them come ``KEYS``, what a report is ordered by, ``is_migrated``, ``is_result``, and
+            ``file``, the place in the store. Most texts are dictionaries.
         seal: What the seal of a file stands for. With ``values`` no other column of it is decoded.
         paths: Only these files.
     """
-    needed = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
+    held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
+    needed = list(dict.fromkeys((*held, "status", "migrated_from", "schema_version")))
 
     def look(file: File) -> pa.Table:
         if file.is_sealed and seal == "values":
-            table = file.table([*dict.fromkeys((*needed, "schema_version"))])
+            table = file.table(needed)
             _refuse_unreadable(table)
             if not is_older(table):
-                return _folded(table.select(needed), file.path)
+                return _folded(table, held, file.path)
         tables, faults = list[pa.Table](), list[str]()
         for batch in file.batches():
             _refuse_unreadable(batch)
@@ -661,7 +662,7 @@ def parts_of(
             raise Damaged(faults[0])
         for fault in faults:
             store.report(file.path, fault)
-        return _folded(table, file.path)
+        return _folded(table, held, file.path)
 
     return store.look_at(store.files_of("runs") if paths is None else paths, look)
 
@@ -676,16 +677,20 @@ def collected(parts: Iterator[pa.Table], most_rows: float = math.inf) -> pa.Tabl
         num_rows += part.num_rows
         if num_rows >= most_rows:
             break
-    return pa.concat_tables(tables) if tables else _folded(_empty(RUNS), Path())
+    return pa.concat_tables(tables) if tables else _folded(_empty(RUNS), RUNS.names, Path())
 
 
-def _folded(table: pa.Table, path: Path) -> pa.Table:
-    """The rows of a file with each text once: of two million rows, most columns take four bytes a row."""
-    is_folded = [pa.types.is_string(kind) for kind in table.schema.types]
+def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
+    """Some columns of a file's rows with each text once: of two million rows, most columns take four bytes a row."""
     columns = {
-        name: column.dictionary_encode() if folds and name not in ("run_id", "row_sha256") else column  # all different
-        for name, column, folds in zip(table.column_names, table.columns, is_folded, strict=True)
+        name: table[name].dictionary_encode()
+        if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different
+        else table[name]
+        for name in names
     }
+    columns["is_migrated"] = pc.is_valid(table["migrated_from"])
+    is_ok = pc.match_like(table["status"], "ok")  # a comparison with a text would import pandas
+    columns["is_result"] = pc.or_(is_ok, pc.invert(columns["is_migrated"]))
     name = pa.array(["/".join(path.parts[-2:])])
     columns["file"] = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, dtype=np.int32), name)
     return pa.table(columns)
@@ -707,10 +712,7 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
     Rows that became one run by migration were made by different sources: of these a failure never replaces a result.
     """
-    is_ok = pc.match_like(table["status"].cast(pa.string()), "ok")  # a comparison with a text would import pandas
-    is_result = pc.or_(is_ok, pc.is_null(table["migrated_from"]))
-    keys = table.select(["run_id", "finished_at", "row_sha256"]).append_column("is_result", is_result)
-    by_age = _sorted(keys, ("run_id", "is_result", "finished_at", "row_sha256"))
+    by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
     names = table["run_id"].take(by_age).combine_chunks()
     is_followed = pc.equal(names[:-1], names[1:])
     last = pa.concat_arrays([by_age[:-1].filter(pc.invert(is_followed)), by_age[-1:]])
@@ -720,7 +722,7 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
     """Rows that count for nothing since migration made one run of theirs and another's, which nobody made again."""
     counting = rows["row_sha256"].take(numbers).combine_chunks()
-    return rows.filter(pc.and_(pc.is_valid(rows["migrated_from"]), pc.invert(pc.is_in(rows["row_sha256"], counting))))
+    return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
 
 
 def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:

@@ -16,9 +16,10 @@ import pytest
 from filelock import FileLock
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.results import RUNS, Store
+from synthbench.results import RUNS, Store, published
+from synthbench.results.maintenance import COUNTED
 from synthbench.results.schema import RUN_COLUMNS, row_sha256, run_id, table_of
-from synthbench.results.store import Limits
+from synthbench.results.store import Limits, collected, parts_of
 from tests.results.stores import CURVE, MakeRow, Row, exact, filled, listing, reader
 
 
@@ -362,6 +363,12 @@ def test_compaction_in_many_parts_changes_no_answer_and_happens_once(root: Path,
     after = listing(root)
     assert made.compact() == 0
     assert listing(root) == after
+
+
+def test_what_is_held_of_a_row_to_list_a_store_is_small() -> None:
+    listed = collected(parts_of(Store.open(published(), create=False), COUNTED, "values"))
+
+    assert listed.nbytes / listed.num_rows < 200  # two million, after a compaction that was killed: less than 2 GB
 
 
 def test_a_store_is_compacted_by_itself_once_it_has_more_loose_files(root: Path, make_row: MakeRow) -> None:
