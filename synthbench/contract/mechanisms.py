@@ -7,19 +7,21 @@ small constant hides a leak at scale 1; finite noise, since NaN times a masked z
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from synthbench.contract.causality import TOLERANCE as FLOAT32_TOLERANCE
+from synthbench.contract.causality import Shape, alterations, describe_leak, find_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
 from synthbench.contract.states import check_state, check_stream
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
 from synthbench.places import described
-from synthbench.training.causality import TOLERANCE as FLOAT32_TOLERANCE
-from synthbench.training.causality import alterations, find_leak, told
+from synthbench.terms import MAIN_SUITE
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 """The model around the mechanism, where the arguments do not say otherwise."""
@@ -27,11 +29,10 @@ SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 LENGTHS = (1, 2, 3, 33, 130, 400)
 """One token, an even and an odd length, more than a chunk, and past the switch to the linear-time form."""
 
-AS_TRAINED = {64: 9, 128: 9, 1000: 3}
-"""Lengths of whole blocks and a long one, each for a mechanism built for just that many tokens, and sequences a batch.
+WHOLE_BLOCKS = (Shape(9, 64, 64, 16, 2), Shape(9, 128, 128, 16, 2), Shape(3, 1000, 1000, 16, 2))
+"""Lengths of whole blocks and a long one, each for a mechanism built for just that many tokens.
 
-A long batch is small, since it is most of the check's time where pairs of tokens are held; ``run`` asks the model on
-the batches that it trains on.
+A long batch is small, since it is most of the check's time where pairs of tokens are held.
 """
 
 AT_ONCE = 4096
@@ -69,11 +70,11 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise(
             "causality",
             "output t depends on inputs 0..t, in training too",
-            lambda mechanism: _check_future(mechanism, LENGTHS, SCALES),
+            _check_future,
         ),
         promise(
             "as trained",
-            f"the same in float32, in larger batches, at whole blocks and far: lengths {_words(tuple(AS_TRAINED))}",
+            f"the same in float32, at the lengths and batches of suite {MAIN_SUITE}, at whole blocks and far",
             lambda _mechanism: _check_as_trained(unit, arguments),
         ),
         promise(
@@ -109,15 +110,6 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
         ContractError: At the first promise broken; the message says which, where and by how much.
     """
     keep_all(promises_of(unit, arguments))
-
-
-def check_causality(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    """Check causality only, in well under a tenth of a second; for every run.
-
-    Raises:
-        ContractError: If an output changes with inputs that come after it.
-    """
-    _check_future(_build(unit, arguments), lengths=(9, 67), scales=(1.0, 1e3))
 
 
 def _build(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int = 0) -> Mechanism:
@@ -250,22 +242,22 @@ def _check_batch_independence(mechanism: Mechanism) -> None:
 
 
 @torch.no_grad()
-def _check_future(mechanism: Mechanism, lengths: tuple[int, ...], scales: tuple[float, ...]) -> None:
+def _check_future(mechanism: Mechanism) -> None:
     try:
-        for length in _allowed(mechanism, lengths):
+        for length in _allowed(mechanism, LENGTHS):
             for mode in (False, True):
-                _check_future_at(mechanism.train(mode), length, scales)
+                _check_future_at(mechanism.train(mode), length)
     finally:
         mechanism.eval()  # the promises after this one are tried as if it had been kept
 
 
-def _check_future_at(mechanism: Mechanism, length: int, scales: tuple[float, ...]) -> None:
+def _check_future_at(mechanism: Mechanism, length: int) -> None:
     x = _noise(mechanism, 2, length, seed=length)
     before = _forward(mechanism, x)
     others = []
     for cut in sorted({1, length // 4, length // 2, length - 1} - {0, length}):
         noise = _noise(mechanism, 2, length - cut, seed=length + cut)
-        others += [(cut, scale, torch.cat([x[:, :cut], scale * noise], dim=1)) for scale in scales]
+        others += [(cut, scale, torch.cat([x[:, :cut], scale * noise], dim=1)) for scale in SCALES]
     num_at_once = max(1, AT_ONCE // x[..., 0].numel())
     for first in range(0, len(others), num_at_once):
         several = others[first : first + num_at_once]
@@ -278,23 +270,22 @@ def _check_future_at(mechanism: Mechanism, length: int, scales: tuple[float, ...
 
 
 def _check_as_trained(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    for mechanism, x in _as_trained(unit, arguments):
+    for mechanism, x, modes in _as_trained(unit, arguments, (*shapes_of_main_suite(), *WHOLE_BLOCKS)):
         noise = _noise(mechanism, *x.shape[:2], seed=1).float()
-        for is_training in (True, False):
+        for is_training in modes:
             mechanism.train(is_training)
             with torch.set_grad_enabled(is_training):
                 before = _forward(mechanism, x.clone().requires_grad_(is_training)).detach()
-                for cuts in alterations(x.shape[:1], x.shape[1]):
-                    is_later = torch.arange(x.shape[1]) >= cuts[:, None]
-                    other = torch.where(is_later[..., None], noise, x)
-                    after = _forward(mechanism, other.requires_grad_(is_training)).detach()
-                    leak = find_leak(before, after, ~is_later, FLOAT32_TOLERANCE)
-                    if leak is not None:
-                        raise ContractError(f"{_name(mechanism)} {told(leak, before, is_training=is_training)}")
+                is_later = torch.arange(x.shape[1]) >= alterations(*x.shape[:2])[:, None]
+                other = torch.where(is_later[..., None], noise, x)
+                after = _forward(mechanism, other.requires_grad_(is_training)).detach()
+                leak = find_leak(before, after, ~is_later)
+                if leak is not None:
+                    raise ContractError(f"{_name(mechanism)} {describe_leak(leak, before, is_training=is_training)}")
 
 
 def _check_backward(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    for mechanism, x in _as_trained(unit, arguments):
+    for mechanism, x, _ in _as_trained(unit, arguments, WHOLE_BLOCKS):
         length = x.shape[1]
         values = x.requires_grad_()
         out = _forward(mechanism.train(), values)
@@ -310,12 +301,16 @@ def _check_backward(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
                     )
 
 
-def _as_trained(unit: type[Mechanism], arguments: Mapping[str, Any]) -> Iterator[tuple[Mechanism, Tensor]]:
-    """The mechanism in float32, built for each of the lengths, and a batch of that length."""
-    for max_length, batch_size in AS_TRAINED.items():
-        mechanism = _build(unit, {"max_length": max_length, **arguments}).float()
-        length = min(max_length, mechanism.max_length)
-        yield mechanism, _noise(mechanism, batch_size, length, seed=length).float()
+def _as_trained(
+    unit: type[Mechanism], arguments: Mapping[str, Any], shapes: Iterable[Shape]
+) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
+    """Yield the mechanism in float32, built for each of some shapes, a batch of that shape, and the shape's modes."""
+    for (max_length, model_dim, num_heads), alike in groupby(shapes, key=lambda shape: shape[2:5]):
+        around = {"max_length": max_length, "model_dim": model_dim, "num_heads": num_heads}
+        mechanism = _build(unit, around | arguments).float()
+        for shape in alike:
+            length = min(shape.length, mechanism.max_length)
+            yield mechanism, _noise(mechanism, shape.batch_size, length, seed=length).float(), shape.modes
 
 
 def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:

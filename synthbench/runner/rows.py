@@ -1,6 +1,7 @@
 """What is kept of a run: its row, its learning curve and, where asked for, its predictions."""
 
 import hashlib
+import json
 import math
 import tempfile
 import time
@@ -17,7 +18,7 @@ from synthbench import plugins
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError
-from synthbench.heights import HEIGHT, metrics_of_rungs
+from synthbench.heights import HEIGHT, metrics_of_rungs, rungs_in
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
@@ -30,6 +31,10 @@ from synthbench.training.ladder_scores import metrics_beyond
 from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.sequences import sequences_of, write_archive
 from synthbench.training.train import GroupResult, MemberResult
+
+
+STANDARD_ERRORS = 5.0
+"""Standard errors above its ceiling at which a score is remarked on."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,24 @@ def row_and_curve(
     curve = [
         {"run_id": row["run_id"], **asdict(point), "tokens": num_tokens(cell, point.step)} for point in member.curve
     ]
-    return row, curve
+    return with_remark(row), curve
+
+
+def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to the note of a row that its score lies above the ceiling that its task states, if it does."""
+    levels = rungs_in(json.loads(row["metrics"]))
+    reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]
+    for score, ceiling in reached:
+        if score is not None and score > ceiling + STANDARD_ERRORS * _standard_error(ceiling, row["n_eval"]):
+            remark = f"the score {score:.4f} is above the ceiling of the task, {ceiling:.4f}"
+            return {**row, "note": "; ".join(filter(None, (row["note"], remark)))}
+    return dict(row)
+
+
+def _standard_error(ceiling: float, num_sequences: int) -> float:
+    """How far chance lifts a score above a ceiling: a share of right answers, or bits, of about one a token."""
+    spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
+    return math.sqrt(spread / num_sequences)
 
 
 def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:

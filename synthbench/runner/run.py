@@ -27,22 +27,18 @@ from synthbench.positions import POSITIONS
 from synthbench.process import reserve_workspace
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.exam import Exam, sits
 from synthbench.runner.executors import Executor, JobDone, make_executor
+from synthbench.runner.held_out import HeldOutTest
 from synthbench.runner.plan import Plan, Selected, options_in, plan_request, select_components
 from synthbench.runner.request import EXECUTORS, Request
-from synthbench.runner.rows import Failure, prepare_folder
-from synthbench.runner.worker import RunContext, RunOutcome, record_failure
+from synthbench.runner.rows import prepare_folder
+from synthbench.runner.worker import RunContext, RunOutcome, outcome_of
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Member
 from synthbench.training.ladder_scores import rescored
 
 CONTRACT = "contract"
 """Folder beside the rows with the contract's findings on components that do not come with synthbench."""
-
-MOST_SEQUENCES = 64
-"""Sequences of a second test while rows are made, a rung: enough to catch a false score. With their twins they take 5 %
-of a run of suite `core`."""
 
 Findings = dict[Subject, list[Verdict]]
 
@@ -148,9 +144,9 @@ def run(
     context = _opened(prepared)
     report = RunReport(request.results, plan.members, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
-    with closing(Exam(context.papers, MOST_SEQUENCES)) as exam:
-        for done in executor.run(plan.jobs, context, stop or threading.Event(), exam.hand_out):
-            for outcome in _tested(done, exam, context):
+    with closing(HeldOutTest(context.results, context.driver)) as test:
+        for done in executor.run(plan.jobs, context, stop or threading.Event(), test.begin):
+            for outcome in _judged(done, test):
                 report.outcomes.append(outcome)
                 on_outcome(outcome)
     Store.open(request.results, create=False).tidy(most_loose)
@@ -228,17 +224,12 @@ def _opened(prepared: Prepared) -> RunContext:
     )
 
 
-def _tested(done: JobDone, exam: Exam, context: RunContext) -> list[RunOutcome]:
-    """The outcomes of a job; a row that the held-out test of its model contradicts becomes a failure."""
+def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
+    """The outcomes of a job; where it ran somebody else's code, with what this process measured."""
     outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
-    examined = {member.run_id: member for member in done.job.missing if sits(member)}
-    for name, row in Store.open(context.results, create=False).find(examined).items():
-        contradiction = exam.sitting(examined[name]).contradicts(row)
-        if contradiction is not None:
-            failure = Failure("contract", "ContractError", f"its second test: {contradiction}")
-            caught = replace(done.job, missing=(examined[name],))
-            later = replace(context, replaced={name: row["finished_at"]})
-            (outcomes[name],) = record_failure(caught, failure, later, row["attempt"])
+    for row in test.take(done.job):
+        if row["run_id"] in outcomes:
+            outcomes[row["run_id"]] = replace(outcome_of(row), trace=outcomes[row["run_id"]].trace)
     return list(outcomes.values())
 
 

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 import torch
 
-from synthbench.contract.mechanisms import check_causality
 from synthbench.errors import ContractError
-from synthbench.mechanisms import Mechanism
 from synthbench.places import raised_at
 from synthbench.process import deterministic_algorithms, is_refused, settings_restored
 from synthbench.results import Store
+from synthbench.runner import held_out, seal
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve, write_predictions
 from synthbench.training.cell import Cell, Member
@@ -57,11 +56,6 @@ class RunContext:
 
     It is not host and process id: two containers may share both, and a store does not name hosts.
     """
-
-    @property
-    def papers(self) -> Path:
-        """Folder with the inputs of second tests, whose targets no worker has."""
-        return self.results / "_tmp" / f"exam-{self.driver}"
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
@@ -105,13 +99,14 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
     with settings_restored():
         cell = job.cells[0]  # what is looked at here is the same for all cells
         tried = _Worker(
+            job,
             context,
             number,
             queue_s=max(0.0, time.time() - context.planned_at),
             # A notebook may have asked for it by itself.
             is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
         )
-        broken = context.violations.get(cell.mechanism_name) or _causality_violation(cell)
+        broken = context.violations.get(cell.mechanism_name) or replaced_code(job)
         if broken is not None:
             return tried.fail(job.members, job, Failure("contract", "ContractError", broken))
         tried.provenance = replace(tried.provenance, causal_checked=True)
@@ -123,7 +118,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
 def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[RunOutcome]:
     """Write a row with the failure's status for every missing run of a job."""
-    return _Worker(context, number, is_deterministic=context.is_deterministic).fail(job.members, job, failure)
+    return _Worker(job, context, number, is_deterministic=context.is_deterministic).fail(job.members, job, failure)
 
 
 def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
@@ -144,9 +139,11 @@ def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
 class _Worker:
     """Trains the runs of a job, and writes their rows."""
 
-    def __init__(self, context: RunContext, number: int, *, is_deterministic: bool, queue_s: float = 0.0) -> None:
+    def __init__(
+        self, job: Job, context: RunContext, number: int, *, is_deterministic: bool, queue_s: float = 0.0
+    ) -> None:
         self.context = context
-        self.store = Store.open(context.results, create=True)
+        self.store = Store.open(held_out.folder_of(job, context.results, context.driver), create=True)
         self.provenance = Provenance(
             device=torch.device(context.device),
             executor=context.executor,
@@ -195,13 +192,16 @@ class _Worker:
                 device,
                 keeps_predictions=self.context.predictions is not None,
                 kept=blocks_of(self.context.driver, device.type),
-                papers=self.context.papers,
+                on_trained=partial(held_out.answer, members=members, folder=self.store.root, device=device),
             )
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
             failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
         else:
-            return self.record(result, job)
+            replaced = replaced_code(job)
+            if replaced is None:
+                return self.record(result, job)
+            failure = Failure("contract", "ContractError", replaced)
         # Out here the exception is gone, and with it the tensors that its traceback held.
         if failure.status == "oom" and device.type == "cuda":
             torch.cuda.empty_cache()  # pieces that were cut for the larger attempt
@@ -231,6 +231,11 @@ class _Worker:
         return [replace(outcome_of(row), trace=failure.trace) for row in rows]
 
 
+def replaced_code(job: Job) -> str | None:
+    """Name the code that trains and is not what it was before somebody else's was loaded; None if all is."""
+    return seal.replaced() if any(map(held_out.is_foreign, job.cells)) else None
+
+
 def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
     """The parts to try after members failed together: halves if memory ran out, else cells; none of a single one."""
     if failure.status == "oom":
@@ -238,20 +243,6 @@ def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]
         return [members[:half], members[half:]] if half else []
     cells = list(dict.fromkeys(member.cell for member in members))
     return [[member for member in members if member.cell is cell] for cell in cells] if len(cells) > 1 else []
-
-
-def _causality_violation(cell: Cell) -> str | None:
-    """How the cell's mechanism breaks causality, if it does; probed once a process and mechanism."""
-    return _probe(cell.mechanism, tuple(sorted(cell.mechanism_arguments.items())))
-
-
-@lru_cache(maxsize=256)
-def _probe(unit: type[Mechanism], arguments: tuple[tuple[str, object], ...]) -> str | None:
-    try:
-        check_causality(unit, dict(arguments))
-    except ContractError as problem:
-        return str(problem)
-    return None
 
 
 def _message(problem: BaseException, cell: Cell) -> str:

@@ -3,24 +3,21 @@
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from synthbench.errors import ContractError, UsageError
+from synthbench.errors import UsageError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
 from synthbench.positions import LearnedRotation
 from synthbench.registry import is_built_in
 from synthbench.tasks import IGNORE, Rung, Split, floor_and_ceiling, rung_bounds
-from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
-from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
 from synthbench.training.decode import decoded_scores
 from synthbench.training.ensemble import (
@@ -46,9 +43,6 @@ TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
 More than elsewhere on a CPU, where few long sequences at once cost an LSTM six times as much; fewer on a GPU, where
 scores of 1,024 tokens take more memory.
 """
-
-MOST_SHAPES = 32
-"""Shapes of batches on which a program is checked for leaks; a ladder has a shape a rung."""
 
 
 @dataclass(frozen=True)
@@ -238,15 +232,6 @@ class Trainer:
         num_points = -(-training.steps // evaluation.curve_every)
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
-    def check_causality(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Check the program on what of a batch passes through it at once.
-
-        Raises:
-            ContractError: If an output depends on what it must not see.
-        """
-        tokens, _ = next(in_pieces(inputs, targets))
-        check_as_trained(self.model, tokens, min(member.cell.task.vocab_size for member in self.members))
-
     def stretched(self, members: Sequence[Member], factor: int, shift: int = 0) -> SequenceModel:
         """The trained models of a cell's members, for a test on longer, more loaded or moved sequences."""
         trained = self.model
@@ -275,7 +260,7 @@ def train_group(
     *,
     keeps_predictions: bool = False,
     kept: KeptBlocks | None = None,
-    papers: Path | None = None,
+    on_trained: Callable[[SequenceModel], None] = lambda _model: None,
 ) -> GroupResult:
     """Train members together and evaluate each; the test stream is opened once, at the end.
 
@@ -285,10 +270,7 @@ def train_group(
         device: Where.
         keeps_predictions: Whether the results have what reported members predicted in the test.
         kept: Blocks of data that were drawn before; what is drawn now is added.
-        papers: Folder with inputs of a second test, :mod:`synthbench.training.exam`, and for the answers.
-
-    Raises:
-        ContractError: If an output depends on later tokens, on other sequences or on other members.
+        on_trained: Called with the model of reported members, after their test.
     """
     trainer = Trainer(members, device, kept=kept)
     result = GroupResult(
@@ -305,8 +287,7 @@ def train_group(
                 member.score = member.validation[-1]
     else:
         _test(trainer, result, keeps_predictions=keeps_predictions)
-        if papers is not None:
-            exam.answer(trainer.model, trainer.members, papers, device)
+        on_trained(trainer.model)
     return result
 
 
@@ -318,11 +299,7 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
     losses: list[torch.Tensor] = []
     step_seconds: list[float] = []
     interval_began = began
-    shapes: dict[torch.Size, DeviceBlock] = {}
     for batch in _timed(trainer.training_batches(), result):
-        if batch.inputs.shape not in shapes and len(shapes) < MOST_SHAPES:
-            interval_began += _check_causality(trainer, result, batch, f"before step {result.steps + 1}")
-            shapes[batch.inputs.shape] = batch
         share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
         for member, rate in zip(result.members, trainer.rates, strict=True):
             if not member.is_done:
@@ -344,23 +321,8 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         if all(member.is_done for member in result.members):
             break
         losses = []
-    if any(member.diverged_at is None for member in result.members):
-        for batch in shapes.values():
-            _check_causality(trainer, result, batch, "after the last step")
     result.step_ms_median = float(np.median(step_seconds)) * 1e3
     result.train_s = time.perf_counter() - began - result.eval_s - result.data_s
-
-
-def _check_causality(trainer: Trainer, result: GroupResult, batch: DeviceBlock, when: str) -> float:
-    """Check the program on a batch; the seconds that this takes, which are no part of the training."""
-    began = time.perf_counter()
-    try:
-        trainer.check_causality(batch.inputs[0], batch.targets[0])
-    except ContractError as problem:
-        raise ContractError(f"{problem}, {when}") from problem
-    seconds = time.perf_counter() - began
-    result.eval_s += seconds
-    return seconds
 
 
 def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:

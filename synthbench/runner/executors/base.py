@@ -33,6 +33,7 @@ from synthbench.errors import ClusterLost, ContractError, StoreError, Synthbench
 from synthbench.process import contained, log_of
 from synthbench.registry import is_built_in
 from synthbench.results import Store
+from synthbench.runner import held_out
 from synthbench.runner.plan import Job
 from synthbench.runner.request import Request
 from synthbench.runner.rows import Failure
@@ -246,7 +247,7 @@ def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunCon
 def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOutcome]:
     """Write the failure for the members that no worker has finished since the plan was made."""
     job = attempt.job
-    store = Store.open(context.results, create=True)
+    store = Store.open(held_out.folder_of(job, context.results, context.driver), create=True)
     names = {member.run_id: member for member in job.missing}
     finished = {
         name: outcome_of(row)

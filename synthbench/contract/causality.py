@@ -1,0 +1,131 @@
+"""Whether outputs of a mechanism depend on later inputs or on other sequences, at the very shapes that suites train on.
+
+Fast kernels leak at some lengths, batches or dtypes only: where a length is a multiple of a block, or a batch large
+enough for another path.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from synthbench.suites import load_suite
+from synthbench.tasks import IGNORE
+from synthbench.terms import MAIN_SUITE
+from synthbench.training.ladder import course_of
+from synthbench.training.stream import TOKENS_AT_ONCE
+
+TOLERANCE = 1e-4
+"""Largest change, relative to the largest output, that counts as rounding in float32."""
+
+BLOCKS = (64, 128, 16)
+"""Cuts are also made at the ends of blocks of these many tokens, and one token on: a fast kernel works in blocks."""
+
+
+class Leak(NamedTuple):
+    """The largest change of an output that nothing it may depend on explains."""
+
+    change: float
+    """Over the largest output."""
+    position: int
+    is_of_future: bool
+    """Whether its sequence was changed later on; else only other sequences were."""
+
+
+class Shape(NamedTuple):
+    """What passes through a mechanism at once, and what the mechanism was built for."""
+
+    batch_size: int
+    length: int
+    max_length: int
+    model_dim: int
+    num_heads: int
+    modes: tuple[bool, ...] = (True, False)
+    """Whether it trains there."""
+
+
+@cache
+def shapes_of_main_suite() -> tuple[Shape, ...]:
+    """List the pieces of training and test batches of the installed main suite, each shape once, short ones first."""
+    suite = load_suite(MAIN_SUITE)
+    rng = np.random.Generator(np.random.Philox(key=0))
+    found = set()
+    for task in suite.tasks:
+        course = course_of(suite, task)
+        for level, size in zip(course.rungs, course.batch_sizes, strict=True):
+            for batch_size, is_training in ((size, True), (suite.evaluation.test_sequences, False)):
+                targets = level.task.sample(rng, batch_size, level.length).targets
+                last = int(np.flatnonzero((targets != IGNORE).any(0)).max(initial=0))
+                num_visible = last + 1 if level.task.readout == "position" else level.length
+                num_pieces = -(-batch_size // max(1, TOKENS_AT_ONCE["cpu"] // num_visible))
+                pieces = torch.empty(batch_size).chunk(num_pieces)
+                found |= {(num_visible, len(piece), is_training) for piece in (pieces[0], pieces[-1])}
+    model, longest = suite.model, suite.ladder.longest if suite.ladder is not None else max(found)[0]
+    return tuple(
+        Shape(batch_size, length, longest, model.model_dim, model.num_heads, (is_training,))
+        for length, batch_size, is_training in sorted(found)
+    )
+
+
+def find_leak(
+    before: Float[Tensor, "batch length width"],
+    after: Float[Tensor, "batch length width"],
+    is_known: Bool[Tensor, "batch length"],
+) -> Leak | None:
+    """Find the largest change among outputs that had to stay as they were; None if all did, up to rounding.
+
+    Args:
+        before: Outputs for some inputs.
+        after: Outputs for inputs that differ in places.
+        is_known: Where an input and all those before it in its sequence are the same in both.
+    """
+    size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
+    # What is no number before is a fault of another kind; what becomes none is a change.
+    is_held = is_known & before.isfinite().all(-1)
+    changes = ((before - after).abs().amax(-1) / size).where(is_held, 0)
+    if bool((changes <= TOLERANCE).all()):
+        return None
+    place = int(changes.nan_to_num(torch.inf).argmax())
+    sequence, position = divmod(place, before.shape[1])
+    return Leak(float(changes.flatten()[place]), position, not bool(is_known[sequence].all()))
+
+
+def cuts_of(length: int) -> list[int]:
+    """List positions from which a sequence is altered: inside blocks, at their ends and one on, and the last.
+
+    >>> cuts_of(40)
+    [13, 1, 39, 16, 17, 32, 33]
+    >>> cuts_of(200)[:9]
+    [66, 1, 199, 64, 65, 128, 129, 16, 17]
+    """
+    at_blocks = (cut for block in BLOCKS for end in range(block, length, block)[:2] for cut in (end, end + 1))
+    cuts = dict.fromkeys((max(1, length // 3), 1, length - 1, *at_blocks))
+    return [cut for cut in cuts if cut < length] or [0]
+
+
+def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
+    """For each sequence the position from which it is altered, ``length`` for every other one, which is not.
+
+    So each sequence that stays is beside others that change.
+    """
+    cuts = torch.tensor(cuts_of(length))
+    number = torch.arange(batch_size)
+    return torch.where(number % 2 == 0, cuts[number // 2 % len(cuts)], length)
+
+
+def describe_leak(leak: Leak, before: Float[Tensor, "batch length width"], *, is_training: bool) -> str:
+    """Say what a leak is, where it was seen and how large it is."""
+    what = (
+        f"is not causal: other inputs after position {leak.position} change the output there"
+        if leak.is_of_future
+        else f"lets sequences see each other: other inputs in some change others' output at position {leak.position}"
+    )
+    mode = "training" if is_training else "evaluation"
+    dtype = str(before.dtype).removeprefix("torch.")
+    return (
+        f"{what}, by {leak.change:.2g} of its size, at length {before.shape[1]} and batch {len(before)}, in {dtype} "
+        f"and {mode} mode"
+    )

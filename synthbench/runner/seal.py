@@ -1,0 +1,77 @@
+"""Notices that what trains was replaced: by a plugin that cheats, or by a one-liner that patches attention for all.
+
+The code that trains is noted when this module is imported, which is before a worker loads a plugin, and looked at again
+before and after each job that runs somebody else's code.
+"""
+
+import builtins
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional
+
+from synthbench import layers, training
+from synthbench.runner import held_out, rows
+
+INNER = ("__func__", "fget", "func", "__wrapped__")
+"""Where the function stands in a class method, a property, a cached property, and one that is decorated."""
+
+
+def replaced() -> str | None:
+    """Name what trains and is not what it was; None if all of it is."""
+    now = _codes()
+    changed = [name for name, code in _SEALED.items() if not _is_same(code, now.get(name, []))]
+    # A name that is new may hide one of Python's own.
+    changed += [name for name in now.keys() - _SEALED.keys() if hasattr(builtins, name.rpartition(".")[2])]
+    if not changed:
+        return None
+    names = ", ".join(sorted(changed)[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    return f"what trains was replaced: {names}; a component may change nothing but itself"
+
+
+def _codes() -> dict[str, list[object]]:
+    """What the functions and classes of the sealed modules do, by their full names."""
+    spaces = {module.__name__: vars(module) for module in _modules()} | {"torch.Tensor": vars(torch.Tensor)}
+    for module in [space for space in spaces if space.startswith("synthbench.")]:
+        own = [value for value in spaces[module].values() if isinstance(value, type) and value.__module__ == module]
+        spaces |= {f"{module}.{unit.__qualname__}": vars(unit) for unit in own}
+    spaces["torch.optim.AdamW"] = vars(torch.optim.AdamW)
+    return {
+        f"{space}.{name}": code
+        for space, names in spaces.items()
+        for name, value in list(names.items())
+        if not isinstance(value, ModuleType) and (code := _code(value))
+    }
+
+
+def _modules() -> Iterator[ModuleType]:
+    for found in pkgutil.iter_modules(training.__path__, f"{training.__name__}."):
+        yield importlib.import_module(found.name)
+    yield from (layers, rows, held_out, torch, torch.nn.functional, importlib.import_module("torch.optim.adamw"))
+
+
+def _code(value: Any) -> list[object]:
+    """Objects that are other ones where a function does something else; none for what is no code.
+
+    A function may be replaced, keep its name and get other code or other defaults, or wrap another one.
+    """
+    parts: list[object] = []
+    while value is not None:
+        if isinstance(value, FunctionType):
+            parts += [value.__code__, value.__defaults__, *(value.__kwdefaults__ or {}).values()]
+        elif callable(value):
+            parts.append(value)
+        value = next((inner for key in INNER if (inner := getattr(value, key, None)) is not None), None)
+    return parts
+
+
+def _is_same(code: list[object], other: list[object]) -> bool:
+    return len(code) == len(other) and all(one is another for one, another in zip(code, other, strict=True))
+
+
+torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first one that is made wraps the step of its class
+_SEALED = _codes()
