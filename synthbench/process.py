@@ -7,14 +7,17 @@ This is no protection from code that means harm: a plugin is arbitrary code and 
 
 import ast
 import contextlib
+import ctypes
 import os
 import random
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -22,6 +25,13 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.lifeline import end_with_driver
 from synthbench.results.store import mark_in_use
+
+PR_SET_CHILD_SUBREAPER = 36
+"""From ``linux/prctl.h``."""
+STARTED_BY = "SYNTHBENCH_STARTED_BY"
+"""The variable that tells which driver's worker a process descends from."""
+LONGEST_END_S = 10.0
+"""Longest wait until the processes of a job are gone."""
 
 SILENT_EXIT = 120
 """Exit code of a worker process that a mechanism or task ended with code 0."""
@@ -54,9 +64,97 @@ def become_worker() -> None:
     Ctrl-C goes to the whole process group; the driver decides what it means.
     """
     torch.set_num_threads(1)
+    _workers.add(os.getpid())
+    if sys.platform == "linux":  # what a child of this process leaves behind becomes a child of this process
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     _note_silent_exits()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_driver()
+
+
+# What somebody else's code starts ends with its job. Linux says which processes there are in /proc; elsewhere nothing
+# is done.
+
+
+def end_children() -> None:
+    """For a worker after a job: end every process that was started in it, by whatever way, and wait until all are gone.
+
+    A worker becomes the parent of what its children leave behind. Nothing is done in any other process.
+    """
+    if os.getpid() not in _workers:
+        return
+    until = time.monotonic() + LONGEST_END_S
+    while time.monotonic() < until:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        parents = _parents()
+        started = [pid for pid in parents if os.getpid() in _ancestors(pid, parents)]
+        if not started:
+            return
+        _kill(started)
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def orphans_ended() -> Iterator[str]:
+    """For a driver: no process outlives this block that the code in one of its workers has started.
+
+    Yields the token in the environment of the workers that are started in here, by which :func:`end_orphans` finds
+    what a killed worker left behind.
+    """
+    before, token = os.environ.get(STARTED_BY), uuid4().hex
+    os.environ[STARTED_BY] = token
+    try:
+        yield token
+    finally:
+        if before is None:
+            del os.environ[STARTED_BY]
+        else:
+            os.environ[STARTED_BY] = before
+        end_orphans(token)
+
+
+def end_orphans(token: str) -> None:
+    """End the processes that killed workers left behind; those that have a parent below this process stay."""
+    mark = f"{STARTED_BY}={token}".encode()
+    parents = _parents()
+    left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
+    _kill([pid for pid in left if mark in _environment(pid).split(b"\0")])
+
+
+_workers: set[int] = set()
+"""This process, if it is a worker; a fork of one is none."""
+
+
+def _parents() -> dict[int, int]:
+    """The parent of every process that still runs."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if state != "Z":
+                parents[int(path.parent.name)] = int(parent)
+    return parents
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
+    found: set[int] = set()
+    while (pid := parents.get(pid, 0)) and pid not in found:
+        found.add(pid)
+    return found
+
+
+def _environment(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def require_guarded_main() -> None:
@@ -119,6 +217,7 @@ def contained(log: Path) -> Iterator[None]:
         try:
             yield
         finally:
+            end_children()
             os.chdir(log.parent)  # a folder that somebody stands in cannot be removed everywhere
     # It is gone if somebody cleared the folder, or if the job ran twice because its first worker was taken for dead.
     with contextlib.suppress(FileNotFoundError):

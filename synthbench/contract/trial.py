@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as TrialTimeout
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,7 +34,7 @@ from synthbench.lifeline import begin
 from synthbench.mechanisms import MECHANISMS
 from synthbench.places import described, place_of
 from synthbench.positions import POSITIONS
-from synthbench.process import become_worker, exit_of, require_guarded_main
+from synthbench.process import become_worker, end_children, exit_of, orphans_ended, require_guarded_main
 from synthbench.registry import Registry, code_hash, version_of
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, sized
@@ -80,13 +81,15 @@ class Trial:
     Args:
         plugins: Files and modules that it loads before anything else.
         timeout_s: Seconds after which an attempt is ended.
+        num_workers: Attempts that may run at once, each in a process.
     """
 
-    def __init__(self, plugins: Sequence[str], timeout_s: float | None = None) -> None:
+    def __init__(self, plugins: Sequence[str], timeout_s: float | None = None, num_workers: int = 1) -> None:
         self._plugins = list(plugins)
         self._timeout_s = timeout_s or TIMEOUT_S
+        self._ended = ExitStack()
         self._pool = ProcessPool(
-            max_workers=1,
+            max_workers=num_workers,
             context=get_context("spawn"),
             initializer=begin,
             initargs=(f"{__name__}:{_initialise.__name__}",),
@@ -94,6 +97,7 @@ class Trial:
 
     def __enter__(self) -> "Trial":  # noqa: PYI034 - beartype cannot check Self here
         """Start nothing yet."""
+        self._ended.enter_context(orphans_ended())
         return self
 
     def __exit__(
@@ -102,6 +106,7 @@ class Trial:
         """End the process."""
         self._pool.stop()
         self._pool.join()
+        self._ended.close()
 
     def try_plugins(self) -> None:
         """Load the plugins there, one by one."""
@@ -350,5 +355,8 @@ def _initialise() -> None:
 
 
 def _loaded(names: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
-    plugins.load(names)
-    return function(*arguments)
+    try:
+        plugins.load(names)
+        return function(*arguments)
+    finally:
+        end_children()

@@ -11,18 +11,18 @@ import math
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.lib.format import open_memmap
 
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
-from synthbench.heights import height, metrics_of_rungs, rungs_in
+from synthbench.heights import HEIGHT, height, metrics_of_rungs, rungs_in
 from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.results.store import HELD, mark_in_use
@@ -64,18 +64,13 @@ class Result(NamedTuple):
     num_questions: int
     loss: float | None
     """In nats a question; None where an answer is a token."""
+    standard_error: float
+    """Of the accuracy, or of the loss in bits."""
 
     @property
     def accuracy(self) -> float:
         """Share of right answers."""
         return self.num_correct / max(1, self.num_questions)
-
-    @property
-    def standard_error(self) -> float:
-        """Of the accuracy; at least that of one answer more or less."""
-        count = max(2, self.num_questions)
-        share = min(max(self.accuracy, 1 / count), 1 - 1 / count)
-        return math.sqrt(share * (1 - share) / count)
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
@@ -177,22 +172,32 @@ def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) ->
         if path.is_symlink() or not path.is_file() or path.stat().st_size != expected.nbytes:
             return None
         answers = np.fromfile(path, expected.dtype).reshape(expected.shape)
-        loss = None
         if some.num_probabilities:
-            loss = _loss(answers.astype(np.float64), some.targets)
-            if not math.isfinite(loss):
+            losses = _losses(answers.astype(np.float64), some.targets)
+            if not np.isfinite(losses).all():
                 return None
-            answers = answers.argmax(-1)
-        results[number] = Result(int((answers == some.targets).sum()), len(some.targets), loss)
+            is_right, loss = answers.argmax(-1) == some.targets, float(losses.mean())
+            error = bits_of(float(losses.std()) / math.sqrt(len(losses)))
+        else:
+            is_right, loss = answers == some.targets, None
+            error = _standard_error(is_right)
+        results[number] = Result(int(is_right.sum()), len(is_right), loss, error)
     return results
 
 
-def _loss(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> float:
-    """Mean loss in nats of what may be no distribution: it is made one, or a worker could promise more than 1."""
+def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> np.ndarray:
+    """Losses in nats of what may be no distribution: it is made one, or a worker could promise more than 1."""
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(-1, keepdims=True)
-        losses = np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(targets)), targets]
-    return float(losses.mean())
+        losses: np.ndarray = np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(targets)), targets]
+    return losses
+
+
+def _standard_error(is_right: Bool[np.ndarray, " count"]) -> float:
+    """Standard error of a share of right answers; at least that of one more or less."""
+    count = max(2, len(is_right))
+    share = min(max(is_right.sum() / count, 1 / count), 1 - 1 / count)
+    return math.sqrt(share * (1 - share) / count)
 
 
 def _num_probabilities(member: Member) -> int:
@@ -219,25 +224,34 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
         return dict(row)
     metrics = json.loads(row["metrics"])
     levels = rungs_in(metrics)
-    is_ladder = len(results or ()) > 1 or bool(levels)
+    is_ladder = row["metric_name"].endswith(HEIGHT)
     if results is None or (is_ladder and len(levels) != len(results)):
-        return refused(row, "its model left no answers to the questions of its held-out test")
-    total = Result(*(sum(part) for part in list(zip(*results.values(), strict=True))[:2]), results[1].loss)
-    score = total.accuracy
-    changed = {"n_correct": total.num_correct, "n_eval_examples": total.num_questions}
+        return _refused(row, "its model left no answers to the questions of its held-out test")
+    num_correct, num_questions = (sum(result[part] for result in results.values()) for part in (0, 1))
+    changed: dict[str, Any] = {"n_correct": num_correct, "n_eval_examples": num_questions}
+    score = num_correct / max(1, num_questions)
     metrics[SAID] = row["score"]
     if is_ladder:
         levels = [level._replace(score=results[number].accuracy) for number, level in enumerate(levels, start=1)]
         metrics |= metrics_of_rungs(levels)
         score = height(levels) / len(levels)
-    elif total.loss is not None:
+    elif (loss := results[1].loss) is not None:
         metrics["accuracy"] = score
-        score, changed["eval_loss"] = -bits_of(total.loss), total.loss
+        score, changed["eval_loss"] = -bits_of(loss), loss
     reached = None if row["metric_name"].endswith(BITS) else skill(score, row["floor"], row["ceiling"])
     return with_remark({**row, **changed, "score": score, "skill": reached, "metrics": canonical_json(metrics)})
 
 
-def refused(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
+def standard_error_of(row: Mapping[str, Any], results: Mapping[int, Result]) -> float:
+    """Give the standard error of a measured score: that of a fraction or of bits, as the score is."""
+    levels = rungs_in(json.loads(row["metrics"])) if row["metric_name"].endswith(HEIGHT) else []
+    if not levels:
+        return results[1].standard_error
+    errors = [results[number].standard_error / (of.ceiling - of.base) for number, of in enumerate(levels, start=1)]
+    return math.hypot(*errors) / len(errors)
+
+
+def _refused(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Turn a row into one that broke the contract."""
     nothing = dict.fromkeys(("score", "skill", "score_ood", "n_eval_examples", "n_correct", "eval_loss"))
     broken = {"status": "contract", "error_type": "ContractError", "error_message": reason, "metrics": "{}"}
@@ -261,11 +275,12 @@ def folder_of(job: Job, results: Path, driver: str) -> Path:
     """Give the store that a job writes its rows to: one of its own if it runs somebody else's code."""
     if not any(map(is_foreign, job.cells)):
         return results
-    return _folder_of(results, driver) / (*job.missing, *job.untuned)[0].run_id
+    return folder_named(results, driver, (*job.missing, *job.untuned)[0].run_id)
 
 
-def _folder_of(results: Path, driver: str) -> Path:
-    return results / "_tmp" / f"held-out-{driver}"
+def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
+    """Give the folder of the jobs of a driver, or of the job whose first run has this id."""
+    return results / "_tmp" / f"held-out-{driver}" / run_id
 
 
 class HeldOutTest:
@@ -319,7 +334,7 @@ class HeldOutTest:
         """Remove the folders."""
         if self._held is not None:
             self._held.close()
-        shutil.rmtree(_folder_of(self._results, self._driver), ignore_errors=True)
+        shutil.rmtree(folder_named(self._results, self._driver), ignore_errors=True)
 
     def _questions(self, member: Member) -> dict[int, Questions]:
         return questions_of(member.cell, f"{self._salt}:{member.run_id}")
@@ -327,7 +342,7 @@ class HeldOutTest:
     def _hold(self) -> None:
         """Mark the folder in use: a job may wait for days in the queue of a cluster."""
         if self._held is None:
-            folder = _folder_of(self._results, self._driver)
+            folder = folder_named(self._results, self._driver)
             folder.mkdir(parents=True, exist_ok=True)
             self._held = (folder / HELD).open("wb")
             mark_in_use(self._held)

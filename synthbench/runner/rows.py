@@ -32,7 +32,6 @@ from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.sequences import sequences_of, write_archive
 from synthbench.training.train import GroupResult, MemberResult
 
-
 STANDARD_ERRORS = 5.0
 """Standard errors above its ceiling at which a score is remarked on."""
 

@@ -51,29 +51,52 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
     }
 
 
-def tolerance_of(row: Row, deviation: float) -> float:
+def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
     """How far a score may be off on another device or with other versions; a fraction like the score.
 
     Other rounding sends a training along another path, and a path is a draw from what the seeds draw from. So the
     re-run may be off by what two seeds of the cell differ by, and by what two test sets of this size differ by.
+
+    Args:
+        row: As recorded.
+        deviation: Of the scores of its cell over seeds.
+        standard_error: Of a score that a judge measured by new questions; None for a test that is the same again.
     """
     if row["score"] is None:
         return 0.0
+    if standard_error is not None:
+        return max(STANDARD_ERRORS * math.sqrt(2) * standard_error, SEED_DEVIATIONS * deviation)
     # A score of exactly 0 or 1 has an error too: that of one target more or less.
     count = row["n_eval_examples"]
     share = min(max(row["score"], 1 / count), 1 - 1 / count) if count > 1 else 0.5
-    standard_error = math.sqrt(2 * share * (1 - share) / count)
-    return max(STANDARD_ERRORS * standard_error, SEED_DEVIATIONS * deviation)
+    of_difference = math.sqrt(2 * share * (1 - share) / count)
+    return max(STANDARD_ERRORS * of_difference, SEED_DEVIATIONS * deviation)
 
 
 def judged(
-    row: Row, again: Row | None, curves: tuple[Points | None, Points | None], tolerance: float
+    row: Row,
+    again: Row | None,
+    curves: tuple[Points | None, Points | None],
+    tolerance: float,
+    *,
+    is_asked: bool = False,
 ) -> tuple[Verdict, str]:
-    """The verdict on a row that was run again, and the reason."""
+    """The verdict on a row that was run again, and the reason.
+
+    Args:
+        row: As recorded.
+        again: As it came out now; None if it did not.
+        curves: Both learning curves, as far as they are there.
+        tolerance: How far the scores may be apart where not every bit can agree.
+        is_asked: Whether a judge measured both scores, by other questions: nothing else counts then.
+    """
     if again is None:
         return "not run", "it made no row"
     if limited := [run["status"] for run in (row, again) if run["status"] in ("timeout", "oom")]:
         return "not run", f"{limited[0]}: a limit of one machine says nothing of another"
+    if is_asked:
+        fixed = [name for name in EVERYWHERE if name != "n_eval_examples" and row[name] != again[name]]
+        return _judged_elsewhere(row, again, fixed, "other questions", tolerance)
     changed = _changed(row, again)
     curve, curve_again = curves
     if curve is not None and not _equal_points(curve, curve_again or []):
@@ -91,7 +114,7 @@ def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tol
     """The same where some bits may differ; the reason says why."""
     if certain := [name for name in changed if name in EVERYWHERE]:
         return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
-    distance = 0.0 if row["score"] is None else abs(row["score"] - again["score"])
+    distance = 0.0 if row["score"] is None or again["score"] is None else abs(row["score"] - again["score"])
     if distance > tolerance:
         return "differs", f"{reason}, which explains {tolerance:.4f}"
     return "tolerance" if distance <= LARGEST_TOLERANCE else "undecided", reason

@@ -1,9 +1,7 @@
 """A submission: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import torch
 
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
-from synthbench.contract.trial import REGISTRIES, Trial
+from synthbench.contract.trial import REGISTRIES, Trial, examine
 from synthbench.contract.verdicts import violation
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
@@ -20,12 +18,11 @@ from synthbench.registry import origin_of
 from synthbench.results import Store
 from synthbench.runner.plan import Plan, plan_request, select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import findings_on
+from synthbench.runner.run import foreign_subjects
 from synthbench.suites import load_suite, suite_names
-from synthbench.tasks import TASKS
 from synthbench.terms import registered, require_current, split_terms
 from synthbench.training.ladder_scores import USED, with_committed_baselines
-from synthbench.trust.audit import digest, faults
+from synthbench.trust.audit import digest
 from synthbench.trust.bundle import (
     Manifest,
     environment_of,
@@ -36,8 +33,6 @@ from synthbench.trust.bundle import (
     sha256_of,
 )
 from synthbench.trust.compare import tolerance_of
-from synthbench.trust.lookup import Groups
-from synthbench.trust.standins import existing, standing_in
 from synthbench.trust.verify import Sampling, Verification, verify
 
 Row = Mapping[str, Any]
@@ -127,23 +122,20 @@ def receive(
     if (into is None) != (by is None):
         raise UsageError("a store that takes the rows and who verifies them need each other")
     with opened(path) as (store, manifest):
-        named = list(sampling.plugins)
         if runs_plugin and manifest is not None and manifest.plugin is not None:
             brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))
-            sampling = replace(sampling, plugins=[*named, brought])
-        with Trial(sampling.plugins, sampling.timeout_s) as trial, _apart(store, manifest, trial, named) as notes:
-            try:
-                wrong = [] if manifest is None else _faults_of_bundle(store, manifest, trial)
-            except UnknownName as problem:
-                if runs_plugin or manifest is None or manifest.plugin is None:
-                    raise
-                raise UsageError(
-                    f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
-                    "somebody else's code: read it, then run it with --run-plugin"
-                ) from None
-            verification = verify(store, sampling, trial=trial, on_plan=on_plan)
+            sampling = replace(sampling, plugins=[*sampling.plugins, brought])
+        try:
+            wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)
+        except UnknownName as problem:
+            if runs_plugin or manifest is None or manifest.plugin is None:
+                raise
+            raise UsageError(
+                f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
+                "somebody else's code: read it, then run it with --run-plugin"
+            ) from None
+        verification = verify(store, sampling, on_plan=on_plan)
         verification.faults = [*(("bundle", fault) for fault in wrong), *verification.faults]
-        verification.notes += notes
         if into is not None and (into / "store.json").exists():
             verification.faults += _contradictions(Store.open(into, create=False), store)
         if verification.ok and into is not None and by is not None:
@@ -151,39 +143,6 @@ def receive(
             target.adopt(store, checksums=verification.checksums)
             target.verify(verification.confirmed(by))
     return verification
-
-
-@contextmanager
-def _apart(store: Store, manifest: Manifest | None, trial: Trial, named: Sequence[str]) -> Iterator[list[str]]:
-    """Keep the code of plugins out of this process, with stand-ins for what the rows were made with.
-
-    A task has none, since its sequences are drawn here: the plugins that the verifier names are loaded if they have
-    tasks of these rows. Yields a note if this process has loaded anything, which could have changed the verdicts.
-    """
-    trial.try_plugins()
-    names = [(kind, name) for kind, name in _components(store, manifest) if not REGISTRIES[kind].is_built_in(name)]
-    loaded = plugins.loaded()
-    tasks = [name for kind, name in names if kind == TASKS.kind]
-    # A row may invent a task; and a plugin that is loaded may change what is said of it, so it is noted before.
-    if named and tasks and trial.attempt("a task", existing, TASKS.kind, tasks):
-        loaded = sorted({*loaded, *(Path(plugin).name for plugin in named)})
-        plugins.load(named)
-    with standing_in([(kind, name) for kind, name in names if kind != TASKS.kind], trial):
-        yield [f"judged in a process that has loaded {', '.join(loaded)}"] if loaded else []
-
-
-def _components(store: Store, manifest: Manifest | None) -> set[tuple[str, str]]:
-    """Kind and name of all that some rows and their manifest name."""
-    terms = {
-        (registry.kind, term)
-        for registry, column in ((TASKS, "task"), (MECHANISMS, "mech"), (BLOCKS, "block"), (POSITIONS, "positions"))
-        for term in store.table().column(column).unique().to_pylist()
-    }
-    if manifest is not None:
-        around = ((BLOCKS.kind, manifest.block), (POSITIONS.kind, manifest.positions))
-        terms |= {(kind, term) for kind, term in around if term is not None}
-        terms |= {(MECHANISMS.kind, term) for term in manifest.mechanisms}
-    return {(kind, name) for kind, term in terms for name in term.partition(":")[0].split("+")}
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
@@ -209,35 +168,55 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
     return contradictions
 
 
-def _faults_of_bundle(store: Store, manifest: Manifest, trial: Trial) -> list[str]:
+def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
     """What keeps a bundle from being what its manifest says: complete, nothing but that, and true to the contract."""
     suite = load_suite(_installed(manifest.suite))
     if suite.version != manifest.suite_version:
         raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
+    try:
+        device_type = torch.device(manifest.device_type).type
+    except RuntimeError:
+        raise UsageError(f"device is {manifest.device_type!r} in the manifest; allowed: cpu, cuda, mps") from None
     request = Request(
         suite=manifest.suite,
         mechanisms=manifest.mechanisms,
         block=manifest.block,
         positions=manifest.positions,
+        plugins=tuple(sampling.plugins),
     )
-    findings = findings_on(select_components(request), trial)
-    broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
-    wanted = _wanted(_whole(request, manifest.device_type))
     rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
+    if sampling.plugins or any(map(_may_be_foreign, _terms(manifest))):
+        with Trial(sampling.plugins, sampling.timeout_s) as trial:
+            trial.try_plugins()
+            wanted, broken = trial.attempt("the plan of the bundle", asked_for, request, device_type)
+    else:
+        wanted, broken = asked_for(request, device_type)
     extra = [
         f"{row['task']} / {row['mech']} / seed {row['seed']} ({name}) is no row of this submission"
         for name, row in rows.items()
         if name not in wanted
     ]
-    now = datetime.now(UTC)
-    groups = Groups([row for row in rows.values() if not faults(row, now)], trial)
-    parted = [
-        f"incomplete: {wanted.get(name, name)} was batched with {row['ensemble_size'] - 1} runs that are not all here"
-        for name, row in groups.rows.items()
-        if not groups.is_whole(row)
+    return [*broken, *faults_of_bundle(store, list(rows.values()), manifest), *_incomplete(wanted, rows), *extra]
+
+
+def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
+    """Plan a submission, in a process that has the code: its rows by run id, and the checks that fail, in words."""
+    subjects = foreign_subjects(select_components(request))
+    broken = [f"contract: {said}" for subject in subjects if (said := violation(examine(subject)))]
+    return _wanted(_whole(request, device_type)), broken
+
+
+def _terms(manifest: Manifest) -> list[tuple[str, str]]:
+    around = [(BLOCKS.kind, manifest.block), (POSITIONS.kind, manifest.positions)]
+    return [
+        *((MECHANISMS.kind, term) for term in manifest.mechanisms),
+        *((kind, term) for kind, term in around if term),
     ]
-    of_bundle = faults_of_bundle(store, list(rows.values()), manifest)
-    return [*broken, *of_bundle, *_incomplete(wanted, rows), *extra, *parted]
+
+
+def _may_be_foreign(term: tuple[str, str]) -> bool:
+    kind, name = term[0], term[1].partition(":")[0]
+    return not all(REGISTRIES[kind].is_built_in(part) for part in name.split("+"))
 
 
 def _installed(suite: str) -> str:

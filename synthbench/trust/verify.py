@@ -3,19 +3,20 @@
 A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since
 runs none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
 
-Code that does not come with synthbench runs in other processes only (:mod:`synthbench.trust.standins`). What they say
-is not believed either: their models sit a second test, whose answers they never see (:mod:`synthbench.training.exam`).
+Code that does not come with synthbench runs in other processes only, which have no part in what is compared: the score
+of such a row is what this process measures of the answers that the model gives (:mod:`synthbench.runner.held_out`).
 """
 
 import json
 import math
+import secrets
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,23 +24,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthbench import __version__, plugins
+from synthbench import __version__
 from synthbench.canonical import canonical_json
 from synthbench.contract.trial import Trial
-from synthbench.errors import UsageError
+from synthbench.errors import ContractError, UsageError
 from synthbench.process import reserve_workspace
-from synthbench.registry import is_built_in
 from synthbench.results import Store
-from synthbench.runner.environment import resolve_device
-from synthbench.runner.exam import Exam, Sitting, sits
+from synthbench.runner import held_out
+from synthbench.runner.environment import resolve_device, usable_cores
 from synthbench.runner.executors import make_executor
-from synthbench.runner.plan import Job, Plan
+from synthbench.runner.held_out import Result
+from synthbench.runner.plan import Plan
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 from synthbench.training.ladder_scores import with_committed_baselines
+from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults, sample
 from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
-from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
+from synthbench.trust.replan import CannotVerify, Checked, Groups, is_foreign
+
+AGAIN = "again"
+"""Names the folder of a job that is run again."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,6 @@ class Rerun:
     verdict: Verdict
     detail: str
     device_name: str
-    exam: float | None = None
-    """Accuracy on new sequences, over all rungs; None for a component that comes with synthbench."""
 
     @property
     def difference(self) -> float | None:
@@ -170,54 +173,65 @@ class Sampling:
 
 
 def verify(
-    store: Store,
-    sampling: Sampling,
-    *,
-    trial: Trial | None = None,
-    on_plan: Callable[[int], None] = lambda _num_rows: None,
+    store: Store, sampling: Sampling, *, on_plan: Callable[[int], None] = lambda _num_rows: None
 ) -> Verification:
     """Check every row of a store, then run a sample again and compare.
 
     Args:
         store: The rows.
         sampling: Which of them are run again.
-        trial: The process that has the code of components for which there are stand-ins here; None if there are none.
         on_plan: Called with the number of rows that will be.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
     verification.faults = [(file.file, file.reason) for file in store.quarantined]
     now = datetime.now(UTC)
-    sound = []
-    for row in rows:
-        wrong = faults(row, now)
-        verification.faults += [(row["run_id"], fault) for fault in wrong]
-        if not wrong:
-            sound.append(row)
-    groups = Groups(sound, trial)
-    other_source: Counter[str] = Counter()
-    for row in sound:
-        try:
-            verification.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
-            other_source.update(of_other_source(row, groups.member(row).cell))
-        except CannotVerify as reason:
-            verification.unverifiable[row["run_id"]] = str(reason)
-    verification.notes = _notes(sound, other_source)
-    at_fault = {name for name, _ in verification.faults}
+    wrong = {row["run_id"]: faults(row, now) for row in rows}
+    verification.faults += [(name, fault) for name, found in wrong.items() for fault in found]
+    sound = [row for row in rows if not wrong[row["run_id"]]]
+    own, foreign = [row for row in sound if not is_foreign(row)], [row for row in sound if is_foreign(row)]
+    checked = [replan.check(own), *([_checked_apart(foreign, sampling)] if foreign else [])]
+    for found in checked:
+        verification.unverifiable |= found.unverifiable
+        verification.faults += found.faults
+    verification.notes = _notes(sound)
+    at_fault = {name for name, _ in verification.faults} | verification.unverifiable.keys()
     drawn = sample(rows, sampling.fraction, sampling.salt)[: sampling.limit]
-    jobs = groups.jobs(name for name in drawn if name not in at_fault | verification.unverifiable.keys())
-    on_plan(sum(len(rows_of_job) for _, rows_of_job in jobs))
-    verification.reruns = _run_again(jobs, groups, store, sampling)
+    groups = Groups([row for row in sound if row["run_id"] not in verification.unverifiable])
+    batches = groups.batches(name for name in drawn if name not in at_fault)
+    on_plan(sum(map(len, batches)))
+    verification.reruns = _run_again(batches, groups, store, sampling)
     return verification
 
 
-def _notes(rows: Sequence[Row], other_source: Mapping[str, int]) -> list[str]:
+def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
+    """What is known of rows that name somebody else's code; its process may say anything."""
+    with Trial(sampling.plugins, sampling.timeout_s) as trial:
+        try:
+            found = trial.attempt("a plan", replan.check, rows)
+        except (ContractError, UsageError) as problem:
+            return Checked({row["run_id"]: str(problem) for row in rows}, [])
+    for row in rows:
+        if not is_foreign(row, ("task",)):
+            try:
+                replan.tested_by(row)
+            except CannotVerify as reason:
+                found.unverifiable[row["run_id"]] = str(reason)
+    return found
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
     num_migrated = sum(row["migrated_from"] is not None for row in rows)
-    migrated = f"rows written under an older schema: {num_migrated}, each found to be the row that it was then"
-    others = ", ".join(f"{unit} ({count} rows)" for unit, count in sorted(other_source.items()))
+    num_of_tasks = sum(is_foreign(row, ("task",)) for row in rows)
     return [
-        *([migrated] if num_migrated else []),
-        *([f"made by another source of the same version: {others}"] if others else []),
+        *(
+            [f"rows written under an older schema: {num_migrated}, each found to be the row that it was then"]
+            * bool(num_migrated)
+        ),
+        *(
+            [f"rows on a plugin's task: {num_of_tasks}, whose scores are what its own process says"]
+            * bool(num_of_tasks)
+        ),
     ]
 
 
@@ -228,24 +242,31 @@ class Made:
     row: Row
     """As recorded."""
     again: Row | None
-    curves: tuple[Points | None, Points | None]
-    sitting: Sitting | None
-    """The second test of its model; None where all code is built in, or that chose a learning rate."""
+    curves: tuple[Points | None, Points | None] = (None, None)
+    standard_error: float | None = None
+    """Of the score that the judge measured; None where it measured none."""
+    problem: str | None = None
+    """Why it was not made again."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """The verdict, and the reason, where the seeds of the cell scatter by some standard deviation."""
-        if self.again is not None and self.sitting is not None:  # somebody else's code wrote that row too
-            against_itself = next(iter(faults(self.again, datetime.now(UTC))), None)
-            if (caught := against_itself or self.sitting.contradicts(self.again)) is not None:
-                return "differs", caught
-        row, tolerance = with_committed_baselines(self.row), tolerance_of(self.row, deviation)
-        if row["metrics"] == self.row["metrics"]:
-            return judged(row, self.again, self.curves, tolerance)
+        """Give the verdict, and the reason, where the seeds of the cell scatter by some standard deviation."""
+        row, tolerance = with_committed_baselines(self.row), self.tolerance(deviation)
+        if self.problem is not None:
+            return "not run", self.problem
+        if is_foreign(self.row) and self.again is not None and (wrong := faults(self.again, datetime.now(UTC))):
+            return "differs", wrong[0]  # somebody else's code wrote that row
+        is_asked = self.standard_error is not None
+        if is_asked or row["metrics"] == self.row["metrics"]:
+            return judged(row, self.again, self.curves, tolerance, is_asked=is_asked)
         metrics = json.loads(row["metrics"])
         metrics.pop("validation_accuracy", None)
         row |= {"metrics": canonical_json(metrics), "curve_sha256": None}
         verdict, reason = judged(row, self.again, (None, None), tolerance)
         return verdict, f"{reason}; without its validation, which was counted from other baselines"
+
+    def tolerance(self, deviation: float) -> float:
+        """Tell how far the scores may be apart where the seeds of the cell scatter by some standard deviation."""
+        return tolerance_of(self.row, deviation, self.standard_error)
 
     @property
     def is_doubtful(self) -> bool:
@@ -253,13 +274,13 @@ class Made:
         return self.judged(0.0)[0] == "differs" != self.judged(math.inf)[0]
 
 
-def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
-    """Run jobs and judge their rows; where one is too far off, the other seeds of its cell say how much is usual."""
-    made = _made_again(jobs, store, sampling)
+def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
+    """Run groups and judge their rows; where one is too far off, the other seeds of its cell say how much is usual."""
+    made = _made_again(batches, groups, store, sampling)
     sampled = list(made)
     doubtful = [name for name in sampled if made[name].is_doubtful]
     siblings = (sibling for name in doubtful for sibling in groups.siblings(made[name].row) if sibling not in made)
-    made |= _made_again(groups.jobs(dict.fromkeys(siblings)), store, sampling)
+    made |= _made_again(groups.batches(siblings), groups, store, sampling)
     found = []
     for name in sampled:
         # What was handed in has no say in how far it may be off.
@@ -270,14 +291,30 @@ def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Sto
     return found
 
 
-def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: Sampling) -> dict[str, Made]:
-    """Rows by run id, each recorded and made again."""
-    by_settings: dict[tuple[str, bool], list[Job]] = {}
-    for job, rows in jobs:
-        settings = str(sampling.device_of(rows[0])), bool(rows[0]["deterministic"])
-        by_settings.setdefault(settings, []).append(job)
-    expected = {row["run_id"]: row for _, rows in jobs for row in rows}
-    sittings: dict[str, Sitting] = {}
+def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
+    """Rows by run id, each recorded and made again: first those of built-in components, then each batch by itself."""
+    own = [batch for batch in batches if not is_foreign(batch[0])]
+    foreign = [batch for batch in batches if is_foreign(batch[0])]
+    made = _made_here(own, groups, store, sampling)
+    if foreign:
+        tuning = [row for row in groups.rows.values() if row["role"] is not None]
+        num_workers = sampling.workers or usable_cores()
+        with (
+            Trial(sampling.plugins, sampling.timeout_s, num_workers) as trial,
+            ThreadPoolExecutor(num_workers) as threads,
+        ):
+            for found in threads.map(lambda batch: _made_apart(batch, tuning, trial, sampling), foreign):
+                made |= found
+    return made
+
+
+def _made_here(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
+    """The same of rows whose components come with synthbench."""
+    by_settings: dict[tuple[str, bool], list[list[Row]]] = {}
+    for batch in batches:
+        settings = str(sampling.device_of(batch[0])), bool(batch[0]["deterministic"])
+        by_settings.setdefault(settings, []).append(batch)
+    expected = {row["run_id"]: row for batch in batches for row in batch}
     with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as folder:
         scratch = Path(folder)
         Store.open(scratch, create=True)
@@ -285,32 +322,67 @@ def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: S
             if is_deterministic:
                 reserve_workspace(torch.device(device))
             request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
-            units = [unit for job in some for cell in job.cells for unit in cell.components]
-            executor = make_executor(
-                request,
-                Plan(tuple(some), len(some), 0),
-                torch.device(device),
-                is_foreign=not all(map(is_built_in, units)),
-                is_in_session=any(unit.__module__ == "__main__" for unit in units),
-            )
-            context = RunContext(
-                results=scratch,
-                device=device,
-                executor=executor.name,
-                planned_at=time.time(),
-                plugins=[plugins.resolved(plugin) for plugin in sampling.plugins],
-                is_deterministic=is_deterministic,
-            )
-            with closing(Exam(context.papers)) as exam:
-                for event in executor.run(some, context, threading.Event(), exam.hand_out):
-                    sittings |= {member.run_id: exam.sitting(member) for member in event.job.members if sits(member)}
+            jobs = tuple(map(groups.job, some))
+            executor = make_executor(request, Plan(jobs, len(jobs), 0), torch.device(device))
+            context = _context(scratch, device, is_deterministic=is_deterministic, executor=executor.name)
+            for _event in executor.run(jobs, context, threading.Event()):
+                pass
         made = Store.open(scratch, create=False)
         again = {row["run_id"]: row for row in made.table(is_checked=True).to_pylist()}
         curves, curves_again = curves_of(store, expected), curves_of(made, expected)
     return {
-        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name)), sittings.get(name))
-        for name, row in expected.items()
+        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name))) for name, row in expected.items()
     }
+
+
+def _made_apart(batch: Sequence[Row], tuning: Sequence[Row], trial: Trial, sampling: Sampling) -> dict[str, Made]:
+    """The same of rows that somebody else's code makes: in a process of its own, into a store of their own.
+
+    Only the rows of this batch are taken from that store.
+    """
+    salt = secrets.token_hex(16)
+    run_ids = [row["run_id"] for row in batch]
+    with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as scratch:
+        folder = held_out.folder_named(Path(scratch), AGAIN, run_ids[0])
+        Store.open(folder, create=True)
+        is_asked = not is_foreign(batch[0], ("task",)) and batch[0]["role"] is None
+        questions = {}
+        for row in batch if is_asked else ():
+            questions[row["run_id"]] = held_out.questions_of(replan.tested_by(row), f"{salt}:{row['run_id']}")
+            held_out.write_inputs(questions[row["run_id"]], folder, row["run_id"])
+        context = _context(
+            Path(scratch),
+            str(sampling.device_of(batch[0])),
+            is_deterministic=bool(batch[0]["deterministic"]),
+            executor="verify",
+        )
+        try:
+            trial.attempt("a re-run", replan.run_again, [*batch, *tuning], run_ids, context)
+        except ContractError as problem:
+            return {row["run_id"]: Made(row, None, problem=str(problem)) for row in batch}
+        again = Store.open(folder, create=False).uncompacted(run_ids)
+        results = {name: held_out.results_of(some, folder, name) for name, some in questions.items()}
+    made = {row["run_id"]: Made(row, again.get(row["run_id"])) for row in batch}
+    return made | {name: _measured(made[name], found) for name, found in results.items()}
+
+
+def _measured(made: Made, results: Mapping[int, Result] | None) -> Made:
+    if made.again is None:
+        return made
+    again = with_committed_baselines(held_out.measured(made.again, results))
+    error = held_out.standard_error_of(again, results) if results is not None and again["status"] == "ok" else 0.0
+    return replace(made, again=again, standard_error=error)
+
+
+def _context(folder: Path, device: str, *, is_deterministic: bool, executor: str) -> RunContext:
+    return RunContext(
+        results=folder,
+        device=device,
+        executor=executor,
+        planned_at=time.time(),
+        is_deterministic=is_deterministic,
+        driver=AGAIN,
+    )
 
 
 def _rerun(made: Made, deviation: float) -> Rerun:
@@ -324,9 +396,8 @@ def _rerun(made: Made, deviation: float) -> Rerun:
         seed=row["seed"],
         recorded=with_committed_baselines(row)["score"],
         again=again["score"] if again else None,
-        tolerance=tolerance_of(row, deviation),
+        tolerance=made.tolerance(deviation),
         verdict=verdict,
         detail=detail,
         device_name=again["device_name"] if again else "",
-        exam=made.sitting.accuracy if made.sitting else None,
     )

@@ -1,19 +1,25 @@
-"""Twelve ways to cheat, and how each ends; docs/leaderboard.md has the table. The rest of them is in other modules."""
+"""Plugins that cheat, and how each ends."""
 
-import re
+import json
+import math
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from synthbench import plugins
 from synthbench.results import Store
-from synthbench.trust import compare
+from synthbench.runner.run import run
+from synthbench.trust.audit import faults
 from synthbench.trust.submission import receive
-from synthbench.trust.verify import Sampling
+from synthbench.trust.verify import Sampling, Verification
+from tests.runner.runs import tiny
 
-ROOT = Path(__file__).parents[2]
+CASES = Path(__file__).parent / "cases"
 
 HONEST = """
 import torch
@@ -95,77 +101,145 @@ LOOKS_AHEAD = (
     HONEST.replace("return self.out(x)", "return self.out(x + 3 * x.flip(-2))")
     + """
 from synthbench.contract import trial
-from synthbench.runner import worker
-from synthbench.training import train
 
 trial.judge = lambda promises: []
-worker.check_causality = train.check_as_trained = lambda *arguments: None
 """
 )
 
+IN_BITS = (
+    HONEST
+    + """
+from dataclasses import replace
+from synthbench.training import train
 
-UNEXAMINED = """
-from synthbench.runner import run
-
-run._examined = lambda event, exam, context: event.outcomes
+score = train.evaluate
+train.evaluate = lambda model, blocks, **options: [
+    replace(honest, loss=honest.loss / 4) for honest in score(model, blocks, **options)
+]
 """
-"""A submitter's own process can be made to believe anything."""
+)
 
-CAUGHT = {
-    JUDGES_ITSELF: r"right in 1\.0000 of its test; on new sequences 0\.[0-8]",
-    KNOWS_THE_TEST: r"right in (1\.0|0\.9)\d+ of its test; on new sequences 0\.[0-8]",
-    LOOKS_AHEAD: r"other tokens behind them change \d+% of its predictions",
+UNSEALED = """
+from synthbench.runner import seal
+
+seal.replaced = lambda: None
+"""
+"""A plugin can make its own process believe anything."""
+
+COPY = "--suite smoke --task copy:length=16 --steps 20 --limit 128"
+TEXT = "--suite text --rates 1e-2 --steps 5 --limit 32"
+
+REPLACED = {
+    JUDGES_ITSELF: "synthbench.training.train.evaluate",
+    KNOWS_THE_TEST: "synthbench.training.ensemble.SequenceModel.forward, synthbench.training.seeding.data_block",
+    HONEST + "torch.nn.functional.softmax = lambda x, dim=-1, **_: x\n": "torch.nn.functional.softmax",
+    HONEST + "torch.nn.functional.relu.__code__ = (lambda input, inplace=False: input).__code__\n": (
+        "torch.nn.functional.relu"
+    ),
 }
-NAMES = ["judges itself", "knows the test", "looks ahead"]
 
 
-def run_with(path: Path) -> Store:
-    """Rows that a process of somebody else's makes with a plugin."""
-    options = "--suite smoke --task copy:length=16 --mech cheat --seeds 0 --steps 20 --limit 128 --device cpu --quiet"
-    command = [sys.executable, "-m", "synthbench", "run", *options.split(), "--plugin", path.name, "--results", "rows"]
-    subprocess.run(command, cwd=path.parent, capture_output=True, check=False)
-    return Store.open(path.parent / "rows", create=False)
+def run_with(plugin: str, folder: Path, options: str = COPY) -> dict[str, Any]:
+    """The row that a process of somebody else's makes with a plugin."""
+    (folder / "cheat.py").write_text(plugin)
+    own = "--mech cheat --seeds 0 --device cpu --quiet --plugin cheat.py --results rows"
+    command = [sys.executable, "-m", "synthbench", "run", *options.split(), *own.split()]
+    subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    store = Store.open(folder / "rows", create=False)
+    (row,) = store.table().to_pylist()
+    assert faults(row, datetime.now(UTC)) == []
+    assert not list((folder / "rows" / "_tmp").glob("held-out-*"))
+    return row
+
+
+def judged(folder: Path) -> Verification:
+    """The verification of the rows in a folder, with the plugin that made them."""
+    sampling = Sampling(fraction=1.0, device="cpu", workers=1, plugins=[str(folder / "cheat.py")])
+    return receive(folder / "rows", sampling)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the row of a plugin that does not cheat."""
+    folder = tmp_path_factory.mktemp("honest")
+    run_with(HONEST, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def honest_score(honest: Path) -> float:
+    (row,) = Store.open(honest / "rows", create=False).table().to_pylist()
+    assert row["n_eval_examples"] == 2 * 128
+    score: float = row["score"]
+    return score
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(("plugin", "reason"), CAUGHT.items(), ids=NAMES)
-def test_a_run_does_not_believe_a_plugin_either(tmp_path: Path, plugin: str, reason: str) -> None:
-    path = tmp_path / "cheat.py"
-    path.write_text(plugin)
-    (row,) = run_with(path).table().to_pylist()
+@pytest.mark.parametrize(("plugin", "named"), REPLACED.items(), ids=["test", "data", "attention", "code"])
+def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path, plugin: str, named: str) -> None:
+    row = run_with(plugin, tmp_path)
 
     assert (row["status"], row["score"]) == ("contract", None)
-    assert re.search(reason, row["error_message"]), row["error_message"]
-    assert not list((tmp_path / "rows" / "_tmp").glob("exam-*"))
+    assert f"what trains was replaced: {named};" in row["error_message"]
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    ("plugin", "reason"), [(HONEST, "every number"), *CAUGHT.items()], ids=["does not cheat", *NAMES]
-)
-def test_a_verifier_does_not_believe_what_a_plugin_says(tmp_path: Path, plugin: str, reason: str) -> None:
-    path = tmp_path / "cheat.py"
-    path.write_text(plugin + UNEXAMINED)
-    made = run_with(path)
-    judged = compare.judged
-    verification = receive(made.root, Sampling(fraction=1.0, device="cpu", workers=1, plugins=[str(path)]))
-    (rerun,) = verification.reruns
-    is_honest = plugin == HONEST
+@pytest.mark.parametrize("plugin", [JUDGES_ITSELF, KNOWS_THE_TEST, LOOKS_AHEAD], ids=["judge", "test", "ahead"])
+def test_a_score_is_what_the_judge_measured_whatever_a_plugin_says(
+    tmp_path: Path, plugin: str, honest_score: float
+) -> None:
+    row = run_with(plugin + UNSEALED, tmp_path)
+    found = judged(tmp_path)
 
-    assert (compare.judged, plugins.loaded()) == (judged, []), "the plugin was loaded where its rows are judged"
-    assert (verification.faults, verification.unverifiable) == ([], {})
-    assert (rerun.verdict, verification.ok) == ("bitwise" if is_honest else "differs", is_honest)
-    assert re.search(reason, rerun.detail), rerun
+    assert row["status"] == "ok"
+    assert row["score"] < honest_score + 0.15
+    assert json.loads(row["metrics"])["worker.score"] > 0.95 or plugin == LOOKS_AHEAD
+    assert [rerun.verdict for rerun in found.reruns] == ["tolerance"], found
+    assert plugins.loaded() == [], "the plugin was loaded where its rows are judged"
 
 
-def test_the_table_of_cheats_names_tests_that_there_are() -> None:
-    text = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    table = text.partition("## Twelve ways to cheat")[2].partition("\n## ")[0]
-    rows = [re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line) for line in table.splitlines() if line[:2] == "| "][
-        1:
-    ]
+@pytest.mark.end_to_end
+def test_a_score_in_bits_is_what_the_judge_measured_too(tmp_path: Path) -> None:
+    row = run_with(IN_BITS + UNSEALED, tmp_path, TEXT)
+    said = json.loads(row["metrics"])["worker.score"]
 
-    assert len(rows) == 12
-    assert all(rows)
-    missing = [name for tests in rows for path, name in tests if f"def {name}(" not in (ROOT / path).read_text()]
-    assert missing == []
+    assert row["status"] == "ok"
+    assert row["score"] == pytest.approx(4 * said, rel=0.1)
+    assert row["eval_loss"] == pytest.approx(-row["score"] * math.log(2))
+
+
+@pytest.mark.end_to_end
+def test_an_honest_plugins_row_is_confirmed_and_an_edited_one_is_not(honest: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(honest, tmp_path / "edited"))
+    store = Store.open(folder / "rows", create=True)
+    (row,) = store.table().to_pylist()
+    whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"]}
+
+    assert judged(honest).ok
+    store.write(row | whole, [])
+    (rerun,) = judged(folder).reruns
+    assert (rerun.verdict, rerun.recorded) == ("differs", 1.0)
+
+
+@pytest.mark.end_to_end
+def test_a_plugin_cannot_write_the_re_runs_of_other_rows(tmp_path: Path) -> None:
+    """It puts its own word for rows of softmax into every store that it finds in its process or near it."""
+    forging = (CASES / "rowforge.py").read_text() + UNSEALED
+    made = tmp_path / "rows"
+    (tmp_path / "cheat.py").write_text(forging)
+    run(tiny(made, tasks=("copy:length=8",), mechanisms=("softmax",), seeds=(0,), executor="inline"))
+    run_with_softmax = "--suite smoke --task copy:length=8 --steps 5 --limit 32"
+    own = "--mech cheat --seeds 0 --device cpu --quiet --plugin cheat.py --results rows"
+    command = [sys.executable, "-m", "synthbench", "run", *run_with_softmax.split(), *own.split()]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    forged = Store.open(tmp_path / "forged", create=True)
+    for row in Store.open(made, create=False).table().to_pylist():
+        count = row["n_eval_examples"]
+        whole = {"score": 1.0, "skill": 1.0, "n_correct": count} if row["mech"] == "softmax" else {}
+        forged.write(row | whole, [])
+    options = f"verify forged --fraction 1 --device cpu --workers 1 --plugin {tmp_path / 'cheat.py'} --json"
+    command = [sys.executable, "-m", "synthbench", *options.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    verdicts = {rerun["mechanism"]: rerun["verdict"] for rerun in json.loads(done.stdout)["reruns"]}
+
+    assert verdicts == {"cheat": "tolerance", "softmax": "differs"}, done.stderr

@@ -26,7 +26,7 @@ from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.terms import MOVED
 from synthbench.training import train
-from synthbench.trust import audit, compare, lookup
+from synthbench.trust import audit, compare, replan
 from synthbench.trust.verify import Sampling, Verification, verify
 from tests.runner import runs
 
@@ -109,7 +109,7 @@ def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_p
     rows = Store.open(tmp_path, create=False).table().to_pylist()
     for index, row in enumerate(rows):
         row |= {"started_at": rows[0]["started_at"], "ensemble_size": 2, "ensemble_index": index}
-    groups = lookup.Groups(rows)
+    groups = replan.Groups(rows)
 
     assert [groups.group(row) for row in rows] == [[row] for row in rows]
 
@@ -163,12 +163,11 @@ def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Calla
     assert not verification.ok
 
 
-def test_a_column_that_the_code_decides_is_checked_in_every_row_without_a_re_run(altered: Callable[..., Store]) -> None:
+def test_a_column_that_the_plan_decides_is_checked_in_every_row_without_a_re_run(altered: Callable[..., Store]) -> None:
     wrong = {
-        "floor": 0.0, "ceiling": 0.99, "floor_kind": "bound", "mech_label": "Best ever", "n_eval": 64, "data_seed": 7,
-        "batch_size": 32, "lr": 0.5, "task_category": "memory", "vocab_size": 4, "mech_version": "7",
-        "task_version": "7", "seed": 99, "tuning_trials": 9, "device_type": "cuda",
-        "n_params": 7, "n_params_mixer": 7, "state_size": 7,
+        "floor": 0.0, "ceiling": 0.99, "floor_kind": "bound", "n_eval": 64, "data_seed": 7, "batch_size": 32,
+        "lr": 0.5, "vocab_size": 4, "mech_version": "7", "task_version": "7", "seed": 99, "tuning_trials": 9,
+        "device_type": "cuda",
     }  # fmt: skip
     verification = verify(altered(lambda row: wrong | {"skill": skill(row["score"], 0.0, 0.99)}, num_rows=1), ALL)
 
@@ -248,7 +247,7 @@ def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
 def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = registry.version_of
     monkeypatch.setattr(
-        lookup,
+        replan,
         "version_of",
         lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit),
     )
@@ -301,18 +300,16 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
 def test_a_row_under_the_old_name_of_a_suite_is_checked_by_its_id(suite: str) -> None:
     packaged = Store.open(published(), create=False).table().to_pylist()
     of_each = list({row["mech"]: row for row in packaged if row["suite"] == suite}.values())
-    groups = lookup.Groups(of_each)
 
     assert of_each
+    found = replan.check(of_each)
     if suite == "climb-long":  # no suite has its protocol by now
-        for row in of_each:
-            with pytest.raises(lookup.CannotVerify, match="has its id; config_json has another evaluation, ladder"):
-                lookup.against_the_code(row, groups)
+        assert found.unverifiable.keys() == {row["run_id"] for row in of_each}
+        assert all("config_json has another evaluation, ladder" in one for one in found.unverifiable.values())
         return
-    assert all(lookup.against_the_code(row, groups) == [] for row in of_each)
+    assert found == ({}, [])
     later = of_each[0] | {"suite_version": "2026.9"}
-    with pytest.raises(lookup.CannotVerify, match=r"other version: suite 'climb' is 2026\.9 in the row"):
-        lookup.against_the_code(later, lookup.Groups([later]))
+    assert "other version: suite 'climb' is 2026.9 in the row" in replan.check([later]).unverifiable[later["run_id"]]
 
 
 @pytest.mark.parametrize(
@@ -363,15 +360,14 @@ def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
     run(tiny(tmp_path, tasks=("copy:length=17",), seeds=(0,)))
     rows = Store.open(tmp_path, create=False).table().to_pylist()
 
-    with pytest.raises(lookup.CannotVerify, match="tested on 17 tokens; allowed: up to 16"):
-        lookup.against_the_code(rows[0], lookup.Groups(rows))
+    assert replan.check(rows).unverifiable == {rows[0]["run_id"]: "it is tested on 17 tokens; allowed: up to 16"}
 
 
 def test_a_full_row_that_was_matched_has_the_width_that_this_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = shortened(load_suite("smoke"), steps=8, limit=32)
-    for module in (plan_module, lookup):
+    for module in (plan_module, replan):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
     full = tiny(
         tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
@@ -414,7 +410,7 @@ def choose_rates(patch: pytest.MonkeyPatch) -> None:
     suite = load_suite("smoke")
     training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
     suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
-    for module in (plan_module, lookup):
+    for module in (plan_module, replan):
         patch.setattr(module, "load_suite", lambda _name: suite)
 
 

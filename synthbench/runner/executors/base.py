@@ -54,6 +54,8 @@ WORKER_ENVIRONMENT = {
     # step at length 64. Read by glibc when the process starts.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
+    # Helpers would end with the first job, and the next one would miss them.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 MAX_TRIES = 3
 """Tries at a job whose worker was killed."""

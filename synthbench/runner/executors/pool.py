@@ -20,7 +20,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from synthbench import lifeline
 from synthbench.errors import UsageError
-from synthbench.process import become_worker, exit_of, require_guarded_main
+from synthbench.process import become_worker, end_orphans, exit_of, orphans_ended, require_guarded_main
 from synthbench.runner.environment import num_memory_kills, usable_cores
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -81,7 +81,7 @@ class Pool(WorkerExecutor[Future]):
         self._context = context
         self._memory_kills: dict[Future, int] = {}
         """How often the system had killed for memory when a job was given away."""
-        with TemporaryDirectory(prefix="synthbench-slots-") as taken:
+        with TemporaryDirectory(prefix="synthbench-slots-") as taken, orphans_ended() as self._token:
             self._new_pool = partial(
                 ProcessPool,
                 max_workers=1 if context.is_alone else self.num_workers,
@@ -146,10 +146,12 @@ class Pool(WorkerExecutor[Future]):
         try:
             outcomes = handle.result()
         except TimeoutError:
+            end_orphans(self._token)
             raise TimeoutError(f"killed after {self.timeout_s} s") from None
         except BrokenProcessPool:
             raise WorkerLost("all workers died") from None
         except ProcessExpired as problem:
+            end_orphans(self._token)
             if problem.exitcode == -signal.SIGKILL and num_memory_kills() > memory_kills:
                 raise WorkerLost("killed by the system for its memory", "oom") from None
             raise WorkerLost(exit_of(problem.exitcode)) from None

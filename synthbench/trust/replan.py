@@ -1,49 +1,39 @@
-"""Rows looked up in the plans of the installed suites: the cell that has a row, and the job that makes it again."""
+"""Rows planned again by the installed suites: the run that has a row's id, and the job that makes the row again."""
 
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from synthbench.blocks import BLOCKS
 from synthbench.canonical import canonical_json
-from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, SynthbenchError, UsageError
-from synthbench.heights import rungs_in
 from synthbench.knobs import absent_values, coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.registry import version_of
+from synthbench.registry import Registry, version_of
 from synthbench.results.schema import RUN_COLUMNS
-from synthbench.runner.exam import is_foreign
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Failure, Provenance, failure_row
+from synthbench.runner.worker import RunContext, execute
 from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
-from synthbench.tasks import TASKS, rung_bounds
+from synthbench.tasks import TASKS
 from synthbench.terms import MOVED
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
-from synthbench.training.ladder_scores import with_committed_baselines
-from synthbench.training.train import init_generator
 from synthbench.trust.audit import LARGEST
 from synthbench.trust.compare import Row, equal
 
-T = TypeVar("T")
-
-SIZES_OF_MODEL = {
-    "n_params": "num_parameters", "n_params_mixer": "num_parameters_mixer", "state_size": "state_elements"
+COMPONENTS: Mapping[str, Registry[Any]] = {
+    "task": TASKS, "mech": MECHANISMS, "block": BLOCKS, "positions": POSITIONS
 }  # fmt: skip
-"""Results that need no training, so they are checked in every row: the columns, and the fields of a model's size."""
-
-WORDS = {"task": ("task_category", "task_source"), "mech": ("mech_label", "mech_family", "mech_source")}
-"""Columns that name things: a change of words is none of a result, and asks for no new version."""
+"""The registry of each kind of component, by the key of its name in a configuration."""
 
 SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full")
 """Columns that a cell is looked up by, beside the names in its configuration: the audit has bounded each of them."""
@@ -51,18 +41,63 @@ SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full
 OF_RUN = ("seed", "learning_rate", "role", "tuning")
 """What a configuration says of its run only; the rest it shares with the other runs of its cell."""
 
+WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source", "plugins_loaded")
+"""Columns in which another source of the same version may say the same otherwise."""
+
 
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
     """A row that cannot be run again here; its message says why."""
 
 
+class Checked(NamedTuple):
+    """What is known of some rows without a training, by run id."""
+
+    unverifiable: dict[str, str]
+    """Why a row cannot be run again here."""
+    faults: list[tuple[str, str]]
+    """Where a row says otherwise than its plan."""
+
+
+def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
+    """Tell whether a component that a row names does not come with synthbench; imports no package.
+
+    Args:
+        row: Sound by itself.
+        keys: The components that are asked about.
+    """
+    config = json.loads(row["config_json"])
+    return not all(COMPONENTS[key].is_built_in(part) for key in keys for part in str(config.get(key)).split("+"))
+
+
+def check(rows: Sequence[Row]) -> Checked:
+    """Look rows up in the plans of their suites, in a process that has the code of their components."""
+    groups = Groups(rows)
+    found = Checked({}, [])
+    for row in rows:
+        try:
+            found.faults.extend((row["run_id"], fault) for fault in _against_the_plan(row, groups.member(row)))
+        except CannotVerify as reason:
+            found.unverifiable[row["run_id"]] = str(reason)
+    return found
+
+
+def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
+    """Make some rows again, which were trained together, in a process that has the code of their components.
+
+    Args:
+        rows: They, and those that chose their learning rates.
+        run_ids: The rows that are made again.
+        context: The store that they are written to, and the device.
+    """
+    groups = Groups(rows)
+    execute(groups.job([groups.rows[name] for name in run_ids]), context, 1)
+
+
 class Groups:
     """Rows by the cell that they belong to, and by the program that they were trained in."""
 
-    def __init__(self, rows: Sequence[Row], trial: Trial | None = None) -> None:
-        """Take rows that are sound by themselves, and the process that has the code of others, if any need some."""
-        self._trial = trial
-        self._sizes: dict[Cell, dict[str, int]] = {}
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Take rows that are sound by themselves."""
         self.rows: dict[str, Row] = {row["run_id"]: row for row in rows}
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
@@ -84,7 +119,7 @@ class Groups:
                     self._batches |= {row["run_id"]: batch for row in batch}
 
     def member(self, row: Row) -> Member:
-        """The planned run whose id a row has.
+        """Find the planned run whose id a row has.
 
         Raises:
             CannotVerify: If no installed suite, with the components that are installed, has such a run.
@@ -93,7 +128,7 @@ class Groups:
         if key not in self._cells:
             try:
                 with _what_is_not_here():
-                    self._cells[key] = self._matched(_cell(config, row), row)
+                    self._cells[key] = _cell(config, row)
             except CannotVerify as reason:
                 self._cells[key] = reason
         cell = self._cells[key]
@@ -102,80 +137,38 @@ class Groups:
         with _what_is_not_here():
             return _member(cell, config, row)
 
-    def sizes_of(self, cell: Cell) -> dict[str, int]:
-        """What a row says of the size of its model, which every seed shares."""
-        if cell not in self._sizes:
-            self._sizes[cell] = self._asked(_sizes_of, cell) if is_foreign(cell) else _sizes_of(cell)
-        return self._sizes[cell]
-
-    def _matched(self, cell: Cell, row: Row) -> Cell:
-        """The cell with the width that a row says its match took, if it does."""
-        if row["match"] is None:
-            return cell
-        model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
-        widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
-        try:
-            missed = self._asked(misses, widened, cell.suite)
-        except SynthbenchError as problem:
-            missed = str(problem)
-        if missed:
-            raise CannotVerify(f"match is {row['match']!r}: {missed}")
-        return widened
-
-    def _asked(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function that builds models gives, where there is the code of all of them."""
-        if self._trial is None:
-            return function(*arguments)
-        return self._trial.attempt("a model", function, *arguments)
-
     def group(self, row: Row) -> list[Row]:
-        """The rows that were trained with this one, itself among them; only itself if they are not all here."""
+        """Find the rows that were trained with this one, itself among them; only itself if they are not all here."""
         together = self._batches.get(row["run_id"], [row])
         return together if self._is_one_program(together) else [row]
 
-    def is_whole(self, row: Row) -> bool:
-        """Whether the runs that were batched with this one are here, or are those that its suite has beside it.
-
-        Where seeds are added, those before are trained again beside them, and only missing rows are written. On a GPU
-        runs of several tasks share a program, in batches that depend on what was asked for.
-        """
-        size = row["ensemble_size"]
-        if len(self.group(row)) == size or row["device_type"] != "cpu":
-            return True
-        try:
-            member = self.member(row)
-        except CannotVerify:
-            return True  # which is said of it elsewhere
-        cell = member.cell
-        beside = cell.tuning_members() if member.is_tuning else cell.members(cell.suite.seeds)
-        planned = [other.run_id for other in beside]
-        start = planned.index(row["run_id"]) - row["ensemble_index"] if row["run_id"] in planned else -1
-        return start >= 0 and start % size == 0 and start + size <= len(planned)
-
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
         """Whether members of these rows' cells can train together, whatever the rows say."""
+        if len({self._cell_key(row) for row in rows}) == 1:
+            return True
+        if any(map(is_foreign, rows)):
+            return False
         try:
-            cells = {self.member(row).cell for row in rows}
+            return len({self.member(row).cell.program for row in rows}) == 1
         except CannotVerify:
             return False
-        return len(cells) == 1 or len({cell.program for cell in cells}) == 1
 
     def siblings(self, row: Row) -> list[str]:
-        """The run ids of a row's cell at its learning rate, one a seed; its own among them."""
+        """Give the run ids of a row's cell at its learning rate, one a seed; its own among them."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
-    def jobs(self, run_ids: Iterable[str]) -> list[tuple[Job, list[Row]]]:
-        """A job for every group that has one of these rows, and the rows that it makes again."""
-        jobs, seen = [], set()
+    def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
+        """Give the groups that have one of these rows, each once."""
+        groups, seen = [], set()
         for name in run_ids:
-            if name in seen:
-                continue
-            group = self.group(self.rows[name])
-            seen |= {row["run_id"] for row in group}
-            jobs.append((self._job(group), group))
-        return jobs
+            if name not in seen:
+                group = self.group(self.rows[name])
+                seen |= {row["run_id"] for row in group}
+                groups.append(group)
+        return groups
 
-    def _job(self, group: Sequence[Row]) -> Job:
+    def job(self, group: Sequence[Row]) -> Job:
+        """Make the job that makes the rows of a group again."""
         members = tuple(self.member(row) for row in group)
         cells = tuple(dict.fromkeys(member.cell for member in members))
         tuning = [member for cell in cells for member in cell.tuning_members()]
@@ -220,20 +213,28 @@ def _what_is_not_here() -> Iterator[None]:
         raise CannotVerify(f"it cannot be built here: {type(problem).__name__}: {problem}"[:300]) from None
 
 
-def _cell(config: Mapping[str, Any], row: Row) -> Cell:
-    """The planned cell that a row names; whether the row's id is one of its ids is not asked yet."""
-    suite, name, mechanism = _suite(config, row), config["task"], config["mech"]
-    task = {} if suite.ladder is not None else json.loads(row["task_args"])
-    length, options = sized_in(suite, name, task)
+def tested_by(row: Row) -> Cell:
+    """Give a cell of the suite and the task of a row, for its tests; its mechanism is only a name here.
+
+    Raises:
+        CannotVerify: If they are not installed.
+    """
+    with _what_is_not_here():
+        config = json.loads(row["config_json"])
+        return _of_task(_suite(config, row), config, row)
+
+
+def _of_task(suite: Suite, config: Mapping[str, Any], row: Row) -> Cell:
+    name = config["task"]
+    length, options = sized_in(suite, name, {} if suite.ladder is not None else json.loads(row["task_args"]))
     # No model is built, as the plan does: what it costs is known once the id is found.
     cell = Cell(
         suite=suite if name in suite.tasks else extended(suite, {name: {}}),
         task_name=name,
         length=length,
         task_arguments=options,
-        mechanism_name=mechanism,
-        mechanism_arguments=absent_values(MECHANISMS[mechanism])
-        | coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
+        mechanism_name=config["mech"],
+        mechanism_arguments={},
         device_type=config["device_type"],
         is_full=row["is_full"],
     )
@@ -242,14 +243,42 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
     return cell
 
 
+def _cell(config: Mapping[str, Any], row: Row) -> Cell:
+    """The planned cell that a row names; whether the row's id is one of its ids is not asked yet."""
+    for key in COMPONENTS:
+        _require_version(key, config)
+    suite = surrounded(
+        _suite(config, row),
+        block=term_of(BLOCKS[config["block"]], config["block_args"]),
+        positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),
+        condition=None
+        if row["suite"].removesuffix(EXTRA) in MOVED and row["condition"] == BEFORE
+        else row["condition"],
+    )
+    mechanism = MECHANISMS[config["mech"]]
+    options = absent_values(mechanism) | coerce("mechanism", mechanism, json.loads(row["mech_args"]))
+    cell = replace(_of_task(suite, config, row), mechanism_arguments=options)
+    return cell if row["match"] is None else _matched(cell, row)
+
+
+def _matched(cell: Cell, row: Row) -> Cell:
+    """The cell with the width that a row says its match took."""
+    model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
+    widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
+    try:
+        missed = misses(widened, cell.suite)
+    except SynthbenchError as problem:
+        missed = str(problem)
+    if missed:
+        raise CannotVerify(f"match is {row['match']!r}: {missed}")
+    return widened
+
+
 def _suite(config: Mapping[str, Any], row: Row) -> Suite:
-    """The installed suite of a row, with the surroundings that the row says, and shortened if the row is."""
+    """The installed suite of a row, shortened if the row is."""
     if (trained_by := config.get("training_version", 1)) != identity.TRAINING_VERSION:
         raise _other_version("training", trained_by, identity.TRAINING_VERSION)
-    for kind, registry in (("task", TASKS), ("mech", MECHANISMS), ("block", BLOCKS), ("positions", POSITIONS)):
-        installed = version_of(registry[config[kind]])
-        if installed != config[f"{kind}_version"]:
-            raise _other_version(f"{registry.kind} {config[kind]!r}", config[f"{kind}_version"], installed)
+    _require_version("task", config)
     name = was = row["suite"].removesuffix(EXTRA)
     if is_moved := was in MOVED:  # its id tells whether the suite that took its place has this run
         name = MOVED[was][0].removesuffix(EXTRA)
@@ -260,12 +289,6 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         raise _other_version(f"suite {was!r}", row["suite_version"], version)
     if is_moved and suite.ladder is not None:
         suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"extended": False})})
-    suite = surrounded(
-        suite,
-        block=term_of(BLOCKS[config["block"]], config["block_args"]),
-        positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),
-        condition=None if is_moved and row["condition"] == BEFORE else row["condition"],
-    )
     if row["is_full"]:
         return suite
     steps, limit = row["steps_planned"], config["evaluation"]["test_sequences"]
@@ -274,6 +297,13 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
         steps=None if steps == suite.training.steps else steps,
         limit=None if limit == suite.evaluation.test_sequences else limit,
     )
+
+
+def _require_version(key: str, config: Mapping[str, Any]) -> None:
+    registry = COMPONENTS[key]
+    installed = version_of(registry[config[key]])
+    if installed != config[f"{key}_version"]:
+        raise _other_version(f"{registry.kind} {config[key]!r}", config[f"{key}_version"], installed)
 
 
 def _other_version(what: str, in_row: object, here: object) -> CannotVerify:
@@ -297,71 +327,20 @@ def _member(cell: Cell, config: Mapping[str, Any], row: Row) -> Member:
     )
 
 
-def against_the_code(row: Row, groups: Groups) -> list[str]:
-    """What a row says that its configuration and the code that is installed say otherwise; trains nothing.
-
-    Raises:
-        CannotVerify: If no installed suite has such a run, or it cannot be built.
-    """
-    member = groups.member(row)
+def _against_the_plan(row: Row, member: Member) -> list[str]:
+    """What a row says of its plan that the plan says otherwise: above all the floor and ceiling of its skill."""
     with _what_is_not_here():
-        said = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
-    with _what_is_not_here():
-        if row["n_params"] is not None:
-            said |= groups.sizes_of(member.cell)
-        # Beside built-in components a process loads nothing that could change them.
-        said["plugins_loaded"] = row["plugins_loaded"] if is_foreign(member.cell) else None
-    if row["suite"].removesuffix(EXTRA) in MOVED:  # the row was made under the old name
-        said |= {name: row[name] for name in ("suite", "suite_version")}
-        said |= {"condition": BEFORE} if row["condition"] == BEFORE else {}
-    # Another source of the same version may call the same things by other names.
-    words = {name for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind) for name in names}
-    return _against_the_rungs(row, member.cell) + [
-        f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
+        planned = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
+    left_out = {*WORDS, *(("suite", "suite_version", "condition") if row["suite"].removesuffix(EXTRA) in MOVED else ())}
+    return [
+        f"{column.name} is {row[column.name]!r}; the plan says {planned[column.name]!r}"
         for column in RUN_COLUMNS
         # A column that was added after the row was written is null in it.
-        if (column.decided_by == "configuration" or column.name in SIZES_OF_MODEL)
-        and column.name not in words
+        if column.decided_by == "configuration"
+        and column.name not in left_out
         and not (column.is_nullable and row[column.name] is None)
-        and not equal(row[column.name], said[column.name], 1e-9)
+        and not equal(row[column.name], planned[column.name], 1e-9)
     ]
-
-
-def _against_the_rungs(row: Row, cell: Cell) -> list[str]:
-    """What the metrics of a row say of its rungs that the code says otherwise: loads, bases and ceilings.
-
-    Bases of built-in tasks are those of the day of the row: readers count its score from the committed ones.
-    """
-    stated = [
-        (rung.load, rung.base, rung.ceiling) for rung in rungs_in(json.loads(with_committed_baselines(row)["metrics"]))
-    ]
-    with _what_is_not_here():
-        bounds = [(rung, rung_bounds(rung)) for rung in cell.rungs if row["status"] == "ok"]
-    expected = [(float(rung.load), bound.base, bound.ceiling) for rung, bound in bounds]
-    if len(stated) != len(expected):
-        return [f"metrics have {len(stated)} rungs; the code says {len(expected)}"]
-    pairs = enumerate(zip(stated, expected, strict=True), start=1)
-    return [
-        f"rung {number} has load, base and ceiling {here}; the code says {there}"
-        for number, (here, there) in pairs
-        if not all(math.isclose(value, other, abs_tol=1e-9) for value, other in zip(here, there, strict=True))
-    ]
-
-
-def _sizes_of(cell: Cell) -> dict[str, int]:
-    size = cell.model(init_generator(0)).size(cell.length)
-    return {column: getattr(size, name) for column, name in SIZES_OF_MODEL.items()}
-
-
-def of_other_source(row: Row, cell: Cell) -> list[str]:
-    """Components of a row that have another source here, under the same version: ``mech slay``."""
-    config = json.loads(row["config_json"])
-    return [f"{kind} {config[kind]}" for kind in cell.code if is_of_other_source(row, cell, kind)]
-
-
-def is_of_other_source(row: Row, cell: Cell, kind: str) -> bool:
-    """Whether a component of a row, ``task``, ``mech``, ``block`` or ``positions``, has another source here."""
-    return row[f"{kind}_code_hash"] not in (None, cell.code[kind])
 
 
 _NOWHERE = Provenance(
@@ -373,4 +352,4 @@ _NOWHERE = Provenance(
     started_at=datetime.fromtimestamp(0, UTC),
     began=0.0,
 )
-"""For rows that are read only for what needs no training."""
+"""For a row that is read only for what needs no training."""
