@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthbench.trust.standins import standing_in
 
 from synthbench import plugins
 from synthbench.contract.trial import Trial
@@ -22,7 +23,6 @@ from synthbench.suites.config import TuningSettings
 from synthbench.trust import lookup
 from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
-from synthbench.trust.standins import standing_in
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
 
