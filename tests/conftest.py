@@ -9,7 +9,6 @@ os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter 
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from importlib.util import find_spec
@@ -33,12 +32,9 @@ from synthbench.results.schema import (
     skill,
     table_of,
 )
-from synthbench.runner.executors import Executor, make_executor
-from synthbench.runner.plan import Plan, make_cells, shortened
-from synthbench.runner.request import Request
+from synthbench.runner.plan import make_cells, shortened
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
-from synthbench.trust import verify
 
 keep_freed_memory()  # as workers do: faulting it in again took half of the time where pairs of tokens are held
 
@@ -251,16 +247,6 @@ def tiny_suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("suite") / "tiny.toml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verification runs rows again in this process: the processes of the pool have tests of their own."""
-
-    def inline(request: Request, plan: Plan, device: torch.device, **_: Any) -> Executor:
-        return make_executor(replace(request, executor="inline", workers=None, timeout_s=None), plan, device)
-
-    monkeypatch.setattr(verify, "make_executor", inline)
 
 
 Mix = Callable[..., Tensor]

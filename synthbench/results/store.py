@@ -578,7 +578,13 @@ class Store:
     def stale_partials(self) -> list[Path]:
         """What killed writers left half written: it is old, and no process has it open."""
         folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
-        held = [path for folder in folders if not folder.is_symlink() for path in sorted(folder.rglob("*")) if path.is_file()]
+        held = [
+            path
+            for folder in folders
+            if not folder.is_symlink()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        ]
         return [*filter(_is_left, sorted((self.root / "_tmp").glob("*.partial"))), *held]
 
     def stale_logs(self) -> list[Path]:

@@ -25,8 +25,8 @@ from synthbench.canonical import canonical_json
 from synthbench.heights import HEIGHT, height, metrics_of_rungs, rungs_in
 from synthbench.registry import is_built_in
 from synthbench.results import Store
-from synthbench.results.store import HELD, mark_in_use
 from synthbench.results.schema import skill
+from synthbench.results.store import HELD, mark_in_use
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import with_remark
 from synthbench.tasks import IGNORE, TASKS, Task

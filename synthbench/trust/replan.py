@@ -15,6 +15,7 @@ from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.knobs import absent_values, coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
+from synthbench.process import settings_restored
 from synthbench.registry import Registry, version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses
@@ -90,7 +91,9 @@ def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) 
         context: The store that they are written to, and the device.
     """
     groups = Groups(rows)
-    execute(groups.job([groups.rows[name] for name in run_ids]), context, 1)
+    with settings_restored():
+        torch.set_num_threads(1)  # as a worker has, so that the last bits agree
+        execute(groups.job([groups.rows[name] for name in run_ids]), context, 1)
 
 
 class Groups:

@@ -11,13 +11,13 @@ import json
 import math
 import secrets
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,10 @@ from synthbench import __version__
 from synthbench.canonical import canonical_json
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, UsageError
-from synthbench.process import reserve_workspace
 from synthbench.results import Store
 from synthbench.runner import held_out
 from synthbench.runner.environment import resolve_device, usable_cores
-from synthbench.runner.executors import make_executor
 from synthbench.runner.held_out import Result
-from synthbench.runner.plan import Plan
-from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 from synthbench.training.ladder_scores import with_committed_baselines
 from synthbench.trust import replan
@@ -147,7 +143,7 @@ class Sampling:
     timeout_s: float | None = None
     """Seconds after which a job is killed; None for no limit."""
     workers: int | None = None
-    """Worker processes; None for one a core."""
+    """Worker processes; None for one a core. With 0 what comes with synthbench runs in this process."""
     plugins: Sequence[str] = ()
     """Files and modules that the units are in, besides those of synthbench and of installed packages."""
 
@@ -159,8 +155,17 @@ class Sampling:
         """
         if not 0 < self.fraction <= 1:
             raise UsageError(f"fraction is {self.fraction}; allowed: above 0, up to 1")
+        if self.workers is not None and self.workers < 0:
+            raise UsageError(f"workers is {self.workers}; allowed: 0 and more")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise UsageError(f"timeout is {self.timeout_s}; allowed: more than 0 seconds")
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"limit is {self.limit}; allowed: 1 and more")
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that a job may take."""
+        return math.inf if self.timeout_s is None else self.timeout_s
 
     def device_of(self, row: Row) -> torch.device:
         """Where a row is run again."""
@@ -292,77 +297,59 @@ def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampl
 
 
 def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
-    """Rows by run id, each recorded and made again: first those of built-in components, then each batch by itself."""
-    own = [batch for batch in batches if not is_foreign(batch[0])]
-    foreign = [batch for batch in batches if is_foreign(batch[0])]
-    made = _made_here(own, groups, store, sampling)
-    if foreign:
-        tuning = [row for row in groups.rows.values() if row["role"] is not None]
-        num_workers = sampling.workers or usable_cores()
-        with (
-            Trial(sampling.plugins, sampling.timeout_s, num_workers) as trial,
-            ThreadPoolExecutor(num_workers) as threads,
-        ):
-            for found in threads.map(lambda batch: _made_apart(batch, tuning, trial, sampling), foreign):
-                made |= found
+    """Rows by run id, recorded and made again: first all of built-in components, beside which no other code runs."""
+    made: dict[str, Made] = {}
+    tuning = [row for row in groups.rows.values() if row["role"] is not None]
+    for foreign in (False, True):
+        some = [batch for batch in batches if is_foreign(batch[0]) == foreign]
+        num_workers = min(len(some), usable_cores() if sampling.workers is None else sampling.workers)
+        if len(some) == 1 and sampling.workers is None and sampling.timeout_s is None:
+            num_workers = 0
+        with Trial(sampling.plugins if foreign else (), sampling.limit_s, max(1, num_workers)) as trial:
+            attempt = trial.attempt if foreign or num_workers else _attempt_here
+            with ThreadPoolExecutor(max(1, num_workers)) as threads:
+                for found in threads.map(partial(_made_apart, tuning, store, sampling, attempt), some):
+                    made |= found
     return made
 
 
-def _made_here(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
-    """The same of rows whose components come with synthbench."""
-    by_settings: dict[tuple[str, bool], list[list[Row]]] = {}
-    for batch in batches:
-        settings = str(sampling.device_of(batch[0])), bool(batch[0]["deterministic"])
-        by_settings.setdefault(settings, []).append(batch)
-    expected = {row["run_id"]: row for batch in batches for row in batch}
-    with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as folder:
-        scratch = Path(folder)
-        Store.open(scratch, create=True)
-        for (device, is_deterministic), some in by_settings.items():
-            if is_deterministic:
-                reserve_workspace(torch.device(device))
-            request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
-            jobs = tuple(map(groups.job, some))
-            executor = make_executor(request, Plan(jobs, len(jobs), 0), torch.device(device))
-            context = _context(scratch, device, is_deterministic=is_deterministic, executor=executor.name)
-            for _event in executor.run(jobs, context, threading.Event()):
-                pass
-        made = Store.open(scratch, create=False)
-        again = {row["run_id"]: row for row in made.table(is_checked=True).to_pylist()}
-        curves, curves_again = curves_of(store, expected), curves_of(made, expected)
-    return {
-        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name))) for name, row in expected.items()
-    }
+def _attempt_here(_what: str, function: Callable[..., None], *arguments: Any) -> None:
+    function(*arguments)
 
 
-def _made_apart(batch: Sequence[Row], tuning: Sequence[Row], trial: Trial, sampling: Sampling) -> dict[str, Made]:
-    """The same of rows that somebody else's code makes: in a process of its own, into a store of their own.
-
-    Only the rows of this batch are taken from that store.
-    """
-    salt = secrets.token_hex(16)
-    run_ids = [row["run_id"] for row in batch]
+def _made_apart(
+    tuning: Sequence[Row], store: Store, sampling: Sampling, attempt: Callable[..., None], batch: Sequence[Row]
+) -> dict[str, Made]:
+    """The same of rows that were trained together: into a store of their own, from which only they are taken."""
+    first, run_ids = batch[0], [row["run_id"] for row in batch]
+    has_others = is_foreign(first)
+    is_asked = has_others and first["role"] is None and not is_foreign(first, ("task",))
     with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as scratch:
-        folder = held_out.folder_named(Path(scratch), AGAIN, run_ids[0])
+        folder = held_out.folder_named(Path(scratch), AGAIN, run_ids[0]) if has_others else Path(scratch)
         Store.open(folder, create=True)
-        is_asked = not is_foreign(batch[0], ("task",)) and batch[0]["role"] is None
         questions = {}
-        for row in batch if is_asked else ():
-            questions[row["run_id"]] = held_out.questions_of(replan.tested_by(row), f"{salt}:{row['run_id']}")
-            held_out.write_inputs(questions[row["run_id"]], folder, row["run_id"])
-        context = _context(
-            Path(scratch),
-            str(sampling.device_of(batch[0])),
-            is_deterministic=bool(batch[0]["deterministic"]),
+        for name, row in zip(run_ids, batch, strict=True) if is_asked else ():
+            questions[name] = held_out.questions_of(replan.tested_by(row), f"{secrets.token_hex(16)}:{name}")
+            held_out.write_inputs(questions[name], folder, name)
+        context = RunContext(
+            results=Path(scratch),
+            device=str(sampling.device_of(first)),
             executor="verify",
+            planned_at=time.time(),
+            is_deterministic=bool(first["deterministic"]),
+            driver=AGAIN,
         )
         try:
-            trial.attempt("a re-run", replan.run_again, [*batch, *tuning], run_ids, context)
+            attempt("a re-run", replan.run_again, [*batch, *tuning], run_ids, context)
         except ContractError as problem:
             return {row["run_id"]: Made(row, None, problem=str(problem)) for row in batch}
-        again = Store.open(folder, create=False).uncompacted(run_ids)
+        there = Store.open(folder, create=False)
+        again, curves, curves_again = there.find(run_ids), curves_of(store, run_ids), curves_of(there, run_ids)
         results = {name: held_out.results_of(some, folder, name) for name, some in questions.items()}
-    made = {row["run_id"]: Made(row, again.get(row["run_id"])) for row in batch}
+    made = {
+        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name)))
+        for name, row in zip(run_ids, batch, strict=True)
+    }
     return made | {name: _measured(made[name], found) for name, found in results.items()}
 
 
@@ -372,17 +359,6 @@ def _measured(made: Made, results: Mapping[int, Result] | None) -> Made:
     again = with_committed_baselines(held_out.measured(made.again, results))
     error = held_out.standard_error_of(again, results) if results is not None and again["status"] == "ok" else 0.0
     return replace(made, again=again, standard_error=error)
-
-
-def _context(folder: Path, device: str, *, is_deterministic: bool, executor: str) -> RunContext:
-    return RunContext(
-        results=folder,
-        device=device,
-        executor=executor,
-        planned_at=time.time(),
-        is_deterministic=is_deterministic,
-        driver=AGAIN,
-    )
 
 
 def _rerun(made: Made, deviation: float) -> Rerun:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from synthbench.trust.lookup import Groups, against_the_code
 from torch import Tensor
 
 from synthbench.blocks import BLOCKS, Block, block
@@ -21,7 +22,6 @@ from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import ModelSize
 from synthbench.training.train import init_generator
-from synthbench.trust.lookup import Groups, against_the_code
 from synthbench.trust.verify import Sampling, verify
 
 SUITE = load_suite("smoke")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from synthbench.trust.lookup import CannotVerify
 
 from synthbench.runner.plan import make_cells
 from synthbench.suites import Suite
@@ -22,7 +23,6 @@ from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import data_blocks, data_seed, init_seed
 from synthbench.training.train import train_group
 from synthbench.trust import lookup
-from synthbench.trust.lookup import CannotVerify
 from tests.contract._golden import (
     FOLDER,
     REWRITE,

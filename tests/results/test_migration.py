@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from typer.testing import CliRunner
 
 from synthbench.canonical import canonical_json
@@ -22,7 +23,6 @@ from synthbench.results.migration import former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
 from synthbench.results.store import encode
 from synthbench.trust.audit import digest, faults
-from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]

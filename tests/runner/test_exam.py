@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthbench.runner.exam import Exam, Sitting
+from synthbench.training.exam import Mark, papers_of
 
 from synthbench.bits import BITS
 from synthbench.heights import RungScore, metrics_of_rungs
 from synthbench.results import Store
 from synthbench.results.store import HELD
-from synthbench.runner.exam import Exam, Sitting
 from synthbench.runner.plan import Job, make_cells, shortened
 from synthbench.suites import load_suite
 from synthbench.training import exam
-from synthbench.training.exam import Mark, papers_of
 
 CLIMB = Path(__file__).parents[2] / "studies" / "climb.toml"
 MARK = Mark(accuracy=0.5, standard_error=0.01, changed=0.0, num_sequences=64)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from synthbench.training.exam import Mark, answer, hand_out, marks_of, papers_of, take_back
 from torch import Tensor
 
 from synthbench.runner.plan import make_cells, shortened
@@ -14,7 +15,6 @@ from synthbench.tasks import IGNORE
 from synthbench.training import exam
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, stack_models
-from synthbench.training.exam import Mark, answer, hand_out, marks_of, papers_of, take_back
 from synthbench.training.train import build_models
 
 CPU = torch.device("cpu")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthbench.trust.lookup import Groups, against_the_code
 
 from synthbench.api import load
 from synthbench.canonical import canonical_json
@@ -34,7 +35,6 @@ from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer, on_rungs, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
-from synthbench.trust.lookup import Groups, against_the_code
 from synthbench.trust.verify import Sampling, verify
 
 CPU = torch.device("cpu")

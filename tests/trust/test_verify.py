@@ -30,10 +30,8 @@ from synthbench.trust import audit, compare, replan
 from synthbench.trust.verify import Sampling, Verification, verify
 from tests.runner import runs
 
-pytestmark = pytest.mark.usefixtures("one_process")
-
 Row = dict[str, Any]
-ALL = Sampling(fraction=1.0, device="cpu")
+ALL = Sampling(fraction=1.0, device="cpu", workers=0)
 
 
 tiny = partial(runs.tiny, steps=8, group_size=1, executor="inline")
@@ -88,7 +86,7 @@ def test_the_rows_decide_the_sample(made: Store) -> None:
     salt = next(salt for salt in drawn if drawn[salt] != drawn[""])
 
     for sampling, expected in (
-        (Sampling(fraction=0.01, device="cpu", salt=salt), drawn[salt]),
+        (Sampling(fraction=0.01, device="cpu", salt=salt, workers=0), drawn[salt]),
         (dataclasses.replace(ALL, limit=2), audit.sample(rows, 1.0)[:2]),
     ):
         assert [rerun.run_id for rerun in verify(made, sampling).reruns] == expected
@@ -97,7 +95,7 @@ def test_the_rows_decide_the_sample(made: Store) -> None:
 def test_tasks_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
     run(tiny(tmp_path, group_size=4))
     store = Store.open(tmp_path, create=False)
-    verification = verify(store, Sampling(fraction=0.01, device="cpu"))
+    verification = verify(store, Sampling(fraction=0.01, device="cpu", workers=0))
 
     assert set(store.runs().ensemble_size) == {4}
     assert sorted(rerun.task for rerun in verification.reruns) == ["copy", "copy", "majority", "majority"]
@@ -118,17 +116,18 @@ def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_p
 def test_a_batch_that_is_half_there_is_compared_within_a_tolerance_and_one_that_two_drivers_wrote_is_whole(
     tmp_path: Path,
 ) -> None:
-    request = tiny(tmp_path, tasks=("copy:length=8",), group_size=2)
+    request = tiny(tmp_path / "whole", tasks=("copy:length=8",), group_size=2)
     run(request)
-    next(tmp_path.glob("runs/*.parquet")).unlink()
-    (rerun,) = verify(Store.open(tmp_path, create=False), ALL).reruns
+    whole, half = Store.open(request.results, create=False), Store.open(tmp_path / "half", create=True)
+    row = whole.table().to_pylist()[0]
+    half.write(row, points_of(whole, row))
+    (rerun,) = verify(half, ALL).reruns
     assert rerun.verdict in ("tolerance", "bitwise")
     assert rerun.verdict == "bitwise" or "ensemble_size" in rerun.detail
 
-    run(request)
-    store = Store.open(tmp_path, create=False)
-    assert store.runs().started_at.nunique() == 2
-    assert verdicts(verify(store, ALL)) == ["bitwise", "bitwise"]
+    run(dataclasses.replace(request, results=half.root))
+    assert half.runs().started_at.nunique() == 2
+    assert verdicts(verify(half, ALL)) == ["bitwise", "bitwise"]
 
 
 def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
     rows[0]["score"] = 0.999
     store = Store.open(tmp_path, create=True)
     store.add(pa.Table.from_pylist(rows, schema=RUNS))
-    verification = verify(Store.open(tmp_path, create=False), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(Store.open(tmp_path, create=False), Sampling(fraction=0.01, device="cpu", workers=0))
 
     assert not verification.ok
     assert any("checksum" in fault and rows[0]["run_id"] in fault for _, fault in verification.faults)
@@ -345,7 +344,7 @@ def test_a_shortened_run_that_calls_itself_full_is_found(tmp_path: Path, task: s
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
     store.write({**row, "is_full": True, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])
-    verification = verify(store, Sampling(fraction=0.01, device="cpu"))
+    verification = verify(store, Sampling(fraction=0.01, device="cpu", workers=0))
 
     assert verification.unverifiable == {
         row["run_id"]: f"no full run of suite {suite!r} 2026.1 has its id; config_json has another evaluation, training"
