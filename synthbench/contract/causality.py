@@ -88,6 +88,9 @@ def find_leak(
     changes = ((before - after).abs().amax(-1) / size).where(is_held, 0)
     if bool((changes <= TOLERANCE).all()):
         return None
+    untouched = changes.where(is_known.all(-1, keepdim=True), 0)
+    if not bool((untouched <= TOLERANCE).all()):  # what sees other sequences need not see the future
+        changes = untouched
     place = int(changes.nan_to_num(torch.inf).argmax())
     sequence, position = divmod(place, before.shape[1])
     return Leak(float(changes.flatten()[place]), position, not bool(is_known[sequence].all()))

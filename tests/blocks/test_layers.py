@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from synthbench.trust.lookup import Groups, against_the_code
 from torch import Tensor
 
 from synthbench.blocks import BLOCKS, Block, block
@@ -22,6 +21,7 @@ from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import ModelSize
 from synthbench.training.train import init_generator
+from synthbench.trust import replan
 from synthbench.trust.verify import Sampling, verify
 
 SUITE = load_suite("smoke")
@@ -98,8 +98,7 @@ def test_a_row_says_how_many_layers_its_model_had(tmp_path: Path) -> None:
 
     assert (row["block"], row["n_layers"]) == ("attention_only:layers=3", 3)
     assert (verification.ok, [rerun.verdict for rerun in verification.reruns]) == (True, ["bitwise"])
-    (fault,) = against_the_code({**row, "n_layers": 2}, Groups([{**row, "n_layers": 2}], None))
-    assert fault == "n_layers is 2; the code says 3"
+    assert replan.check([{**row, "n_layers": 2}]).faults == [(row["run_id"], "n_layers is 2; the plan says 3")]
 
 
 def test_a_block_cannot_give_an_option_of_all_blocks_another_meaning() -> None:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from synthbench.trust.lookup import CannotVerify
 
 from synthbench.runner.plan import make_cells
 from synthbench.suites import Suite
@@ -22,7 +21,8 @@ from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import data_blocks, data_seed, init_seed
 from synthbench.training.train import train_group
-from synthbench.trust import lookup
+from synthbench.trust import replan
+from synthbench.trust.replan import CannotVerify
 from tests.contract._golden import (
     FOLDER,
     REWRITE,
@@ -215,4 +215,4 @@ def test_a_row_of_other_training_cannot_be_run_again(
     with pytest.raises(
         CannotVerify, match=f"other version: training is {version} in the row and {here} here; checked: "
     ):
-        lookup._cell(of_row, {})
+        replan._suite(of_row, {})

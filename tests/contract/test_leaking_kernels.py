@@ -9,12 +9,8 @@ from torch import Tensor, nn
 
 from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError
-from synthbench.mechanisms import MECHANISMS, Mechanism
-from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Member
-from synthbench.training.train import train_group
+from synthbench.mechanisms import Mechanism
 
-CPU = torch.device("cpu")
 BLOCK = 16
 
 
@@ -136,13 +132,13 @@ def anywhere(_kernel: Kernel, _x: Tensor) -> bool:
 
 CAUGHT = {
     # The seven that outsiders wrote.
-    kernel("chunk-64", future, lambda _, x: x.shape[-2] % 64 == 0): r"not causal: .* at length 64 and batch 9, in",
-    kernel("chunk-128", future, lambda _, x: x.shape[-2] % 128 == 0): r"not causal: .* at length 128 and batch 9",
+    kernel("chunk-64", future, lambda _, x: x.shape[-2] % 64 == 0): r"not causal: .* at length 64 and batch \d+, in",
+    kernel("chunk-128", future, lambda _, x: x.shape[-2] % 128 == 0): r"not causal: .* at length 128 and batch \d+",
     kernel("beyond-400", future, lambda _, x: x.shape[-2] > 400): r"not causal: .* at length 1000 and batch 3",
     kernel("float32", future, lambda _, x: x.dtype == torch.float32): r"not causal: .* in float32 and training mode",
     kernel("gradients", future, lambda _, x: x.requires_grad): r"not causal: .* in float32 and training mode",
-    kernel("batch-8", other_sequences, lambda _, x: x.shape[-3] >= 8): r"sequences see each other: .* and batch 9",
-    kernel("max-length", future, lambda self, _: self.max_length != 512): r"not causal: .* at length 64 and batch 9",
+    kernel("batch-8", other_sequences, lambda _, x: x.shape[-3] >= 8): r"sequences see each other: .* and batch \d+",
+    kernel("max-length", future, lambda self, _: self.max_length != 512): r"not causal: .* in float32",
     # Further ways.
     kernel("batch-statistics", other_sequences, lambda self, _: self.training): r"sequences see each other|of a batch",
     kernel("in-block", whole_block, anywhere): r"not causal: with the inputs from position",
@@ -155,20 +151,19 @@ CAUGHT = {
     kernel("backward-across", spread_across, lambda _, x: x.dtype == torch.float32): r"backward .* other sequences",
     kernel("block-end", next_block, anywhere): r"not causal",
     kernel("last-sequence", last_sequence, lambda _, x: x.ndim == 3 and len(x) == 9): r"sequences see each other",
+    # At the shapes of the main suite only.
+    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): r"not causal: .* at length 48 and batch",
+    kernel("chunk-96", future, lambda _, x: x.shape[-2] % 96 == 0): r"not causal: .* at length 96 and batch",
+    kernel("width-48", future, lambda self, _: self.model_dim == 48): r"not causal: .* in float32 and training mode",
+    kernel("four-heads", future, lambda self, _: self.num_heads == 4): r"not causal: .* in float32",
+    kernel("batch-256", other_sequences, lambda _, x: x.shape[-3] == 256): r"sequences see each other: .* batch 256",
     kernel("eval-only", future, lambda self, x: not self.training and x.shape[-2] >= 64): r"not causal",
-}  # fmt: skip
-
-IN_TRAINING = {
-    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): "at length 48 and batch 8, in float32.* before step 1",
-    kernel("width-32", future, lambda self, _: self.model_dim == 32): "at length 48 and batch 8, in float32",
-    kernel("members", other_sequences, lambda _, x: x.ndim > 3 and x.shape[-3] == 8): "sequences see each other",
-    kernel("later", future, lambda self, _: self.calls > 30): "after the last step",
 }  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    for unit in (*CAUGHT, *IN_TRAINING):
+    for unit in CAUGHT:
         unit.calls = 0
 
 
@@ -180,29 +175,3 @@ def test_the_sound_kernel_passes() -> None:
 def test_the_contract_names_the_length_the_batch_or_the_dtype_at_which_it_leaks(unit: type[Kernel]) -> None:
     with pytest.raises(ContractError, match=CAUGHT[unit]):
         check_mechanism(unit, {})
-
-
-@pytest.mark.parametrize("unit", IN_TRAINING, ids=lambda unit: unit.name)
-def test_what_no_small_model_shows_is_seen_by_the_program_that_is_trained(unit: type[Kernel]) -> None:
-    if unit.name != "later":
-        check_mechanism(unit, {})
-    unit.calls = 0
-    with pytest.raises(ContractError, match=IN_TRAINING[unit]):
-        train(unit)
-
-
-def train(unit: type[Kernel], steps: int = 12) -> None:
-    smoke = load_suite("smoke")
-    suite = smoke.model_copy(
-        update={
-            "model": smoke.model.model_copy(update={"model_dim": 32, "num_heads": 2}),
-            "training": smoke.training.model_copy(update={"steps": steps, "batch_size": 8}),
-            "evaluation": smoke.evaluation.model_copy(update={"test_sequences": 8, "curve_sequences": 8}),
-        }
-    )
-    MECHANISMS._units[unit.name] = unit
-    try:
-        cell = Cell(suite, "copy", 48, {}, unit.name, {}, "cpu", is_full=False)
-        train_group([Member(cell, seed, 1e-3) for seed in (0, 1)], CPU)
-    finally:
-        del MECHANISMS._units[unit.name]

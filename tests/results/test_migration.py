@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from typer.testing import CliRunner
 
 from synthbench.canonical import canonical_json
@@ -22,6 +21,7 @@ from synthbench.results.maintenance import collect
 from synthbench.results.migration import former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
 from synthbench.results.store import encode
+from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.verify import Sampling, verify
 
@@ -46,12 +46,10 @@ def rows(older: Store) -> list[Row]:
 
 @pytest.mark.end_to_end
 def test_a_migrated_row_has_the_id_that_the_same_run_has_now(rows: list[Row]) -> None:
-    groups = Groups(rows)
-
     assert sorted(row["suite"] for row in rows) == ["climb", "climb.extra", "paper", "paper"]
     for row in rows:
         if row["task"] != "palindrome":  # a later version by now
-            assert against_the_code(row, groups) == []  # the code writes this configuration, so this id
+            assert replan.check([row]) == ({}, [])  # the code writes this configuration, so this id
         assert run_id(json.loads(row["config_json"])) == row["run_id"] != row["migrated_from"].split(":")[1]
 
 
@@ -187,16 +185,11 @@ def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[
     assert "rows written under an older schema: 1, each found to be the row that it was then" in found.notes
 
 
-def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows: list[Row]) -> None:
-    groups = Groups(rows)
+def test_a_row_of_another_source_of_the_same_version_is_not_refused_for_its_words(rows: list[Row]) -> None:
     row = next(row for row in rows if row["mech"] == "slay")
-    of_this = row | {f"{kind}_code_hash": here for kind, here in groups.member(row).cell.code.items()}
-    renamed = of_this | {"mech_code_hash": "0" * 12}
+    renamed = row | {"mech_code_hash": "0" * 12, "mech_label": "As it was called then"}
 
-    assert of_other_source(of_this, groups.member(row).cell) == []
-    assert of_other_source(renamed, groups.member(row).cell) == ["mech slay"]
-    assert against_the_code(renamed | {"mech_label": "As it was called then"}, groups) == []
-    assert against_the_code(of_this | {"mech_label": "Best ever"}, groups) != []
+    assert replan.check([renamed]) == ({}, [])
 
 
 def test_an_export_and_a_listing_take_an_older_store_as_it_is(older: Store) -> None:

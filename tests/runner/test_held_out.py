@@ -1,0 +1,217 @@
+"""The judge asks for what comes next, and what it measures of the answers is the score."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from synthbench.heights import rungs_in
+from synthbench.results import Store
+from synthbench.runner import held_out
+from synthbench.runner.held_out import (
+    SAID,
+    HeldOutTest,
+    Questions,
+    Result,
+    answer,
+    measured,
+    questions_of,
+    results_of,
+    standard_error_of,
+    write_inputs,
+)
+from synthbench.runner.plan import Job, make_cells, shortened
+from synthbench.suites import load_suite
+from synthbench.tasks import IGNORE
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ensemble import SequenceModel, stack_models
+from synthbench.training.train import build_models
+
+CPU = torch.device("cpu")
+MakeRow = Callable[..., dict[str, Any]]
+
+
+def cell_of(suite: str, task: str, limit: int = 64, **options: str) -> Cell:
+    short = shortened(load_suite(suite), steps=8, limit=limit)
+    (cell,) = make_cells(short, {task: options}, {"softmax": {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+def model_of(members: list[Member]) -> SequenceModel:
+    return stack_models(build_models(members), "fold").eval()
+
+
+def asked(members: list[Member], folder: Path) -> list[tuple[dict[int, Questions], dict[int, Result] | None]]:
+    """The questions for some members, and what the judge measures of the answers of their untrained models."""
+    questions = [questions_of(member.cell, member.run_id) for member in members]
+    for member, some in zip(members, questions, strict=True):
+        write_inputs(some, folder, member.run_id)
+    answer(model_of(members), members, folder, CPU)
+    return [(some, results_of(some, folder, m.run_id)) for some, m in zip(questions, members, strict=True)]
+
+
+@pytest.mark.parametrize("task", ["copy", "majority", "parity", "bottleneck_compression"])
+def test_no_question_holds_a_later_token_and_every_one_has_another_sequence(task: str) -> None:
+    cell = cell_of("smoke", task, length="12")
+    (some,) = questions_of(cell, "salt").values()
+    (other,) = questions_of(cell, "another").values()
+    last = some.places if cell.task.readout == "position" else np.full_like(some.places, cell.length - 1)
+
+    assert len(some.places) == 2 * 64
+    assert all((tokens[place + 1 :] == 0).all() for tokens, place in zip(some.inputs, last, strict=True))
+    assert (some.targets != IGNORE).all()
+    assert not np.array_equal(some.inputs, other.inputs)
+
+
+def test_every_scored_place_is_equally_likely() -> None:
+    """A task whose sequences score 1 to 4 places: a question is a draw from all places of all sequences."""
+    cell = cell_of("smoke", "copy", limit=4096, length="12")
+    task, length = cell.tests[1]
+    drawn = task.sample(np.random.default_rng(0), 8192, length).targets != IGNORE
+    (some,) = questions_of(cell, "salt").values()
+    expected = drawn.sum(0) / drawn.sum()
+    found = np.bincount(some.places, minlength=length) / len(some.places)
+
+    assert np.abs(found - expected).max() < 5 * math.sqrt(expected.max() / len(some.places))
+
+
+@pytest.mark.parametrize(("suite", "task"), [("smoke", "copy"), ("core", "parity_running"), ("text", "text")])
+def test_the_judge_measures_what_the_model_predicts(suite: str, task: str, tmp_path: Path) -> None:
+    members = cell_of(suite, task, limit=8).members([0])[:2]
+    models = build_models(members)
+
+    for (questions, results), model in zip(asked(members, tmp_path), models, strict=True):
+        assert results is not None
+        for number, some in questions.items():
+            right, loss = [], []
+            for tokens, place, target in zip(some.inputs, some.places.tolist(), some.targets.tolist(), strict=True):
+                with torch.no_grad():
+                    logits = model.eval()(torch.from_numpy(tokens[None, : place + 1]))[0, -1]
+                right.append(int(logits.argmax()) == target)
+                loss.append(-float(logits.log_softmax(-1)[target]))
+            assert results[number].num_correct == sum(right)
+            if results[number].loss is not None:
+                assert results[number].loss == pytest.approx(np.mean(loss), abs=1e-4)
+        assert (results[1].loss is None) == (suite != "text")
+
+
+def test_every_level_is_asked_for_what_is_new_on_it() -> None:
+    cell = cell_of("core", "parity_running", limit=8)
+    questions = questions_of(cell, "salt")
+
+    assert list(questions) == list(range(1, len(cell.rungs) + 1))
+    assert all(some.places.min() >= of.first_new for some, of in zip(questions.values(), cell.rungs, strict=True))
+
+
+def test_what_is_handed_out_has_no_targets(tmp_path: Path) -> None:
+    write_inputs(questions_of(cell_of("smoke", "copy", length="12"), "salt"), tmp_path, "run")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.1.inputs", "run.1.places"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 5, b"\xff" * 10**6])
+def test_answers_that_do_not_fit_are_none(content: bytes | None, tmp_path: Path) -> None:
+    questions = questions_of(cell_of("smoke", "copy", length="12"), "salt")
+    if content is not None:
+        (tmp_path / "run.1.answers").write_bytes(content)
+
+    assert results_of(questions, tmp_path, "run") is None
+
+
+@pytest.mark.parametrize("told", [np.nan, np.inf])
+def test_probabilities_that_are_none_are_no_answers(told: float, tmp_path: Path) -> None:
+    some = Questions(np.zeros((2, 3), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), 4)
+    np.full((2, 4), told, "<f4").tofile(tmp_path / "run.1.answers")
+
+    assert results_of({1: some}, tmp_path, "run") is None
+
+
+def test_probabilities_of_more_than_one_are_divided_by_their_sum(tmp_path: Path) -> None:
+    some = Questions(np.zeros((2, 3), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), 4)
+    np.full((2, 4), 100.0, "<f4").tofile(tmp_path / "run.1.answers")
+    results = results_of({1: some}, tmp_path, "run")
+
+    assert results is not None
+    assert results[1].loss == pytest.approx(math.log(4))
+
+
+def test_what_a_worker_says_is_a_remark(make_row: MakeRow) -> None:
+    row = measured(make_row(score=0.99, n_eval_examples=1000, n_correct=990), {1: Result(30, 64, None, 0.06)})
+
+    assert (row["score"], row["n_correct"], row["n_eval_examples"]) == (30 / 64, 30, 64)
+    assert json.loads(row["metrics"])[SAID] == 0.99
+
+
+def test_a_model_that_answers_nothing_has_no_score(make_row: MakeRow) -> None:
+    row = measured(make_row(), None)
+
+    assert (row["status"], row["score"], row["n_correct"], row["eval_loss"]) == ("contract", None, None, None)
+    assert "left no answers" in row["error_message"]
+    assert measured(make_row(status="diverged", score=None), None)["status"] == "diverged"
+
+
+def test_the_score_of_a_ladder_follows_from_what_was_measured_on_its_levels(make_row: MakeRow) -> None:
+    levels = {f"rung{n}.{key}": value for n in (1, 2) for key, value in RUNG.items()}
+    said = make_row(metric_name="height over rungs", score=1.0, floor=0.0, ceiling=1.0, metrics=json.dumps(levels))
+    results = {1: Result(128, 128, None, 0.01), 2: Result(96, 128, None, 0.04)}
+    row = measured(said, results)
+
+    assert row["score"] == pytest.approx((1 + 0.5) / 2)
+    assert [rung.score for rung in rungs_in(json.loads(row["metrics"]))] == [1.0, 0.75]
+    assert standard_error_of(row, results) == pytest.approx(math.hypot(0.02, 0.08) / 2)
+
+
+RUNG = {"load": 2.0, "score": 1.0, "base": 0.5, "ceiling": 1.0}
+
+
+def test_only_the_rows_of_a_job_are_taken_from_its_store(
+    tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
+    monkeypatch.setattr(held_out, "needs_held_out_test", lambda _cell: False)
+    cell = cell_of("smoke", "copy", length="8")
+    members = tuple(cell.members([0]))
+    job = Job((cell,), members, members, 1)
+    store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")
+    test.begin(job)
+    made = Store.open(held_out.folder_of(job, tmp_path, "driver"), create=True)
+    for run_id in (members[0].run_id, "0" * 16):
+        made.write(make_row(run_id=run_id), [])
+
+    assert [row["run_id"] for row in test.take(job)] == [members[0].run_id]
+    test.close()
+    assert list(store.statuses()) == [members[0].run_id]
+
+
+def test_what_a_killed_driver_leaves_of_its_tests_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
+    cell = cell_of("smoke", "copy", length="8")
+    members = tuple(cell.members([0]))
+    store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")
+    test.begin(Job((cell,), members, members, 1))
+    folder = held_out.folder_named(tmp_path, "driver")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        os.utime(path, (time.time() - 1e6,) * 2)
+
+    assert {path.suffix for path in files} >= {".inputs", ".places"}
+    assert store.stale_partials() == []
+    assert test._held is not None
+    test._held.close()  # as if the driver were killed
+    assert store.stale_partials() == files
+    test.close()
+    assert not folder.exists()
+
+
+def test_a_score_above_the_ceiling_of_its_task_is_remarked_on(make_row: MakeRow) -> None:
+    row = measured(make_row(ceiling=0.6, n_eval=64), {1: Result(1000, 1000, None, 0.001)})
+
+    assert row["note"] == "the score 1.0000 is above the ceiling of the task, 0.6000"
+    assert measured(make_row(ceiling=0.6, n_eval=64), {1: Result(620, 1000, None, 0.01)})["note"] is None
