@@ -1,10 +1,12 @@
 """Plugins that cheat, and how each ends."""
 
+import dataclasses
 import json
 import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,17 @@ from typing import Any
 import pytest
 
 from synthbench import plugins
+from synthbench.contract.trial import Trial
+from synthbench.errors import UsageError
 from synthbench.results import Store
+from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.trust.audit import faults
-from synthbench.trust.submission import receive
+from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling, Verification
 from tests.runner.runs import tiny
 
-CASES = Path(__file__).parent / "cases"
+SAMPLING = Sampling(fraction=1.0, device="cpu", workers=0)
 
 HONEST = """
 import torch
@@ -126,8 +131,8 @@ seal.replaced = lambda: None
 """
 """A plugin can make its own process believe anything."""
 
-COPY = "--suite smoke --task copy:length=16 --steps 20 --limit 128"
-TEXT = "--suite text --rates 1e-2 --steps 5 --limit 32"
+COPY = "--suite smoke --task copy:length=16 --seeds 0 --steps 20 --limit 128"
+TEXT = "--suite text --seeds 0 --rates 1e-2 --steps 5 --limit 32"
 
 REPLACED = {
     JUDGES_ITSELF: "synthbench.training.train.evaluate",
@@ -139,14 +144,14 @@ REPLACED = {
 }
 
 
-def run_with(plugin: str, folder: Path, options: str = COPY) -> dict[str, Any]:
-    """The row that a process of somebody else's makes with a plugin."""
+def run_with(plugin: str, folder: Path, options: str = COPY, mechanism: str = "cheat") -> dict[str, Any]:
+    """The first row that a process of somebody else's makes with a plugin."""
     (folder / "cheat.py").write_text(plugin)
-    own = "--mech cheat --seeds 0 --device cpu --quiet --plugin cheat.py --results rows"
+    own = f"--mech {mechanism} --device cpu --quiet --plugin cheat.py --results rows"
     command = [sys.executable, "-m", "synthbench", "run", *options.split(), *own.split()]
     subprocess.run(command, cwd=folder, capture_output=True, check=False)
     store = Store.open(folder / "rows", create=False)
-    (row,) = store.table().to_pylist()
+    row: dict[str, Any] = store.table().to_pylist()[0]
     assert faults(row, datetime.now(UTC)) == []
     assert not list((folder / "rows" / "_tmp").glob("held-out-*"))
     return row
@@ -154,8 +159,7 @@ def run_with(plugin: str, folder: Path, options: str = COPY) -> dict[str, Any]:
 
 def judged(folder: Path) -> Verification:
     """The verification of the rows in a folder, with the plugin that made them."""
-    sampling = Sampling(fraction=1.0, device="cpu", workers=1, plugins=[str(folder / "cheat.py")])
-    return receive(folder / "rows", sampling)
+    return receive(folder / "rows", dataclasses.replace(SAMPLING, plugins=[str(folder / "cheat.py")]))
 
 
 @pytest.fixture(scope="module")
@@ -221,25 +225,101 @@ def test_an_honest_plugins_row_is_confirmed_and_an_edited_one_is_not(honest: Pat
     assert (rerun.verdict, rerun.recorded) == ("differs", 1.0)
 
 
+FORGES = (
+    HONEST
+    + """
+import os
+import pathlib
+import sys
+
+from synthbench.results import Store
+
+
+def forge():
+    ours = next(frame for frame in frames() if "context" in frame.f_locals).f_locals["context"].results
+    theirs = Store.open(pathlib.Path(__file__).with_name("forged"), create=False)
+    near = [ours, *ours.parent.glob("synthbench-verify-*"), *ours.rglob("held-out-*/*")]
+    for store in (Store.open(path, create=True) for path in near):
+        for row in theirs.table().to_pylist():
+            store.write(row, [])
+
+
+def frames():
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        yield frame
+
+
+honest = Cheat.forward
+
+
+def forward(self, x):
+    if pathlib.Path(__file__).with_name("forged").exists():
+        forge()
+    return honest(self, x)
+
+
+Cheat.forward = forward
+"""
+)
+
+
 @pytest.mark.end_to_end
 def test_a_plugin_cannot_write_the_re_runs_of_other_rows(tmp_path: Path) -> None:
-    """It puts its own word for rows of softmax into every store that it finds in its process or near it."""
-    forging = (CASES / "rowforge.py").read_text() + UNSEALED
-    made = tmp_path / "rows"
-    (tmp_path / "cheat.py").write_text(forging)
-    run(tiny(made, tasks=("copy:length=8",), mechanisms=("softmax",), seeds=(0,), executor="inline"))
-    run_with_softmax = "--suite smoke --task copy:length=8 --steps 5 --limit 32"
-    own = "--mech cheat --seeds 0 --device cpu --quiet --plugin cheat.py --results rows"
-    command = [sys.executable, "-m", "synthbench", "run", *run_with_softmax.split(), *own.split()]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-    forged = Store.open(tmp_path / "forged", create=True)
-    for row in Store.open(made, create=False).table().to_pylist():
-        count = row["n_eval_examples"]
-        whole = {"score": 1.0, "skill": 1.0, "n_correct": count} if row["mech"] == "softmax" else {}
-        forged.write(row | whole, [])
-    options = f"verify forged --fraction 1 --device cpu --workers 1 --plugin {tmp_path / 'cheat.py'} --json"
-    command = [sys.executable, "-m", "synthbench", *options.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    verdicts = {rerun["mechanism"]: rerun["verdict"] for rerun in json.loads(done.stdout)["reruns"]}
+    """It puts the rows that were handed in into every store that it finds in its process or beside its own."""
+    run_with(FORGES, tmp_path)
+    made, forged = Store.open(tmp_path / "rows", create=True), Store.open(tmp_path / "forged", create=True)
+    run(tiny(made.root, tasks=("copy:length=8",), mechanisms=("softmax",), seeds=(0,), executor="inline"))
+    for row in made.table().to_pylist():
+        whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"]}
+        forged.write(row | (whole if row["mech"] == "softmax" else {}), [])
+    found = receive(forged.root, dataclasses.replace(SAMPLING, plugins=[str(tmp_path / "cheat.py")]))
 
-    assert verdicts == {"cheat": "tolerance", "softmax": "differs"}, done.stderr
+    assert {rerun.mechanism: rerun.verdict for rerun in found.reruns} == {"cheat": "tolerance", "softmax": "differs"}
+
+
+@pytest.mark.end_to_end
+def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path) -> None:
+    run_with(HONEST, tmp_path, "--suite smoke")
+    plugin = tmp_path / "cheat.py"
+    request = Request(suite="smoke", mechanisms=("cheat",), results=tmp_path / "rows", plugins=[str(plugin)])
+    problems, bundled = isolated(submit_both, request, tmp_path / "idea.tar.gz", plugin)
+    plugin.write_text("raise RuntimeError('the file of the submitter is not asked')\n")
+    verification = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, limit=1), runs_plugin=True)
+
+    assert problems == ("no code: mechanism 'cheat' comes from cheat.py; name it with --plugin or --package",)
+    assert bundled == ()
+    assert verification.ok, verification
+    assert {rerun.verdict for rerun in verification.reruns} == {"tolerance"}
+    with pytest.raises(UsageError, match="--run-plugin"):
+        receive(tmp_path / "idea.tar.gz", SAMPLING)
+
+
+@pytest.mark.end_to_end
+def test_rows_on_a_plugins_task_are_what_its_process_says_which_a_note_tells(tmp_path: Path) -> None:
+    plugin = (
+        "from synthbench.tasks import TASKS, task\n\n"
+        "@task\nclass MyCopy(TASKS['copy']):\n    name = 'my-copy'\n    description = 'copy again'\n"
+    )
+    run_with(
+        plugin, tmp_path, "--suite smoke --task my-copy:length=8 --seeds 0 --steps 5 --limit 32", mechanism="linear"
+    )
+    found = judged(tmp_path)
+
+    assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
+    assert found.notes == ["rows on a plugin's task: 1, whose scores are what its own process says"]
+    assert [rerun.verdict for rerun in found.reruns] == ["bitwise"]
+
+
+def submit_both(request: Request, target: Path, plugin: Path) -> list[tuple[str, ...]]:
+    """What keeps a bundle from being written, without its plugin and with it."""
+    return [
+        submit(request, target.with_name("none.tar.gz")).problems,
+        submit(request, target, plugin=plugin).problems,
+    ]
+
+
+def isolated(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function where its plugin may be loaded."""
+    with Trial([]) as trial:
+        return trial.attempt("a test", function, *arguments)

@@ -8,25 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthbench.trust.standins import standing_in
 
 from synthbench import plugins
-from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner import plan as plan_module
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.trust import lookup
+from synthbench.trust import replan
 from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
 
-SAMPLING = Sampling(fraction=0.01, device="cpu")
+SAMPLING = Sampling(fraction=0.01, device="cpu", workers=0)
 
 PLUGIN = '''
 from synthbench.layers import Linear
@@ -68,7 +65,7 @@ def small() -> Suite:
 
 def take(small: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything that loads the suite load this one."""
-    for module in (plan_module, submission_module, lookup):
+    for module in (plan_module, submission_module, replan):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
 
 
@@ -232,18 +229,6 @@ def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> Non
     assert not (tmp_path / "board").exists()
 
 
-def test_a_batch_of_which_runs_are_missing_is_a_fault_of_a_complete_bundle(complete: Request, tmp_path: Path) -> None:
-    store = Store.open(complete.results, create=True)
-    row = next(row for row in store.table().to_pylist() if row["role"] is None)
-    curve: list[Any] = store.curves([row["run_id"]]).drop(columns="run_id").to_dict("records")
-    then = row["finished_at"] + timedelta(seconds=1)
-    store.write(row | {"ensemble_size": row["ensemble_size"] + 1, "finished_at": then}, curve)
-    packed_by_hand(complete, tmp_path / "linear.tar.gz")
-    found = receive(tmp_path / "linear.tar.gz", SAMPLING)
-
-    assert any(fault.startswith("incomplete: ") and "batched with" in fault for _, fault in found.faults), found.faults
-
-
 def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
     complete: Request, tmp_path: Path
 ) -> None:
@@ -261,24 +246,6 @@ def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
 
 
 @pytest.mark.end_to_end
-def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path, request_of: Request) -> None:
-    path = tmp_path / "my_idea_submitted.py"
-    path.write_text(PLUGIN)
-    request = dataclasses.replace(request_of, mechanisms=("my-idea",), plugins=[str(path)], executor="pool")
-    assert run(request).ok
-    assert submit(request, tmp_path / "none.tar.gz").problems == (
-        "no code: mechanism 'my-idea' comes from my_idea_submitted.py; name it with --plugin or --package",
-    )
-    handed_in(request, tmp_path / "idea.tar.gz", plugin=path)
-    path.write_text("raise RuntimeError('the file of the submitter is not asked')\n")
-    del MECHANISMS._units["my-idea"]  # as in a fresh process
-
-    verification = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, workers=1), runs_plugin=True)
-
-    assert (verification.ok, verification.num_rows) == (True, 8), verification
-
-
-@pytest.mark.end_to_end
 def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Path, complete: Request) -> None:
     path = tmp_path / "leaking.py"
     path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
@@ -288,21 +255,6 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Pat
     faults = [fault for _, fault in verification.faults]
     assert any(fault.startswith("contract:") and "my-idea" in fault for fault in faults), faults
     assert not verification.ok
-
-
-@pytest.mark.end_to_end
-def test_rows_of_a_plugins_task_are_judged_with_a_note(tmp_path: Path, request_of: Request) -> None:
-    path = tmp_path / "my_copy.py"
-    path.write_text(
-        "from synthbench.tasks import TASKS, task\n\n"
-        "@task\nclass MyCopy(TASKS['copy']):\n    name = 'my-copy'\n    description = 'copy again'\n"
-    )
-    run(dataclasses.replace(request_of, tasks=("my-copy:length=8",), plugins=[str(path)], executor="pool"))
-    found = receive(request_of.results, dataclasses.replace(SAMPLING, workers=1, plugins=[str(path)]))
-
-    assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
-    assert found.notes == ["judged in a process that has loaded my_copy.py"]
-    assert all(rerun.exam is None for rerun in found.reruns)
 
 
 @pytest.mark.end_to_end
@@ -316,23 +268,6 @@ def test_a_row_that_invents_a_task_does_not_have_a_plugin_loaded(complete: Reque
 
     assert not found.ok
     assert (found.notes, plugins.loaded()) == ([], [])
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("text", ["no JSON", '{"base": "Nope"}'])
-def test_what_a_plugins_process_says_of_it_may_be_nonsense(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "my_idea_described.py"
-    path.write_text(PLUGIN)
-    monkeypatch.setattr(Trial, "attempt", lambda _trial, _what, _function, names: [text for _ in names])
-    with (
-        Trial([str(path)]) as trial,
-        pytest.raises(ContractError, match="'my-idea' is described by what is no description"),
-        standing_in([(MECHANISMS.kind, "my-idea")], trial),
-    ):
-        pass
-    assert "my-idea" not in MECHANISMS
 
 
 @pytest.mark.end_to_end
