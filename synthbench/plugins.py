@@ -138,7 +138,8 @@ def module_of(plugin: str) -> str:
 
 def hint_for(name: str) -> str:
     """What to add to ``no mechanism called ...`` if a file in the current folder has this name."""
-    is_there = Path(f"{name}.py").is_file() if name.isidentifier() else False
+    # Not Path.is_file, which raises for a name that is too long for a file.
+    is_there = name.isidentifier() and os.path.isfile(f"{name}.py")  # noqa: PTH113
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""
 
 

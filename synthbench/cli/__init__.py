@@ -22,7 +22,7 @@ from synthbench.cli.bench import bench_app
 from synthbench.cli.data import data
 from synthbench.cli.listing import list_app, show
 from synthbench.cli.options import Quiet, Verbose, audible, spread
-from synthbench.cli.output import print_problem, set_verbosity
+from synthbench.cli.output import print_problem, say, set_verbosity
 from synthbench.cli.plugins import check, new
 from synthbench.cli.quick import quick
 from synthbench.cli.reporting import export, leaderboard, report
@@ -66,7 +66,7 @@ def main() -> None:
         print_problem(problem, hint)
         sys.exit(problem.exit_code)
     except OSError as problem:
-        typer.echo(f"synthbench: {problem}", err=True)
+        say(f"synthbench: {problem}", err=True)
         # The unwritten text is still in the buffer of stdout, and would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(StoreError.exit_code)
@@ -80,6 +80,6 @@ def before_any_command(
 ) -> None:
     """Synthetic sequence tasks for attention mechanisms."""
     if version:
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
     set_verbosity(quiet=quiet, verbose=verbose)

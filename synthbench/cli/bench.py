@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names
-from synthbench.cli.output import print_facts
+from synthbench.cli.output import print_facts, say
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_seeds
 from synthbench.terms import RUN_SUITE
@@ -54,7 +54,7 @@ def fidelity(
             else bench.measure(parse_names(budget), drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
         )
         for row in measured:
-            typer.echo(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
+            say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
     facts = bench.summary([row for row in table.rows if row["bias"] == bias])
     print_facts(facts, list(facts[0]), as_json=as_json)
 
@@ -90,7 +90,7 @@ def scaling(
             raise UnknownName("form", form, FORMS)
     target = resolve_device(device)
     if not kernels.runs_on(target):
-        typer.echo(f"Triton kernels are left out: they do not run on {target}", err=True)
+        say(f"Triton kernels are left out: they do not run on {target}", err=True)
     with Table(bench.IDENTITY, target, out) as table:
         for row in bench.measure(
             select_mechanisms(load_suite(RUN_SUITE), mech or ["all"]),
@@ -101,11 +101,9 @@ def scaling(
             num_repeats=repeats,
             dtype=dtype,
             limits=bench.Limits(max_seconds, max_gigabytes),
-            on_begin=lambda mechanism, direction: typer.echo(f"{mechanism} {direction}: lengths take turns", err=True),
+            on_begin=lambda mechanism, direction: say(f"{mechanism} {direction}: lengths take turns", err=True),
         ):
-            typer.echo(
-                f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True
-            )
+            say(f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True)
     facts = bench.summary([row for row in table.rows if (row["batch_size"], row["dtype"]) == (batch_size, dtype)])
     print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
 
@@ -139,7 +137,7 @@ def context(
             batch_size=batch_size,
             dtype=dtype,
         ):
-            typer.echo(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
+            say(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
     facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
     print_facts(facts, list(bench.SHOWN), as_json=as_json)
 
@@ -165,7 +163,7 @@ def report(
         )
     ]
     for name in changed:
-        typer.echo(name)
+        say(name)
     if check and changed:
         raise typer.Exit(1)
 
@@ -197,6 +195,6 @@ def bench_suite(
             num_steps=steps,
             num_repeats=repeats,
         ):
-            typer.echo(f"{row['mechanism']} {row['length']} members {row['members']}: timed", err=True)
+            say(f"{row['mechanism']} {row['length']} members {row['members']}: timed", err=True)
     facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
     print_facts(facts, list(bench.SHOWN), as_json=as_json)

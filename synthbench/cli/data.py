@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from synthbench.cli.options import Plugins
+from synthbench.cli.output import say
 
 
 def data(
@@ -36,4 +37,4 @@ def data(
     plugins.load(plugins.named(plugin))
     drawn = draw(task, split=split, seed=seed, count=count, batch_size=batch_size, suite=suite)
     write(drawn, out, is_forced=force)
-    typer.echo(f"{out}: {len(drawn.inputs)} sequences of {drawn.length} tokens")
+    say(f"{out}: {len(drawn.inputs)} sequences of {drawn.length} tokens")

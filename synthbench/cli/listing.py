@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from synthbench.cli.options import AsJson, Plugins, load_what_loads
-from synthbench.cli.output import print_facts
+from synthbench.cli.output import print_facts, say
 from synthbench.errors import SynthbenchError, UnknownName, UsageError
 from synthbench.sources import describe
 
@@ -144,6 +144,6 @@ def show(
 
     plugins.load(plugins.named(plugin))
     if as_json:
-        typer.echo(json.dumps(page.facts_of(name), indent=1))
+        say(json.dumps(page.facts_of(name), indent=1))
     else:
         page.show(name, seed=seed, console=Console(highlight=False))

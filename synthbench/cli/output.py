@@ -51,21 +51,26 @@ def is_verbose() -> bool:
 
 
 def inert(text: str) -> str:
-    """The text of foreign code with control characters as their codes, since a terminal would obey them."""
+    """A text of rows or of foreign code with control characters as their codes, since a terminal would obey them."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
+
+
+def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print a text, on stderr if asked: every line of a command goes through here, and no terminal obeys it."""
+    typer.echo(inert(str(text)), nl=nl, err=err)
 
 
 def note(text: str) -> None:
     """Print a message that is not a result on stderr, unless ``--quiet``."""
     if not is_quiet():
-        typer.echo(text, err=True)
+        say(text, err=True)
 
 
 def print_problem(problem: SynthbenchError, hint: str = "") -> None:
     """Print an error as one line; with ``--verbose``, the traceback of its cause above it."""
     if is_verbose() and problem.__cause__ is not None:
-        typer.echo(inert("".join(traceback.format_exception(problem.__cause__))), nl=False, err=True)
-    typer.echo(f"synthbench: {problem}{hint}", err=True)
+        say("".join(traceback.format_exception(problem.__cause__)), nl=False, err=True)
+    say(f"synthbench: {problem}{hint}", err=True)
 
 
 def width_of_stdout() -> int | None:
@@ -82,14 +87,14 @@ def print_facts(
 ) -> None:
     """Print all facts as JSON, or some columns as a table; then the broken components and the reasons."""
     if as_json:
-        typer.echo(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
+        say(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
         return
     from tabulate import tabulate
 
     rows = [[_cell(fact[column]) for column in columns] for fact in facts]
-    typer.echo(tabulate(rows, headers=columns, tablefmt="plain", disable_numparse=True))
+    say(tabulate(rows, headers=columns, tablefmt="plain", disable_numparse=True))
     for name, why in broken.items():
-        typer.echo(f"{name}  broken: {why}")
+        say(f"{name}  broken: {why}")
 
 
 def _cell(value: object) -> str:
@@ -99,4 +104,4 @@ def _cell(value: object) -> str:
         # Options carry more than their default; other facts are plain.
         plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}
         return " ".join(f"{name}={entry}" for name, entry in plain.items())
-    return "" if value is None else str(value)
+    return "" if value is None else inert(str(value)).replace("\n", "U+000A")

@@ -8,6 +8,7 @@ import typer
 
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Plugins
+from synthbench.cli.output import say
 from synthbench.errors import ContractError
 
 
@@ -25,11 +26,11 @@ def new(
     from synthbench.terminal.scaffold import NEXT_STEPS, write
 
     for path in write(kind, name, Path.cwd(), is_package=is_package, is_module=is_module):
-        typer.echo(path.relative_to(Path.cwd()))
+        say(path.relative_to(Path.cwd()))
     if not is_package and kind in NEXT_STEPS:
-        typer.echo("next:", err=True)
+        say("next:", err=True)
         for step in NEXT_STEPS[kind]:
-            typer.echo(f"  {step.format(name=name)}", err=True)
+            say(f"  {step.format(name=name)}", err=True)
 
 
 def check(
@@ -45,8 +46,8 @@ def check(
 
     reports = examination.check(target, plugins.named(plugin), timeout)
     if as_json:
-        typer.echo(json.dumps(reports, indent=1))
+        say(json.dumps(reports, indent=1))
     else:
-        typer.echo("\n\n".join("\n".join(examination.lines_of(report)) for report in reports))
+        say("\n\n".join("\n".join(examination.lines_of(report)) for report in reports))
     if not all(report["passed"] for report in reports):
         raise typer.Exit(ContractError.exit_code)

@@ -8,7 +8,7 @@ import typer
 
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
-from synthbench.cli.output import inert
+from synthbench.cli.output import say
 from synthbench.cli.running import exit_as, run_with_progress
 from synthbench.terms import MAIN_SUITE
 
@@ -51,8 +51,8 @@ def quick(
     done = run_or_read(request, run_with_progress)
     verdict = judge(request, done, against)
     if as_json:
-        typer.echo(json.dumps(facts_of(verdict)))
+        say(json.dumps(facts_of(verdict)))
     else:
         for line in lines_of(verdict):
-            typer.echo(inert(line))
+            say(line)
     exit_as(done)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.options import AsJson, MechanismTerms, Results, TaskTerms, parse_names
-from synthbench.cli.output import inert, is_verbose, note
+from synthbench.cli.output import is_verbose, note, say
 from synthbench.cli.rows import Beside, Packaged, ReportedSuite, SuiteVersion, read_rows, selected
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_seeds, resolve
@@ -74,9 +74,9 @@ def report(
     if not _in_step(files, folder, is_checked=check):
         return
     for name in sorted(files) if is_verbose() else ():
-        typer.echo(folder / name)
+        say(folder / name)
     _print_outcome(made)
-    typer.echo(folder / next((name for name in ENTRIES if name in files), ""))
+    say(folder / next((name for name in ENTRIES if name in files), ""))
 
 
 def leaderboard(
@@ -118,10 +118,10 @@ def leaderboard(
         selection = replace(selection, rows=selection.rows[of_rows == category].reset_index(drop=True))
     facts = standings(Report(selection, None), category)
     if as_json or as_csv:
-        typer.echo(json_text(facts) if as_json else csv_of_standings(facts), nl=False)
+        say(json_text(facts) if as_json else csv_of_standings(facts), nl=False)
         return
     for line in lines_of_standings(facts):
-        typer.echo(inert(line))
+        say(line)
 
 
 def _in_step(files: "Files", folder: Path, *, is_checked: bool) -> bool:
@@ -137,7 +137,7 @@ def _in_step(files: "Files", folder: Path, *, is_checked: bool) -> bool:
         return True
     differing = stale(files, folder)
     for name in differing:
-        typer.echo(f"stale: {folder / name}")
+        say(f"stale: {folder / name}")
     if differing:
         raise typer.Exit(1)
     note(f"{folder} is up to date")
@@ -147,10 +147,10 @@ def _in_step(files: "Files", folder: Path, *, is_checked: bool) -> bool:
 def _print_outcome(made: "Report") -> None:
     from synthbench.terminal.board import lines_of, lines_of_table
 
-    typer.echo(inert(made.verdict))
+    say(made.verdict)
     tables = [table for page in made.pages_apart.values() for table in page.tables]
     for line in (*lines_of(made.board), *(line for table in tables for line in lines_of_table(table))):
-        typer.echo(inert(line))
+        say(line)
 
 
 def export(
@@ -212,7 +212,7 @@ def export(
     )
     if made.num_left_out:
         note(f"{made.num_left_out} rows of variants are left out; --variants shows them")
-    typer.echo(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
+    say(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
 
 
 def _selection(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.output import note
+from synthbench.cli.output import note, say
 from synthbench.terms import MAIN_SUITE, require_current
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ def name_what_is_left_out(store: "Store") -> None:
 
 def _name(left_out: "Sequence[Quarantined]") -> None:
     for file in left_out:
-        typer.echo(f"left out: {file.file}: {file.reason}", err=True)
+        say(f"left out: {file.file}: {file.reason}", err=True)

@@ -37,7 +37,7 @@ from synthbench.cli.options import (
     Workers,
     takes,
 )
-from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
+from synthbench.cli.output import is_quiet, is_verbose, note, print_facts, say, width_of_stdout
 from synthbench.errors import UsageError
 from synthbench.knobs import parse_rates, parse_seeds, parse_term
 from synthbench.terms import RUN_SUITE
@@ -181,7 +181,7 @@ def run(
     )
     if as_json:
         outcomes = [vars(outcome) for outcome in done.outcomes]
-        typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
+        say(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
     elif done.num_planned:
         _print_scores(done)
     exit_as(done)
@@ -211,13 +211,13 @@ def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> No
 
     prepared = prepare_look(request) if until_decided else prepare(request)
     if as_json:
-        typer.echo(json.dumps(facts_of(prepared)))
+        say(json.dumps(facts_of(prepared)))
         return
     for notice in prepared.plan.notices:
-        typer.echo(notice, err=True)
+        say(notice, err=True)
     for line in missing_rows(prepared.plan) if is_verbose() else missing_cells(prepared.plan):
-        typer.echo(line)
-    typer.echo(forecast(prepared))
+        say(line)
+    say(forecast(prepared))
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
@@ -256,7 +256,7 @@ def run_with_progress(request: "Request") -> "RunReport":
 def exit_as(done: "RunReport") -> NoReturn:
     """Exit with 0 if every row has a score, 1 if one failed."""
     if done.is_interrupted:
-        typer.echo("interrupted; finished rows are kept, the same command runs the rest", err=True)
+        say("interrupted; finished rows are kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)
     sys.exit(0 if done.ok else 1)
 
@@ -264,15 +264,15 @@ def exit_as(done: "RunReport") -> NoReturn:
 def _name_failures(done: "RunReport") -> None:
     for outcome in done.failed:
         if is_verbose() and outcome.trace is not None:
-            typer.echo(inert(outcome.trace), nl=False, err=True)
+            say(outcome.trace, nl=False, err=True)
         where = f"{outcome.task} {outcome.mechanism} seed {outcome.seed}"
-        typer.echo(inert(f"{outcome.status}: {where}: {outcome.message}"), err=True)
+        say(f"{outcome.status}: {where}: {outcome.message}", err=True)
 
 
 def _print_scores(done: "RunReport") -> None:
     from synthbench.terminal.scores import report_command, skill_table
 
-    typer.echo(skill_table(done.results, done.members, width_of_stdout()))
+    say(skill_table(done.results, done.members, width_of_stdout()))
     command = report_command(done.results, done.members)
     note("No report shows these rows: --steps and --limit shorten runs." if command is None else f"Next: {command}")
 

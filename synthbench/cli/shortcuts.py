@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.options import AsJson, Plugins, load_what_loads
+from synthbench.cli.output import say
 
 if TYPE_CHECKING:
     from synthbench.tasks._search import Found
@@ -35,9 +36,9 @@ def shortcuts(
             write_found(levels)
         if not as_json:
             for level in levels:
-                typer.echo(_line(level))
+                say(_line(level))
     if as_json:
-        typer.echo(json.dumps([level.facts() for level in found], indent=2))
+        say(json.dumps([level.facts() for level in found], indent=2))
 
 
 def _line(level: "Found") -> str:

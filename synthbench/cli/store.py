@@ -18,7 +18,7 @@ from synthbench.cli.options import (
     load_what_loads,
     takes,
 )
-from synthbench.cli.output import print_facts
+from synthbench.cli.output import print_facts, say
 from synthbench.cli.rows import name_what_is_left_out, selected
 from synthbench.knobs import parse_seeds
 
@@ -103,10 +103,10 @@ def list_store(
     store = Store.open(results, create=False)
     held = contents(store, choice.rows_of(store, COUNTED))
     if as_json:
-        typer.echo(json.dumps(held, indent=1))
+        say(json.dumps(held, indent=1))
         return
     print_facts(held["groups"], ["of", "name", "version", "rows", "statuses"], as_json=False)
-    typer.echo()
+    say()
     print_facts(held["places"], ["place", "files", "bytes"], as_json=False)
     name_what_is_left_out(store)
 
@@ -117,7 +117,7 @@ def compact_store(results: Results = Path("results")) -> None:
 
     `run` does this by itself after 200 jobs.
     """
-    typer.echo(f"{_existing(results).compact()} files merged", err=True)
+    say(f"{_existing(results).compact()} files merged", err=True)
 
 
 @store_app.command("merge")
@@ -147,15 +147,15 @@ def merge_stores(
             {"source": one.source, "new": one.num_new, "known": one.num_known, "left_out": one.left_out}
             for one in merged
         ]
-        typer.echo(json.dumps({"stores": counts, "conflicts": facts}, indent=1))
+        say(json.dumps({"stores": counts, "conflicts": facts}, indent=1))
     elif facts:
         columns = ["run_id", "task", "mech", "seed"]
         columns += ["our_status", "their_status", "our_score", "their_score", "theirs_in"]
         print_facts(facts, columns, as_json=False)
     for one in merged:
         for what, why in one.left_out.items():
-            typer.echo(f"left out: {one.source}: {what}: {why}", err=True)
-        typer.echo(
+            say(f"left out: {one.source}: {what}: {why}", err=True)
+        say(
             f"{one.source}: {one.num_new} new rows, {one.num_known} already here, "
             f"{len(one.conflicts)} kept as they are here, {len(one.left_out)} left out",
             err=True,
@@ -188,7 +188,7 @@ def export_store(
     content = DUMPS[kind](choice.rows_of(store))
     name_what_is_left_out(store)
     if out is None:
-        typer.echo(content, nl=False)
+        say(content, nl=False)
         return
     try:
         out.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -213,7 +213,7 @@ def collect_garbage(
     facts = [dataclasses.asdict(leftover) for leftover in leftovers]
     print_facts(facts, ["file", "bytes", "why"], as_json=as_json)
     name_what_is_left_out(store)
-    typer.echo(f"{len(facts)} files {'would be ' if dry_run else ''}deleted", err=True)
+    say(f"{len(facts)} files {'would be ' if dry_run else ''}deleted", err=True)
 
 
 @store_app.command("doctor")
@@ -232,9 +232,7 @@ def store_doctor(
 
     broken = examine(_existing(results, is_written=repair), is_repairing=repair)
     print_facts([dataclasses.asdict(one) for one in broken], ["what", "why", "is_repaired"], as_json=as_json)
-    typer.echo(
-        f"{len(broken)} things are broken" + (", and were moved to quarantine" if repair and broken else ""), err=True
-    )
+    say(f"{len(broken)} things are broken" + (", and were moved to quarantine" if repair and broken else ""), err=True)
     if any(not one.is_repaired for one in broken):
         raise typer.Exit(1)
 

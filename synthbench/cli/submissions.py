@@ -21,7 +21,7 @@ from synthbench.cli.options import (
     Results,
     SuiteName,
 )
-from synthbench.cli.output import print_facts
+from synthbench.cli.output import print_facts, say
 from synthbench.cli.rows import Packaged, ReportedSuite, SuiteVersion, read_rows, selected
 from synthbench.terms import MAIN_SUITE
 
@@ -60,21 +60,21 @@ def verify(
         runs_plugin=run_plugin,
         into=into,
         by=by,
-        on_plan=lambda number: typer.echo(f"running {number} rows again", err=True),
+        on_plan=lambda number: say(f"running {number} rows again", err=True),
     )
     facts = [{**dataclasses.asdict(rerun), "difference": rerun.difference} for rerun in found.reruns]
     if as_json:
-        typer.echo(json.dumps({**dataclasses.asdict(found), "reruns": facts, "ok": found.ok}, indent=1))
+        say(json.dumps({**dataclasses.asdict(found), "reruns": facts, "ok": found.ok}, indent=1))
     else:
         for name, fault in found.faults:
-            typer.echo(f"wrong: {name}: {fault}")
+            say(f"wrong: {name}: {fault}")
         for name, reason in found.unverifiable.items():
-            typer.echo(f"cannot be verified: {name}: {reason}")
+            say(f"cannot be verified: {name}: {reason}")
         columns = ["run_id", "task", "mechanism", "seed", "recorded", "again", "difference", "verdict", "detail"]
         print_facts(facts, columns, as_json=False)
     for note in found.notes:
-        typer.echo(note, err=True)
-    typer.echo(found.summary(), err=True)
+        say(note, err=True)
+    say(found.summary(), err=True)
     raise typer.Exit(0 if found.ok else 1)
 
 
@@ -110,12 +110,12 @@ def submit(
     )
     submission = submit_rows(request, out, plugin=plugin, package=package)
     for problem in submission.problems:
-        typer.echo(problem)
+        say(problem)
     if submission.manifest is None:
-        typer.echo(f"nothing was written; {len(submission.problems)} problems", err=True)
+        say(f"nothing was written; {len(submission.problems)} problems", err=True)
         raise typer.Exit(1)
-    typer.echo(out)
-    typer.echo(f"{submission.manifest.num_rows} rows, digest {submission.manifest.digest}", err=True)
+    say(out)
+    say(f"{submission.manifest.num_rows} rows, digest {submission.manifest.digest}", err=True)
 
 
 def compare(
@@ -172,15 +172,15 @@ def compare(
     chosen = selected(rows[rows["suite"] == suite], "mechanism", mech) if mech else None
     found = compare_sides(found_sides[0], found_sides[1], suite, suite_version, mechanisms=chosen)
     if as_json:
-        typer.echo(json_text(found.as_facts()), nl=False)
+        say(json_text(found.as_facts()), nl=False)
     else:
         facts = [one.printed() for one in found.tasks]
         same = [name for name in ("mechanism", "block", "positions") if len({fact[name] for fact in facts}) == 1]
         columns = [name for name in facts[0] if name not in same]
         print_facts(facts, columns, as_json=False)
-        typer.echo(found.summary())
+        say(found.summary())
     if fail_below is not None and found.is_below(fail_below):
-        typer.echo(f"the mean difference lies below {fail_below:g}", err=True)
+        say(f"the mean difference lies below {fail_below:g}", err=True)
         raise typer.Exit(1)
 
 
@@ -190,7 +190,7 @@ def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, 
 
     comparisons, pairs = pairwise(sides, suite, suite_version)
     if as_json:
-        typer.echo(
+        say(
             json_text(
                 {"pairs": [pair._asdict() for pair in pairs], "comparisons": [one.as_facts() for one in comparisons]}
             ),
@@ -198,7 +198,7 @@ def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, 
         )
         return
     print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
-    typer.echo(
+    say(
         f"Suite {suite} {comparisons[0].suite_version}: mean difference of {comparisons[0].skill}, second − first, "
         "with its 95 % interval for these tasks and other seeds; p is Holm-adjusted over the pairs. For results by "
         "task, compare two mechanisms."

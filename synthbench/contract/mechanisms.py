@@ -307,7 +307,7 @@ def _as_trained(
     """Yield the mechanism in float32, built for each of some shapes, a batch of that shape, and the shape's modes."""
     for (max_length, model_dim, num_heads), alike in groupby(shapes, key=lambda shape: shape[2:5]):
         around = {"max_length": max_length, "model_dim": model_dim, "num_heads": num_heads}
-        mechanism = _build(unit, around | arguments).float()
+        mechanism = _build(unit, {**around, **arguments}).float()
         for shape in alike:
             length = min(shape.length, mechanism.max_length)
             yield mechanism, _noise(mechanism, shape.batch_size, length, seed=length).float(), shape.modes

@@ -7,6 +7,7 @@ kept in the folder of the results, under a hash of the unit's code and arguments
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as TrialTimeout
@@ -23,22 +24,26 @@ from pebble import ProcessExpired, ProcessPool
 
 import synthbench
 from synthbench import plugins
+from synthbench.bits import bits_of
 from synthbench.blocks import BLOCKS
 from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
 from synthbench.contract.verdicts import Promise, Verdict, judge
 from synthbench.errors import ContractError, SynthbenchError
-from synthbench.knobs import coerce, term_of
+from synthbench.knobs import arguments_of, coerce, term_of
 from synthbench.lifeline import begin
 from synthbench.mechanisms import MECHANISMS
 from synthbench.places import described, place_of
 from synthbench.positions import POSITIONS
 from synthbench.process import become_worker, end_children, exit_of, orphans_ended, require_guarded_main
 from synthbench.registry import Registry, code_hash, version_of
+from synthbench.suites import extended, load_suite
 from synthbench.suites.config import ModelSettings
-from synthbench.tasks import TASKS, sized
+from synthbench.tasks import TASKS, Task, sized
+from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
+from synthbench.training.train import train_group
 
 T = TypeVar("T")
 
@@ -48,6 +53,9 @@ REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in 
 TIMEOUT_S = 300.0
 """Longest trial: a recurrent mechanism takes seconds, a busy machine ten times that."""
 
+STEPS = 400
+"""Of the training that tries a task's ceiling."""
+RATE = 3e-3
 LENGTHS = (2, 33)
 VOCABULARY = 11
 TOLERANCE = 1e-9
@@ -109,9 +117,9 @@ class Trial:
         self._ended.close()
 
     def try_plugins(self) -> None:
-        """Load the plugins there, one by one."""
-        for plugin in self._plugins:
-            self.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
+        """Load the plugins there, one by one, so that the one that hangs or exits is named."""
+        for number, plugin in enumerate(self._plugins, start=1):
+            self._call(f"plugin {plugin!r}", self._plugins[:number], plugins.loaded)
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function there and return what it returns.
@@ -126,8 +134,12 @@ class Trial:
             SynthbenchError: As the function raises it.
             ContractError: If it takes too long, its process dies or it raises anything else.
         """
+        return self._call(what, self._plugins, function, *arguments)
+
+    def _call(self, what: str, loaded: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function where some plugins are loaded."""
         require_guarded_main()
-        future = self._pool.schedule(_loaded, args=[self._plugins, function, *arguments], timeout=self._timeout_s)
+        future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
         try:
             result: T = future.result()
         except TrialTimeout:
@@ -234,8 +246,12 @@ def _placed(promise: Promise, unit: type[Any]) -> Promise:
 
 def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
     if subject.kind == TASKS.kind:
-        length, knobs = sized(subject.name, subject.arguments)
-        return of_tasks.promises_of(unit(**knobs), length)
+        length, options = sized(subject.name, subject.arguments)
+        task = unit(**options)
+        return [
+            *of_tasks.promises_of(task, length),
+            Promise("ceiling", "no small model scores above the ceiling", lambda: _check_ceiling(task, length)),
+        ]
     arguments = coerce(subject.kind, unit, dict(subject.arguments))
     if subject.kind == MECHANISMS.kind:
         return [
@@ -263,6 +279,26 @@ def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
         ),
         Promise("members", "members beside each other give what they give alone", lambda: _check_members(*around)),
     ]
+
+
+def _check_ceiling(task: Task, length: int) -> None:
+    """Train a small model, and refuse a ceiling that lies below what it reaches."""
+    stated = task.ceiling(length)
+    if stated.value >= (0 if task.measure == "bits" else 1):
+        return
+    smoke = load_suite("smoke")
+    suite = smoke.model_copy(update={"training": smoke.training.model_copy(update={"steps": STEPS})})
+    cell = Cell(extended(suite, {task.name: {}}), task.name, length, arguments_of(task), "softmax", {}, "cpu")
+    (trained,) = train_group([Member(cell, 0, RATE)], torch.device("cpu")).members
+    if trained.score is None:
+        return
+    reached = -bits_of(trained.score.loss) if task.measure == "bits" else trained.score.accuracy
+    error = max(trained.score.std_over_sequences, 0.01) / math.sqrt(suite.evaluation.test_sequences)
+    if reached > stated.value + of_tasks.NUM_STANDARD_ERRORS * (error + stated.standard_error):
+        raise ContractError(
+            f"task {task.name!r}, length {length}: a model of {STEPS} steps scores {reached:.4f}, above the ceiling "
+            f"{stated.value:.4f}; the ceiling is what the best causal predictor scores"
+        )
 
 
 def _models(

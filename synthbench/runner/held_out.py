@@ -10,7 +10,7 @@ import json
 import math
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -227,7 +227,8 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
     is_ladder = row["metric_name"].endswith(HEIGHT)
     if results is None or (is_ladder and len(levels) != len(results)):
         return _refused(row, "its model left no answers to the questions of its held-out test")
-    num_correct, num_questions = (sum(result[part] for result in results.values()) for part in (0, 1))
+    num_correct = sum(result.num_correct for result in results.values())
+    num_questions = sum(result.num_questions for result in results.values())
     changed: dict[str, Any] = {"n_correct": num_correct, "n_eval_examples": num_questions}
     score = num_correct / max(1, num_questions)
     metrics[SAID] = row["score"]
@@ -309,26 +310,26 @@ class HeldOutTest:
             if needs_held_out_test(member.cell):
                 write_inputs(self._questions(member), folder, member.run_id)
 
-    def take(self, job: Job) -> Iterator[dict[str, Any]]:
+    def take(self, job: Job) -> list[dict[str, Any]]:
         """Move the rows of a job into the store, with the judge's scores; nothing for one of built-in components.
 
         Only rows of runs that the job had to do are taken.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
-            return
+            return []
         members = {member.run_id: member for member in (*job.missing, *job.untuned)}
         made = Store.open(folder, create=False)
         rows = made.find(members)
-        curves = dict(iter(made.curves(rows).groupby("run_id")))
         for run_id, row in rows.items():
-            member = members[run_id]
-            if needs_held_out_test(member.cell) and not member.is_tuning:
-                row = measured(row, results_of(self._questions(member), folder, run_id))  # noqa: PLW2901
-            points = curves[run_id].drop(columns="run_id").to_dict("records") if run_id in curves else []
-            Store.open(self._results, create=True).write(row, points)
-            yield row
+            if needs_held_out_test(members[run_id].cell) and not members[run_id].is_tuning:
+                results = results_of(self._questions(members[run_id]), folder, run_id)
+                rows[run_id] = measured(row, results)
+        points = {run_id: frame.drop(columns="run_id") for run_id, frame in made.curves(rows).groupby("run_id")}
+        curves: dict[Any, Any] = {run_id: frame.to_dict("records") for run_id, frame in points.items()}
+        Store.open(self._results, create=True).write_all((row, curves.get(name, [])) for name, row in rows.items())
         shutil.rmtree(folder, ignore_errors=True)
+        return list(rows.values())
 
     def close(self) -> None:
         """Remove the folders."""

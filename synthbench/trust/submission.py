@@ -16,6 +16,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import origin_of
 from synthbench.results import Store
+from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Plan, plan_request, select_components
 from synthbench.runner.request import Request
 from synthbench.runner.run import foreign_subjects
@@ -173,10 +174,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
     suite = load_suite(_installed(manifest.suite))
     if suite.version != manifest.suite_version:
         raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
-    try:
-        device_type = torch.device(manifest.device_type).type
-    except RuntimeError:
-        raise UsageError(f"device is {manifest.device_type!r} in the manifest; allowed: cpu, cuda, mps") from None
+    device_type = resolve_device(manifest.device_type, must_exist=False).type
     request = Request(
         suite=manifest.suite,
         mechanisms=manifest.mechanisms,
@@ -269,7 +267,7 @@ def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[
 
 def _device_type(request: Request, rows: Sequence[Row]) -> str:
     if request.device != "auto":
-        return torch.device(request.device).type
+        return resolve_device(request.device, must_exist=False).type
     terms = {term.partition(":")[0] for term in request.mechanisms}
     devices = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
     if len(devices) > 1:
