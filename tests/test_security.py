@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from synthbench.cli import app
+from synthbench.cli.output import print_problem
 from synthbench.errors import SynthbenchError, UsageError
 from synthbench.reports.build import build
 from synthbench.reports.dump import DUMPS
@@ -171,14 +172,29 @@ def test_no_text_of_a_row_is_a_formula_of_a_spreadsheet(files: dict[str, str]) -
             assert not any(cell.startswith(("=", "+", "@", "\t", "\r")) for cell in line)
 
 
-@pytest.mark.parametrize(
-    "command", [*(f"export --format {kind}" for kind in ("md", "tex", "csv", "json")), "compare softmax linear"]
-)
-def test_no_text_of_a_row_is_an_order_to_a_terminal(hostile: Store, command: str) -> None:
-    done = CliRunner().invoke(app, [*command.split(), "--suite", "paper", "--results", str(hostile.root)])
+SHOWING = [
+    *(f"export --format {kind} --suite paper --results ROWS" for kind in ("md", "tex", "csv", "json")),
+    "compare softmax linear --suite paper --results ROWS",
+    *("leaderboard --suite paper --results ROWS", "status --suite paper --results ROWS", "doctor --results ROWS"),
+    *("store ls --results ROWS", "store ls --results ROWS --json", "store doctor --results ROWS"),
+    *("store merge ROWS --results ELSEWHERE", "verify ROWS --fraction 1", "verify ROWS --fraction 1 --json"),
+    "submit --suite paper --mech linear --results ROWS --out ELSEWHERE.tar.gz",
+]
+"""Commands that print what rows say."""
 
-    assert done.stdout
-    assert not CONTROL.search(done.stdout)
+
+@pytest.mark.parametrize("command", SHOWING)
+def test_no_text_of_a_row_is_an_order_to_a_terminal(
+    hostile: Store, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = command.replace("ROWS", str(hostile.root)).replace("ELSEWHERE", str(tmp_path / "elsewhere"))
+    done = CliRunner().invoke(app, line.split())
+    if isinstance(done.exception, SynthbenchError):
+        print_problem(done.exception)  # as the command line does
+    shown = done.output + "".join(capsys.readouterr())
+
+    assert shown, done.exception
+    assert not CONTROL.search(shown)
 
 
 def test_json_of_rows_is_json(files: dict[str, str]) -> None:

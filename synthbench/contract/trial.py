@@ -119,7 +119,7 @@ class Trial:
     def try_plugins(self) -> None:
         """Load the plugins there, one by one, so that the one that hangs or exits is named."""
         for number, plugin in enumerate(self._plugins, start=1):
-            self._call(f"plugin {plugin!r}", self._plugins[:number], plugins.loaded)
+            self._call(f"plugin {plugin!r}", self._plugins[:number], plugins.load, [])
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function there and return what it returns.

@@ -266,10 +266,11 @@ def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[
 
 
 def _device_type(request: Request, rows: Sequence[Row]) -> str:
-    if request.device != "auto":
-        return resolve_device(request.device, must_exist=False).type
-    terms = {term.partition(":")[0] for term in request.mechanisms}
-    devices = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
-    if len(devices) > 1:
-        raise UsageError(f"the rows were made on {' and '.join(sorted(devices))}; choose one with --device")
-    return str(devices.pop()) if devices else "cpu"
+    device = request.device
+    if device == "auto":
+        terms = {term.partition(":")[0] for term in request.mechanisms}
+        devices = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
+        if len(devices) > 1:
+            raise UsageError(f"the rows were made on {' and '.join(sorted(devices))}; choose one with --device")
+        device = devices.pop() if devices else "cpu"
+    return resolve_device(device, must_exist=False).type
