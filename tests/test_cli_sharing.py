@@ -89,6 +89,13 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
     assert "n_correct" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["show NAME", "check NAME", "run --dry-run --mech NAME", "data NAME --out a.npz"])
+def test_a_name_of_300_letters_is_one_that_there_is_none_of(command: str) -> None:
+    problem = synthbench(command.replace("NAME", 300 * "x")).exception
+
+    assert isinstance(problem, UnknownName)
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [

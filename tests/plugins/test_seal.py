@@ -16,6 +16,7 @@ from synthbench.process import STARTED_BY, end_orphans, orphans_ended
 from synthbench.results import Store
 from synthbench.runner import seal
 from synthbench.training import train
+from synthbench.training.evaluate import evaluate
 
 SOUND = """
 from synthbench.layers import Linear
@@ -83,7 +84,7 @@ def pid_in(path: Path) -> int:
 def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seal.replaced() is None
     monkeypatch.setattr(torch.nn.functional, "silu", lambda x: x)
-    monkeypatch.setattr(train.evaluate, "__kwdefaults__", {**(train.evaluate.__kwdefaults__ or {}), "tasks": ("x",)})
+    monkeypatch.setattr(evaluate, "__kwdefaults__", {**(evaluate.__kwdefaults__ or {}), "tasks": ("x",)})
     monkeypatch.setattr(train.Trainer, "step", lambda *_: None)
     monkeypatch.setattr(train, "sum", len, raising=False)
     said = seal.replaced()
