@@ -50,6 +50,7 @@ from synthbench.results.migration import former, is_older, migrated, stated_name
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     CURVES,
+    MAX_STRING_BYTES,
     RUN_COLUMNS,
     RUNS,
     SCHEMA_VERSION,
@@ -855,7 +856,9 @@ def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " r
         values = table[column.name].combine_chunks()
         if not column.is_nullable and values.null_count:
             is_suspect |= _as_numpy(values.is_null())
-        if pa.types.is_string(values.type):
+        if column.type == "string" and not column.choices:  # only its length counts
+            is_suspect |= _as_numpy(pc.binary_length(values).fill_null(0)) > MAX_STRING_BYTES
+        elif pa.types.is_string(values.type):
             distinct = values.dictionary_encode()
             refused = [
                 index
