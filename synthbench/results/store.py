@@ -360,8 +360,8 @@ class Store:
 
         That it failed is no failure of the command that asks: the rows stay where they are, and the next one tries.
         """
-        with contextlib.suppress(StoreError):
-            if len(self.loose()) > most_loose:
+        if len(self.loose()) > most_loose:
+            with self.writing(), contextlib.suppress(StoreError):
                 return self.compact()
         return 0
 

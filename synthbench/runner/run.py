@@ -153,7 +153,7 @@ def run(
             for outcome in _tested(done, exam, context):
                 report.outcomes.append(outcome)
                 on_outcome(outcome)
-    Store.open(request.results, create=False).tidy(most_loose)
+    Store.open(request.results, create=True).tidy(most_loose)
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report
