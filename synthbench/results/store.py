@@ -777,6 +777,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
             before = stated_name(migrated_from)
             wanted |= {(name, checksum): number} | ({(before[0], checksum): number} if before else {})
     run_ids = {name for name, _ in wanted}
+    is_found = np.zeros(rows.num_rows, dtype=bool)
 
     def look(file: File) -> tuple[pa.Table, Int64[np.ndarray, " points"]]:
         points = only(file.table(), run_ids).combine_chunks()
@@ -786,23 +787,22 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
         is_suspect = suspects(CURVE_COLUMNS, points)
         numbers = np.full(len(starts), -1)
         for curve, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            if not is_suspect[start : start + length].any():
-                columns = points.slice(start, length).to_pydict()
-                numbers[curve] = wanted.get((columns["run_id"][0], curve_sha256(columns)), -1)
-        return points, np.repeat(numbers, lengths)
+            if is_suspect[start : start + length].any():
+                continue
+            columns = points.slice(start, length).to_pydict()
+            number = wanted.get((columns["run_id"][0], curve_sha256(columns)))
+            if number is not None and not is_found[number]:  # the first of several copies
+                numbers[curve], is_found[number] = number, True
+        of_points = np.repeat(numbers, lengths)
+        return points.filter(pa.array(of_points >= 0)), of_points[of_points >= 0]
 
-    tables, numbers = [_empty(CURVES)], [np.zeros(0, dtype=np.int64)]
-    found = {-1}
-    for table, of_points in store.look_at(store.files_of("curves") if paths is None else paths, look):
-        is_new = np.isin(of_points, list(found), invert=True)  # the first of several copies
-        tables.append(table.filter(pa.array(is_new)))
-        numbers.append(of_points[is_new])
-        found.update(numbers[-1].tolist())
-    of_rows = np.concatenate(numbers)
+    found = list(store.look_at(store.files_of("curves") if paths is None else paths, look))
+    of_rows = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for _, numbers in found)])
     order = np.argsort(of_rows, kind="stable")
     names = rows["run_id"].take(pa.array(of_rows[order]))
-    points = pa.concat_tables(tables).take(pa.array(order)).set_column(0, CURVES.field(0), names)
-    lost = {name for (name, _), number in wanted.items() if number not in found}
+    points = pa.concat_tables([_empty(CURVES), *(table for table, _ in found)]).take(pa.array(order))
+    points = points.set_column(0, CURVES.field(0), names)
+    lost = {name for (name, _), number in wanted.items() if not is_found[number]}
     for name in sorted(lost) if paths is None else ():
         path = store.root / "curves" / f"run-{name}.parquet"
         store.report(path, "the curve of this run is missing or does not belong to its row")
