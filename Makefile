@@ -31,7 +31,8 @@ committed := md,tex,csv
 formats_of_core := md,tex,csv,html
 formats_of_paper-all := md,csv
 
-STUDIES := core.choose language_models.compare validity.page climb.page depth.page disputes.page real.page prototypes.page
+STUDIES := core.choose language_models.compare validity.page climb.page depth.page disputes.page real.page \
+	peers.page prototypes.page predictions.page papers.differences.page
 
 .PHONY: demo test check reports site coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 

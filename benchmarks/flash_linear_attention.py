@@ -48,6 +48,8 @@ OPERATIONS = "fla.ops.linear_attn"
 
 FIRST_CALL = (1, 16_384, 8, 384)
 """Batch, length, heads and features of the call that tiles are chosen at: ``slay`` with its defaults."""
+LIMITS = scaling.Limits(seconds=4.0, gigabytes=1e6)
+"""No call may take longer; of memory there is what the GPU has."""
 
 
 @lru_cache
@@ -127,7 +129,6 @@ def main(
     lengths: Annotated[str, typer.Option(help="Sequence lengths, comma-separated.")] = "4096,16384,131072",
     repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
-    max_seconds: Annotated[float, typer.Option(help="Skip lengths at which a form may take longer.")] = 4.0,
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Parquet file for the rows; what it has is not measured.")] = None,
     as_json: AsJson = False,
@@ -147,7 +148,7 @@ def main(
             batch_size=1,
             num_repeats=repeats,
             dtype=dtype,
-            limits=scaling.Limits(max_seconds, gigabytes=1e6),  # the memory of the GPU is the limit
+            limits=LIMITS,
         ):
             typer.echo(f"{row['mechanism']} {row['form']} {row['length']}: {row['status']}", err=True)
     facts = scaling.summary([row for row in table.rows if row["dtype"] == dtype])

@@ -84,12 +84,6 @@ class _Place:
         rows = self.folder / f"{kind}.parquet"
         return Step(name, _synthbench("bench", kind, device=self.device, out=rows, **chosen))
 
-    def fla(self, name: str) -> Step:
-        """The comparison with flash-linear-attention, which tunes for minutes, among the rows of ``scaling``."""
-        chosen = TINY["fla"] if self.is_quick else {}
-        options = _options(device=self.device, out=self.folder / "scaling.parquet", **chosen)
-        return Step(name, ("-m", "benchmarks.flash_linear_attention", *options))
-
     def run(self, name: str, suite: str, **options: Any) -> Step:
         """A suite into a store of its own; its last line says how long it took."""
         chosen = {**options, **TINY["run"]} if self.is_quick else options
@@ -168,7 +162,9 @@ def _rest(place: _Place) -> Iterator[Step]:
     yield place.bench("scaling-until-full", "scaling", mech=KERNELS, **long, **half)
     yield place.bench("scaling-batch", "scaling", mech=KERNELS, **wide, **half)
     yield place.bench("context", "context", gigabytes=_gigabytes_of(place.device), longest=2**24, **half)
-    yield place.fla("scaling-fla")
+    # flash-linear-attention tunes for minutes, so it has its own step.
+    fla = {"device": place.device, "out": place.folder / "scaling.parquet", **(TINY["fla"] if place.is_quick else {})}
+    yield Step("scaling-fla", ("-m", "benchmarks.flash_linear_attention", *_options(**fla)))
     yield place.run("paper-cell-by-cell", "paper", seeds=SEEDS, members=3)
     yield place.bench("scaling-others", "scaling", mech="all", **to_128k, **half)
 

@@ -102,7 +102,7 @@ def quick(
         results: Folder of the store; the comparison is counted there.
         plugins: Files and modules with further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
+        executor: ``auto``, or another that ``--executor`` of ``synthbench run`` can name.
         workers: Worker processes; one a core if None.
 
     Returns:

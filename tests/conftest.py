@@ -297,22 +297,17 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_cell() -> Callable[..., Cell]:
-    """A cell of the smoke suite, a few steps and sequences long."""
+    """A cell of the paper's suite, a few steps and sequences long; changes are of the suite or task options."""
 
     def make(
         task: str = "reverse", mechanism: str = "softmax", *, steps: int = 4, limit: int = 32, **changes: Any
     ) -> Cell:
         suite = shortened(load_suite("paper"), steps=steps, limit=limit)
-        if "learning_rates" in changes:
-            rates = changes.pop("learning_rates")
-            suite = suite.model_copy(
-                update={"training": suite.training.model_copy(update={"learning_rates": tuple(rates)})}
-            )
-        if "curve_every" in changes:
-            every = changes.pop("curve_every")
-            suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"curve_every": every})})
+        for part, settings in (("training", suite.training), ("evaluation", suite.evaluation)):
+            update = {name: changes.pop(name) for name in type(settings).model_fields if name in changes}
+            suite = suite.model_copy(update={part: settings.model_copy(update=update)})
         task_arguments = {key: str(value) for key, value in changes.items()}
         (cell,) = make_cells(suite, {task: task_arguments}, {mechanism: {}}, device_type="cpu", is_full=False)
         return cell

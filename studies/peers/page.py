@@ -91,7 +91,9 @@ def numbers() -> pd.DataFrame:
 
 def rows_of_suites() -> pd.DataFrame:
     """Read the rows of every suite that names this study."""
-    joined, names = join(published()), [name for name in suite_names() if HERE.name in load_suite(name).studies]
+    joined = join(published())
+    suites = [load_suite(name) for name in suite_names() if name in set(joined.rows["suite"])]
+    names = [suite.name for suite in suites if HERE.name in suite.studies]
     return pd.concat([select(joined.seen_from(name).rows, name).rows for name in names], ignore_index=True)
 
 
@@ -137,10 +139,12 @@ def compare(number: Any, tests: pd.DataFrame) -> tuple[list[Result], float]:
     results = [
         result_of(number, group, changes_of(main.iloc[-1], group.iloc[-1])) for group in (main, *groups.values())
     ]
-    results = [result for result in results if len(result.by_seed)]
+    if not len(results[0].by_seed):
+        return [], math.nan
+    changed = sorted(results[1:], key=lambda result: (len(result.changes), [*result.changes.values()]))
     seconds = (main["step_ms_median"] / 1000 / main["ensemble_size"] / main["batch_size"]).min()
     hours = number.steps * number.batch * seconds / 3600
-    return sorted(results, key=lambda result: (len(result.changes), [*result.changes.values()])), hours
+    return [results[0], *(result for result in changed if len(result.by_seed))], hours
 
 
 def changes_of(main: "pd.Series[Any]", other: "pd.Series[Any]") -> dict[str, str]:

@@ -48,6 +48,15 @@ def yat_kernel(inputs: Points, weights: Points, epsilon: float) -> Kernel:
     return kernel
 
 
+def drawn() -> Iterator[tuple[int, Points, Points]]:
+    """Draw random unit vectors as inputs, and normal weights with a mean square norm of 1, in each dimension."""
+    rng = np.random.Generator(np.random.Philox(0))
+    for dim in DIMS:
+        inputs = rng.normal(size=(NUM_INPUTS, dim))
+        weights = rng.normal(size=(NUM_UNITS, dim)) / dim**0.5
+        yield dim, inputs / np.linalg.norm(inputs, axis=1, keepdims=True), weights
+
+
 class Spectrum(NamedTuple):
     """How fast the eigenvalues of a kernel fall."""
 
@@ -67,12 +76,8 @@ def spectrum(kernel: Kernel) -> Spectrum:
 
 def paragraphs() -> Iterator[str]:
     """A heading, what was computed, and a table."""
-    rng = np.random.Generator(np.random.Philox(0))
     lines, num_flatter, num_faster = [], 0, 0
-    for dim in DIMS:
-        inputs = rng.normal(size=(NUM_INPUTS, dim))
-        inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
-        weights = rng.normal(size=(NUM_UNITS, dim)) / dim**0.5
+    for dim, inputs, weights in drawn():
         of_relu = spectrum(relu_kernel(inputs, weights))
         lines.append([dim, "ReLU", "", fixed(of_relu.exponent, 1), of_relu.num_of_part])
         for epsilon in EPSILONS:

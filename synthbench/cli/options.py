@@ -11,6 +11,7 @@ import typer
 from synthbench import plugins
 from synthbench.cli.output import set_verbosity
 from synthbench.errors import ContractError, UsageError
+from synthbench.runner.request import EXECUTORS
 
 WITHOUT_ARGUMENTS = ("run", "status", "leaderboard", "report", "export")
 """Commands without arguments: after an option's value only another value can follow."""
@@ -30,10 +31,14 @@ MechanismTerms = Annotated[
     typer.Option("--mech", help="Names or globs, comma-separated; @family, all, !name; slay:R=3,P=8 sets options."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+_HERE, _ELSEWHERE = (
+    " or ".join(name for name, kind in EXECUTORS.items() if kind.is_elsewhere == there and name != "auto")
+    for there in (False, True)
+)
 ExecutorName = Annotated[
     str,
     typer.Option(
-        "--executor", help="auto, inline or pool on this machine; ray or slurm on others. auto stays on this machine."
+        "--executor", help=f"auto, {_HERE} on this machine; {_ELSEWHERE} on others. auto stays on this machine."
     ),
 ]
 Workers = Annotated[

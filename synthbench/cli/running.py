@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -50,11 +50,11 @@ INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """The options that select the runs, and the folder of their rows."""
+class Selection:
+    """The options that select the runs, and the folder of their rows; most are a request's fields of the same name."""
 
-    task: TaskTerms = None
-    mech: MechanismTerms = None
+    tasks: TaskTerms = None
+    mechanisms: MechanismTerms = None
     suite: SuiteName = RUN_SUITE
     seeds: Seeds = None
     rates: Rates = None
@@ -67,28 +67,21 @@ class RunOptions:
     device: Device = "auto"
     results: Results = Path("results")
     shard: Shard = None
-    plugin: Plugins = None
+    plugins: Plugins = None
 
-    def request(self, **how: Any) -> "Request":
-        """The request of these options, with further fields on how to run it."""
+    def request(self) -> "Request":
+        """The request of these options."""
         from synthbench.runner.request import Request
 
-        return Request(
-            suite=self.suite,
-            tasks=tuple(self.task or ["all"]),
-            mechanisms=tuple(self.mech or ()),
-            seeds=parse_seeds(self.seeds) if self.seeds is not None else (),
-            rates=parse_rates(self.rates) if self.rates is not None else (),
-            block=self._around(),
-            positions=self.positions,
-            condition=self.condition,
-            match=self.match,
-            device=self.device,
-            results=self.results,
-            shard=self.shard,
-            plugins=plugins.named(self.plugin),
-            **how,
-        )
+        given = vars(self) | {
+            "tasks": tuple(self.tasks or ["all"]),
+            "mechanisms": tuple(self.mechanisms or ()),
+            "seeds": parse_seeds(self.seeds) if self.seeds is not None else (),
+            "rates": parse_rates(self.rates) if self.rates is not None else (),
+            "block": self._around(),
+            "plugins": plugins.named(self.plugins),
+        }
+        return Request(**{name: given[name] for name in given.keys() - {"conv", "gate"}})
 
     def _around(self) -> str | None:
         """The block with the convolution and the gate that are asked for; None: the suite's.
@@ -109,49 +102,56 @@ class RunOptions:
         return block
 
 
-@takes(RunOptions)
-def run(
-    asked: RunOptions,
+@dataclass(frozen=True)
+class RunOptions(Selection):
+    """Those, and how the runs are made."""
+
     steps: Annotated[
         int | None, typer.Option(help="Train for fewer steps. The rows are marked and enter no report.")
-    ] = None,
+    ] = None
     limit: Annotated[
         int | None, typer.Option(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
-    ] = None,
-    executor: ExecutorName = "auto",
+    ] = None
+    executor: ExecutorName = "auto"
     address: Annotated[
         str | None,
         typer.Option(
             help="With ray: host:port of a running cluster, or auto. Default: start one here. "
             "With slurm: local runs the jobs on this machine, as a trial."
         ),
-    ] = None,
-    workers: Workers = None,
+    ] = None
+    workers: Workers = None
     per_gpu: Annotated[
         int | None,
         typer.Option(help="Worker processes per GPU, each with its share of the memory. Default: 1."),
-    ] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
-    members: Annotated[
+    ] = None
+    timeout_s: Annotated[float | None, typer.Option("--timeout", help="Seconds after which a job is killed.")] = None
+    group_size: Annotated[
         int | None,
         typer.Option(
-            help="Runs to batch into one program (seeds, rates, tasks of equal length). Default: by length and device."
+            "--members",
+            help="Runs to batch into one program (seeds, rates, tasks of equal length). Default: by length and device.",
         ),
-    ] = None,
-    rerun: Annotated[str, typer.Option(help="Which rows to run again: none, failed or all.")] = "none",
+    ] = None
+    rerun: Annotated[str, typer.Option(help="Which rows to run again: none, failed or all.")] = "none"
     predictions: Annotated[
         Path | None,
         typer.Option(
             help="Folder for every trained model's predictions in the main test, RUN_ID.npz. Rows that are "
             "already done get none; --rerun all makes them."
         ),
-    ] = None,
+    ] = None
     deterministic: Annotated[
         bool,
         typer.Option(
             "--deterministic", help="Use only deterministic algorithms; rerun rows that were made without them."
         ),
-    ] = False,
+    ] = False
+
+
+@takes(RunOptions)
+def run(
+    asked: RunOptions,
     until_decided: Annotated[
         bool,
         typer.Option(
@@ -166,31 +166,29 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run every missing task × mechanism × seed, then print the skills. The same command again resumes."""
-    request = asked.request(
-        steps=steps,
-        limit=limit,
-        executor=executor,
-        address=address,
-        workers=workers,
-        per_gpu=per_gpu,
-        timeout_s=timeout,
-        group_size=members,
-        rerun=rerun,
-        predictions=predictions,
-        deterministic=deterministic,
-    )
+    request = asked.request()
     if until_decided:
         from synthbench.terminal.deciding import require_decidable
 
         require_decidable(request)
     if dry_run:
         _print_plan(request, until_decided=until_decided, as_json=as_json)
-    else:
-        _run(request, until_decided=until_decided, as_json=as_json)
+        return
+    done = (_run_until_decided if until_decided else run_with_progress)(request)
+    note(
+        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
+        f"{done.num_done_before} already done, {len(done.failed)} failed"
+    )
+    if as_json:
+        outcomes = [vars(outcome) for outcome in done.outcomes]
+        typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
+    elif done.num_planned:
+        _print_scores(done)
+    exit_as(done)
 
 
-@takes(RunOptions)
-def status(asked: RunOptions, as_json: AsJson = False) -> None:
+@takes(Selection)
+def status(asked: Selection, as_json: AsJson = False) -> None:
     """Count done, failed and missing rows by category.
 
     A store named by --results must exist; the default one need not.
@@ -200,7 +198,7 @@ def status(asked: RunOptions, as_json: AsJson = False) -> None:
     from synthbench.runner.run import device_of
 
     request = asked.request()
-    if request.results != RunOptions.results:
+    if request.results != Selection.results:
         Store.open(request.results, create=False)
     facts = count_status(request, device_of(request))
     print_facts(facts, list(facts[0]), as_json=as_json)
@@ -220,20 +218,6 @@ def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> No
     for line in missing_rows(prepared.plan) if is_verbose() else missing_cells(prepared.plan):
         typer.echo(line)
     typer.echo(forecast(prepared))
-
-
-def _run(request: "Request", *, until_decided: bool, as_json: bool) -> NoReturn:
-    done = _run_until_decided(request) if until_decided else run_with_progress(request)
-    note(
-        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
-        f"{done.num_done_before} already done, {len(done.failed)} failed"
-    )
-    if as_json:
-        outcomes = [vars(outcome) for outcome in done.outcomes]
-        typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
-    elif done.num_planned:
-        _print_scores(done)
-    exit_as(done)
 
 
 def _run_until_decided(request: "Request") -> "RunReport":

@@ -6,9 +6,8 @@ they were matched to. If the store has several versions of a task or mechanism, 
 newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
-A setting of a mechanism that was run on some of the tasks of a fuller one of it is a variant, which no board shows.
-In a suite without conditions the fuller one has all tasks, or is the same setting in another block or with other
-positions.
+A setting of a mechanism that has some of the tasks of a fuller setting is a variant, which no board shows. In a suite
+without conditions the fuller setting has every task, or is the same one in another block or with other positions.
 Rows with a score but without a passed check of causality are left out. So are rows of ``WITHDRAWN`` versions of a task,
 which do not test what they claim.
 """
@@ -83,7 +82,7 @@ class Selection:
     """The rows that :meth:`without_variants` took out."""
 
     def without_variants(self) -> "Selection":
-        """Without rows of settings that were run on some of the tasks of a fuller one of their mechanism.
+        """Without rows of settings that have some of the tasks of a fuller setting of their mechanism.
 
         Nor of layers in no condition of the suite. Tables of all tasks show the fuller setting, and
         :mod:`synthbench.reports.variants` compares both.

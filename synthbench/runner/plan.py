@@ -64,7 +64,7 @@ class Job:
         every = (member for cell in self.cells for member in cell.tuning_members())
         return tuple(member for member in every if member not in self.tuning_skills)
 
-    def at_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
+    def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
         """The same job with each cell's learning rate for its members, which had none."""
         members, missing = (
             tuple(replace(member, learning_rate=learning_rates[member.cell]) for member in some)
@@ -220,7 +220,7 @@ def select_components(request: Request) -> Selected:
         condition=request.condition,
     )
     if request.rates:
-        suite = at_rates(suite, request.rates)
+        suite = restrict_rates(suite, request.rates)
     tasks = select_tasks(suite, request.tasks)
     if request.suite.endswith(EXTRA) and (listed := [name for name in tasks if name in suite.tasks]):
         raise UsageError(
@@ -336,7 +336,7 @@ def surrounded(suite: Suite, *, block: str | None, positions: str | None, condit
     )
 
 
-def at_rates(suite: Suite, rates: Sequence[float]) -> Suite:
+def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """The suite with some of its learning rates only. The rows that are left have the ids that they have in all of it.
 
     Raises:

@@ -117,7 +117,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
         tried.provenance = replace(tried.provenance, causal_checked=True)
         with deterministic_algorithms(tried.provenance.device) if context.is_deterministic else nullcontext():
             if cell.suite.tuning is not None:
-                job = job.at_rates(tried.tuned_rates(job))
+                job = job.with_rates(tried.tuned_rates(job))
             return tried.train_all(job)
 
 

@@ -90,13 +90,6 @@ def test_an_unknown_format_is_refused(paper: pd.DataFrame) -> None:
         build(paper, None, "paper", formats=["md", "figure"])
 
 
-def test_there_is_no_difference_where_no_published_cell_was_run(make_frame: MakeFrame) -> None:
-    rows = make_frame({"my-idea": [0.5, 0.6]})
-
-    assert "difference.md" not in build(rows, None, "paper", formats=TABLES)
-    assert "published" not in build(rows, None, "paper", formats=TABLES)["README.md"]
-
-
 def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
     tables = build(shuffled(paper, 1), shuffled(paper_curves, 1), "paper", formats=TABLES)
     assert tables == build(paper, paper_curves, "paper", formats=TABLES)
@@ -154,7 +147,7 @@ def test_the_readme_counts_rows_seeds_failures_and_what_was_left_out(paper: pd.D
 def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named(make_frame: MakeFrame) -> None:
     files = build(make_frame({"softmax": [0.5, 0.6]}, task_source="a_stranger"), None, "paper", formats=TABLES)
 
-    assert re.findall(r"@\w+\{(\w+),", text(files["sources.bib"])) == ["slay2026", "vaswani2017attention"]
+    assert re.findall(r"@\w+\{(\w+),", text(files["sources.bib"])) == ["vaswani2017attention"]
     assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
 
 

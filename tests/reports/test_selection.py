@@ -281,3 +281,15 @@ def test_an_option_that_was_tried_on_some_tasks_is_a_variant_where_tasks_have_a_
 
     assert len(selection.variants) == num_variants
     assert len(selection.rows) == 6 - num_variants
+
+
+def test_the_fuller_setting_has_all_tasks_or_is_the_same_one_elsewhere(make_frame: MakeFrame) -> None:
+    """Neither option of slay has all three tasks, so both stand in the tables."""
+    tasks_of = {"softmax": ("copy", "sort", "reverse"), "slay": ("copy", "sort")}
+    main = [make_frame({mech: [0.1, 0.2]}, task=task) for mech, tasks in tasks_of.items() for task in tasks]
+    option = make_frame({"slay": [0.5, 0.6]}, task="sort", mech_args='{"P":4}')
+    moved = make_frame({"slay": [0.5, 0.6]}, task="sort", positions="none")
+    selection = select(pd.concat([*main, option, moved]), "paper").without_variants()
+
+    assert set(selection.variants["positions"]) == {"none"}
+    assert set(selection.rows["mech_args"]) == {*main[0]["mech_args"], '{"P":4}'}

@@ -1,5 +1,6 @@
 """A few short runs, and which of their columns may differ."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,3 +22,13 @@ def tiny(results: Path, **changes: Any) -> Request:
         "limit": 32, "device": "cpu", "results": results,
     }  # fmt: skip
     return Request(**(base | changes))
+
+
+def command(request: Request, *more: str) -> list[str]:
+    """What a user types for a request, with further options."""
+    words = [
+        sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
+        "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),
+        "--device", request.device, "--results", str(request.results), "--executor", request.executor, "--members", "1",
+    ]  # fmt: skip
+    return [*words, *(("--address", request.address) if request.address else ()), *more]

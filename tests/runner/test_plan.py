@@ -15,11 +15,11 @@ from synthbench.results.schema import run_id
 from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
     Job,
-    at_rates,
     count_status,
     make_cells,
     make_plan,
     plan_request,
+    restrict_rates,
     select_mechanisms,
     select_tasks,
     shortened,
@@ -265,13 +265,13 @@ def test_some_of_the_rates_make_some_of_the_rows() -> None:
     text = load_suite("text")
     every, some = (
         make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].members([1, 2])
-        for suite in (text, at_rates(text, [0.03, 0.003]))
+        for suite in (text, restrict_rates(text, [0.03, 0.003]))
     )
 
     assert {member.learning_rate for member in some} == {0.03, 0.003}
     assert [member.run_id for member in some] == [member.run_id for member in every if member.learning_rate != 0.01]
     with pytest.raises(UsageError, match=r"a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03"):
-        at_rates(text, [0.01, 0.02])
+        restrict_rates(text, [0.01, 0.02])
 
 
 def test_rates_that_are_chosen_among_name_a_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
@@ -283,7 +283,7 @@ def test_rates_that_are_chosen_among_name_a_row_and_the_chosen_one_does_not(tune
     for member in (*tuned.members([0]), *tuned.tuning_members()):
         assert member.run_id == run_id(member.identity)
     with pytest.raises(UsageError, match="allowed: none in suite 'paper', which tunes"):
-        at_rates(tuned.suite, [1e-2])
+        restrict_rates(tuned.suite, [1e-2])
     with pytest.raises(UsageError, match="seed 8 is one that suite 'paper' tunes on"):
         make_plan([tuned], range(8, 10), {})
 

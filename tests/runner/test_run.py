@@ -1,6 +1,5 @@
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,49 +7,23 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import count_status, plan_request
-from synthbench.runner.request import Request
 from synthbench.runner.run import run
-from tests.runner.runs import tiny
+from tests.runner.runs import command, tiny
 
 CPU = resolve_device("cpu")
-DECIDED = ["run_id", "status", "score", "skill", "train_loss", "eval_loss", "steps", "metrics", "n_correct"]
-
-
-def decided(results: Path) -> pd.DataFrame:
-    """What of a store must not depend on how it was made."""
-    return Store.open(results, create=False).runs()[DECIDED]
-
-
-def command(request: Request) -> list[str]:
-    return [
-        sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
-        "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),
-        "--device", "cpu", "--results", str(request.results), "--executor", "pool", "--workers", "2",
-    ]  # fmt: skip
-
-
-def test_every_grouping_gives_the_same_rows(tmp_path: Path) -> None:
-    run(tiny(tmp_path / "inline", executor="inline", group_size=2))
-    inline = decided(tmp_path / "inline")
-    run(tiny(tmp_path / "grouped", executor="inline", group_size=4))  # both tasks
-    assert set(Store.open(tmp_path / "grouped", create=False).runs().ensemble_size) == {4}
-    grouped = decided(tmp_path / "grouped")
-    assert list(grouped.run_id) == list(inline.run_id)
-    assert (grouped.score - inline.score).abs().max() <= 0.02
 
 
 @pytest.mark.end_to_end
 def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> None:
-    request = tiny(tmp_path, tasks=("copy:length=8",), steps=200)
+    request = tiny(tmp_path, tasks=("copy:length=8",), steps=200, executor="pool")
     driver = subprocess.Popen(
-        [*command(request), "--seeds", "0-39", "--members", "1"],
+        command(request, "--workers", "2", "--seeds", "0-39"),
         start_new_session=True,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,10 +18,7 @@ from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
-from tests.runner.runs import MAY_DIFFER
-
-TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax"
-SEEDS, STEPS, LIMIT = (0,), 3, 16
+from tests.runner.runs import MAY_DIFFER, command, tiny
 
 
 def bits(results: Path) -> tuple[pa.Table, list[tuple[object, ...]]]:
@@ -31,25 +28,19 @@ def bits(results: Path) -> tuple[pa.Table, list[tuple[object, ...]]]:
     return store.table().drop_columns(MAY_DIFFER), list(curves.itertuples(index=False, name=None))
 
 
-def request(results: Path) -> Request:
-    return Request(
-        suite="smoke", tasks=(TASKS,), mechanisms=(MECHANISMS,), seeds=SEEDS, steps=STEPS, limit=LIMIT, device="cpu",
-        results=results, executor="inline", group_size=1,
-    )  # fmt: skip
+def request(results: Path, **changes: Any) -> Request:
+    """Four jobs of one row each."""
+    base: dict[str, Any] = {
+        "tasks": ("copy:length=8", "majority:length=9"), "mechanisms": ("slay", "softmax"), "seeds": (0,), "steps": 3,
+        "limit": 16, "executor": "inline", "group_size": 1,
+    }  # fmt: skip
+    return tiny(results, **(base | changes))
 
 
-def command(results: Path, *options: str, hash_seed: str = "0") -> None:
-    """The same as a user types it."""
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", TASKS, "--mech", MECHANISMS),
-            *("--seeds", ",".join(map(str, SEEDS)), "--steps", str(STEPS), "--limit", str(LIMIT), "--members", "1"),
-            *("--results", str(results), *options),
-        ],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-    )
+def run_command(asked: Request, *options: str, hash_seed: str = "0") -> None:
+    """Run a request as a user types it."""
+    words = command(asked, "--seeds", "0", *options)
+    subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": hash_seed})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, list[t
 
 @pytest.mark.end_to_end
 def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(expected: object, tmp_path: Path) -> None:
-    command(tmp_path, "--device", "cpu", "--executor", "pool", "--workers", "3", hash_seed="4294967295")
+    run_command(request(tmp_path, executor="pool"), "--workers", "3", hash_seed="4294967295")
 
     assert bits(tmp_path) == expected
     assert set(Store.open(tmp_path, create=False).runs()["executor"]) == {"pool"}
@@ -93,8 +84,13 @@ def test_deterministic_rows_of_a_gpu_are_the_same_bits_alone_and_beside_others(
 ) -> None:
     need("cuda", torch.cuda.is_available(), "this machine has no CUDA device")
     stores = []
-    for name, options in (("first", ["inline"]), ("again", ["inline"]), ("shared", ["pool", "--per-gpu", "2"])):
-        command(tmp_path / name, "--device", "cuda", "--deterministic", "--executor", *options)
+    for name, executor, options in (
+        ("first", "inline", ()),
+        ("again", "inline", ()),
+        ("shared", "pool", ("--per-gpu", "2")),
+    ):
+        asked = request(tmp_path / name, device="cuda", executor=executor)
+        run_command(asked, "--deterministic", *options)
         stores.append(bits(tmp_path / name))
 
     assert stores[0] == stores[1] == stores[2]

@@ -191,7 +191,7 @@ def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, trai
 def test_what_has_been_tuned_is_not_tuned_again(tuned: Cell, trained: RunContext, context: RunContext) -> None:
     shutil.copytree(trained.results, context.results)
     before = rows_of(context).set_index("run_id")
-    plan = make_plan([tuned], range(3), before.skill.to_dict())
+    plan = make_plan([tuned], range(3), dict(zip(before.index, before.skill, strict=True)))
     (job,) = plan.jobs
     (outcome,) = execute(job, context, 1)
     after = rows_of(context).set_index("run_id")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from studies.papers.figures import kernels, nmn, page, slay_errors, slay_weights
+from studies.papers.figures.figure import FIGURES
 from studies.papers.figures.kernels import attention_map, head, kernel, normal
 from synthbench.errors import UnknownName
 from synthbench.forms.quadrature import inverse_distance
@@ -82,7 +83,7 @@ def test_the_page_its_pictures_and_their_numbers_are_those_of_the_code(capsys: p
 
 
 def test_figures_whose_numbers_or_labels_changed_are_stale() -> None:
-    drawing = page.FIGURES["nmn-10-squashing"].drawing()
+    drawing = FIGURES["nmn-10-squashing"].drawing()
     kept = page.in_short(drawing)
     changed = [line.replace("0.5", "0.6") for line in kept["lines"]]
 
@@ -104,7 +105,7 @@ def test_the_command_writes_what_it_prints_and_the_same_bytes_on_every_call(
 
     assert written[0] == written[1]
     assert set(written[0]) == {"nmn-xor.svg", "nmn-xor.pdf", "nmn-xor.csv"}
-    assert mark_in(written[0]["nmn-xor.svg"]) == page.FIGURES["nmn-xor"].drawing().mark.encode()
+    assert mark_in(written[0]["nmn-xor.svg"]) == FIGURES["nmn-xor"].drawing().mark.encode()
 
 
 def test_unknown_figures_and_folders_that_cannot_be_written_are_named(
@@ -112,7 +113,7 @@ def test_unknown_figures_and_folders_that_cannot_be_written_are_named(
 ) -> None:
     with pytest.raises(UnknownName, match="did you mean 'slay-04-alignment'"):
         page.select(["slay-04-alinment"])
-    assert len(page.select([])) == len(page.FIGURES)
+    assert len(page.select([])) == len(FIGURES)
     (tmp_path / "file").write_text("")
     for arguments in (["--figure", "nmn-xor"], ["--figure", "nmn-xor", "--out", str(tmp_path / "file")]):
         with pytest.raises(SystemExit):

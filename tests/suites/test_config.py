@@ -10,6 +10,7 @@ from synthbench.suites.config import parse_suite
 from synthbench.tasks import TASKS, sized
 
 FOLDER = Path(__file__).parents[2] / "synthbench" / "suites"
+STUDIES = Path(__file__).parents[2] / "studies"
 SMOKE = (FOLDER / "smoke.toml").read_text(encoding="utf-8")
 CORE = (FOLDER / "core.toml").read_text(encoding="utf-8")
 
@@ -18,6 +19,11 @@ CORE = (FOLDER / "core.toml").read_text(encoding="utf-8")
 def test_every_suite_names_tasks_that_exist_at_a_length_that_they_have(name: str) -> None:
     for task, arguments in load_suite(name).tasks.items():
         sized(task, arguments)
+
+
+@pytest.mark.parametrize("name", [*suite_names(), *map(str, STUDIES.glob("*.toml"))])
+def test_every_study_of_a_suite_exists(name: str) -> None:
+    assert all((STUDIES / study / "README.md").is_file() for study in load_suite(name).studies)
 
 
 def test_paper_is_the_protocol_of_the_published_table() -> None:

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
+from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
-from synthbench.terminal.progress import Progress, to_do, workers_of
+from synthbench.terminal.progress import Eta, Progress, Watch, to_do, workers_of
 from synthbench.training.cell import Cell, Member
 
 
@@ -21,37 +22,139 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cells() -> list[Cell]:
-    return make_cells(
-        load_suite("smoke"), {"copy": {}, "reverse": {}}, {"softmax": {}, "slay": {}}, device_type="cpu", is_full=True
+    """Of three mechanisms, two of them of one family, on two tasks."""
+    mechanisms: dict[str, dict[str, str]] = {"softmax": {}, "yat": {}, "yat-sum": {}}
+    tasks: dict[str, dict[str, str]] = {"copy": {}, "reverse": {}}
+    return make_cells(load_suite("smoke"), tasks, mechanisms, device_type="cpu", is_full=True)
+
+
+def job_of(cell: Cell, seeds: tuple[int, ...] = (0, 1), num_done: int = 0) -> Job:
+    """The runs of a cell as one program, the first of which are done."""
+    members = tuple(cell.members(seeds))
+    return Job((cell,), members, members[num_done:], group_size=2)
+
+
+@pytest.fixture
+def tuned_job() -> Job:
+    """Three runs whose learning rate two others choose."""
+    (cell,) = make_cells(load_suite("peers"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    return job_of(cell, (0, 1, 2))
+
+
+def outcome(member: Member, share_s: float, status: str = "ok") -> RunOutcome:
+    cell = member.cell
+    return RunOutcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, status, 0.5, 0.4, share_s)
+
+
+class Costs(Estimates):
+    """What runs of each mechanism are said to take, in seconds or not."""
+
+    def __init__(self, *, is_timed: bool = True, **costs: float) -> None:
+        super().__init__()
+        self.is_timed, self.costs = is_timed, costs
+
+    def seconds(self, cell: Cell) -> float | None:
+        return self.cost(cell) if self.is_timed else None
+
+    def cost(self, cell: Cell) -> float:
+        return self.costs[cell.mechanism_name.replace("-", "_")]
+
+
+@pytest.fixture
+def eta_of(cells: list[Cell]) -> Callable[..., Eta]:
+    """The time left of two runs of each cell; a run takes 1, 2 or 3 seconds, by mechanism."""
+
+    def make(*, is_timed: bool = True) -> Eta:
+        costs = Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0)
+        return Eta(Plan(tuple(map(job_of, cells)), 12, 0, estimates=costs))
+
+    return make
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_what_has_been_seen_corrects_the_nearest_most(
+    is_timed: bool,  # noqa: FBT001
+    eta_of: Callable[..., Eta],
+    cells: list[Cell],
+) -> None:
+    eta, runs = (
+        eta_of(is_timed=is_timed),
+        {(cell.task_name, cell.mechanism_name): cell.members([0])[0] for cell in cells},
     )
+
+    assert eta.left_s() == (4 * (1 + 2 + 3) if is_timed else None)
+    eta.record(outcome(runs["copy", "softmax"], 5.0))  # five times its cost, so all are
+    assert eta.left_s() == pytest.approx(3 * 5 + 5 * 4 * (2 + 3))
+    eta.record(outcome(runs["copy", "yat"], 4.0))  # the family is only twice as slow
+    assert eta.left_s() == pytest.approx(3 * 5 + 3 * 4 + 2 * 4 * 3)
+    eta.record(outcome(runs["reverse", "yat"], 8.0))  # the task takes longer, or something slowed down
+    assert eta.left_s() == pytest.approx(3 * 5 + 1 * 4 + 1 * 8 + 3 * 4 * 3)
+
+
+def test_a_failure_says_nothing_of_other_cells(eta_of: Callable[..., Eta], cells: list[Cell]) -> None:
+    eta = eta_of()
+    eta.record(outcome(cells[0].members([0])[0], 0.01, "error"))
+
+    assert eta.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
+
+
+def test_runs_that_only_tune_count_each_once_and_those_of_a_job_that_has_ended_no_more(tuned_job: Job) -> None:
+    plan = Plan((tuned_job,), 3, 0, estimates=Costs(linear=2.0))
+    eta, num_tuning = Eta(plan), len(tuned_job.untuned)
+
+    assert eta.num_trainings == plan.num_trainings == 3 + num_tuning
+    assert eta.left_s() == 2.0 * (3 + num_tuning)
+    for _ in range(2):
+        eta.record(outcome(tuned_job.untuned[0], 5.0))
+    assert (eta.num_left, eta.left_s()) == (2 + num_tuning, 5.0 * (2 + num_tuning))
+    eta.record(outcome(tuned_job.members[0], 0.1, "contract"), is_last=True)
+    assert eta.num_left == 2
+
+
+def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]) -> None:
+    job = job_of(cells[0], num_done=1)
+    eta = Eta(Plan((job,), 2, 1))
+
+    assert eta.num_trainings == 2
+    eta.record(outcome(job.members[1], 1.0), is_last=True)
+    assert eta.num_left == 0
+
+
+def test_only_rows_that_are_written_from_now_on_are_new_and_each_once(
+    results: Path, make_row: Callable[..., dict[str, Any]]
+) -> None:
+    store = Store.open(results, create=True)
+    old, new, other = (make_row(seed=seed, role="tuning") for seed in range(3))
+    store.write(old, [])
+    watch = Watch(results, [old["run_id"], new["run_id"]])
+    store.write(new, [])
+    store.write(other, [])
+
+    assert [(row.run_id, row.seed, row.share_s) for row in watch.new_rows()] == [(new["run_id"], 1, 2.5)]
+    assert watch.new_rows() == []
+    store.write(old, [])  # made again
+    assert [row.run_id for row in watch.new_rows()] == [old["run_id"]]
 
 
 @pytest.fixture
 def progress(cells: list[Cell], results: Path) -> Iterator[Progress]:
-    members = {cell: tuple(cell.members([0, 1])) for cell in cells}
-    jobs = tuple(Job((cell,), of_cell, of_cell, group_size=2) for cell, of_cell in members.items())
     with Progress(results) as progress:
-        progress.begin(Plan(jobs, num_planned=9, num_done=1), Pool(num_workers=2))
+        progress.begin(Plan(tuple(map(job_of, cells)), num_planned=13, num_done=1), Pool(num_workers=2))
         yield progress
 
 
-def tuned_job() -> Job:
-    (cell,) = make_cells(load_suite("peers"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    members = tuple(cell.members([0, 1, 2]))
-    return Job((cell,), members, members, group_size=2)
-
-
-def outcome(member: Member, share_s: float) -> RunOutcome:
-    cell = member.cell
-    return RunOutcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, "ok", 0.5, 0.4, share_s)
-
-
-def test_lines_go_to_stderr(progress: Progress, cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
+    progress: Progress, cells: list[Cell], capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress._line("still running")
     progress.advance(outcome(cells[0].members([0])[0], 100.0))
     captured = capsys.readouterr()
 
     assert captured.out == ""
-    assert captured.err == "[rows 1/8 · about 6 min left] copy softmax seed 0 ok 0.5000\n"
+    assert captured.err.splitlines()[-2:] == [
+        "[rows 0/12] still running",
+        "[rows 1/12 · about 9 min left] copy softmax seed 0 ok 0.5000",
+    ]
 
 
 def test_notices_of_a_plan_come_before_its_rows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,21 +164,12 @@ def test_notices_of_a_plan_come_before_its_rows(results: Path, capsys: pytest.Ca
     assert capsys.readouterr().err.splitlines()[-2:] == ["first [this]", "then that"]
 
 
-def test_nothing_is_said_of_the_time_before_something_is_known(
-    progress: Progress, capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress._line("still running")
-
-    assert capsys.readouterr().err.splitlines()[-1] == "[rows 0/8] still running"
-
-
 def test_trainings_that_tune_are_counted_while_their_job_runs(
-    results: Path, make_row: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    results: Path, tuned_job: Job, make_row: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = tuned_job()
     with Progress(results) as progress:
-        progress.begin(Plan((job,), num_planned=3, num_done=0), Pool(num_workers=1))
-        row = make_row(run_id=job.untuned[0].run_id, task="mqar", mech="linear", role="tuning", wall_s=600.0)
+        progress.begin(Plan((tuned_job,), num_planned=3, num_done=0), Pool(num_workers=1))
+        row = make_row(run_id=tuned_job.untuned[0].run_id, task="mqar", mech="linear", role="tuning", wall_s=600.0)
         Store.open(results, create=True).write(row, [])
         progress.look()
         progress._line("still running")
@@ -85,8 +179,8 @@ def test_trainings_that_tune_are_counted_while_their_job_runs(
     assert last == "[trainings 1/5 · rows 0/3 · about 40 min left] still running"
 
 
-def test_what_is_to_do_and_where() -> None:
+def test_what_is_to_do_and_where(tuned_job: Job) -> None:
     assert to_do(Plan((), 3, 3)) == "0 runs to do"
-    assert to_do(Plan((tuned_job(),), 3, 0)) == "3 runs to do after 2 tuning runs"
+    assert to_do(Plan((tuned_job,), 3, 0)) == "3 runs to do after 2 tuning runs"
     assert workers_of(Inline()) == "in this process"
     assert workers_of(Pool(num_workers=1)) == "1 worker"

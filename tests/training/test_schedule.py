@@ -50,7 +50,7 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
 def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=[1e-2]).members([0]), torch.device("cpu"))
+    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).members([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     heard: list[tuple[int, int]] = []
     step = 0
@@ -69,7 +69,7 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
 
 
 def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., Cell]) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=[1e-2]).members([0]), torch.device("cpu"))
+    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).members([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     schedule = WarmupCosine(num_steps=14, warmup_steps=4)
     shares, rates = [], []
@@ -97,7 +97,7 @@ def test_the_curriculum_adds_geometries_and_its_control_has_all_from_the_first_s
     make_cell: Callable[..., Cell], mechanism: str, num_steps: int
 ) -> None:
     def acting(schedule: type[CurriculumRates]) -> list[int]:
-        members = make_cell("copy", mechanism, length=4, learning_rates=[1e-2]).members([0, 1])
+        members = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).members([0, 1])
         trainer, made = Trainer(members, torch.device("cpu")), schedule(num_steps)
         counts = []
         for step in range(num_steps):

@@ -116,7 +116,7 @@ def rms_if_reproduced(cells: pd.DataFrame) -> tuple[float, float, float]:
 
 def summary(cells: pd.DataFrame) -> str:
     """Say how many cells lie within the limit, and how far apart they could lie unnoticed."""
-    judged = cells[cells["z"].notna()]
+    judged = cells[cells["z"].notna()].astype({"n": int})
     outside = judged[judged["z"].abs() > LIMIT]
     gap = judged["ceiling"] - judged["floor"]
     skill = (judged["accuracy_mean"] - judged["floor"]) / gap

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from studies.papers.figures.curves import Curves
 from studies.papers.figures.maps import Maps
@@ -12,34 +12,32 @@ Content = Curves | Maps
 """Numbers, and how they are drawn."""
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A figure of a paper, drawn again."""
 
-    name: str
-    """The paper, the number there, the subject: ``slay-04-alignment``."""
     title: str
     caption: str
     """Text below it, with the arguments and seeds that it is made with."""
-    content: Callable[[], Content]
-    """Compute the numbers: seconds at most."""
-
-    def drawing(self) -> Drawing:
-        """Compute the numbers now, and join them with the words and the way to draw them."""
-        content = self.content()
-        return Drawing(self.name, self.title, self.caption, content.header, content.lines, content.draw)
+    drawing: Callable[[], Drawing]
+    """Compute the numbers, in seconds at most, and join them with the words and the way to draw them."""
 
 
 FIGURES: dict[str, Figure] = {}
-"""By name."""
+"""By name: the paper, the number there, the subject, as in ``slay-04-alignment``."""
 
 
 def figure(name: str) -> Callable[[Callable[[], Content]], Callable[[], Content]]:
     """Put a function that computes a figure's numbers among the figures: its docstring is the title and the caption."""
 
     def register(content: Callable[[], Content]) -> Callable[[], Content]:
-        title, _, caption = inspect.cleandoc(content.__doc__ or "").partition(".\n\n")
-        FIGURES[name] = Figure(name, title, " ".join(caption.split()), content)
+        title, _, text = inspect.cleandoc(content.__doc__ or "").partition(".\n\n")
+        caption = " ".join(text.split())
+
+        def drawing() -> Drawing:
+            found = content()
+            return Drawing(name, title, caption, found.header, found.lines, found.draw)
+
+        FIGURES[name] = Figure(title, caption, drawing)
         return content
 
     return register

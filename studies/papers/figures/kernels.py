@@ -19,7 +19,6 @@ EPSILON = 1e-3
 """The default of the Yat kernels, and what the SLAY paper's table 9 names."""
 DRAWS = tuple(range(20))
 """Seeds of random features."""
-RANDOM_KEYS = 4096
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "R=3 P=8 D=16": {"R": 3, "P": 8, "D": 16},
     "R=3 P=64 D=256": {"R": 3, "P": 64, "D": 256},
@@ -65,15 +64,13 @@ def at_cosines(cosines: Float[Tensor, " keys"]) -> tuple[Float[Tensor, "1 dim"],
 
 def response(unit: Attention, cosines: Cosines) -> Cosines:
     """Compute the kernel at some cosines."""
-    values: Cosines = kernel(unit, *at_cosines(torch.from_numpy(cosines)))[0].numpy()
-    return values
+    return np.asarray(kernel(unit, *at_cosines(torch.from_numpy(cosines)))[0])
 
 
 def slope(unit: Attention, cosines: Cosines) -> Cosines:
     """Differentiate the kernel in the cosine, at cosines strictly between -1 and 1; keys stay in one plane."""
     x = torch.from_numpy(cosines).requires_grad_()
-    slopes: Cosines = torch.autograd.grad(kernel(unit, *at_cosines(x)).sum(), x)[0].numpy()
-    return slopes
+    return np.asarray(torch.autograd.grad(kernel(unit, *at_cosines(x)).sum(), x)[0])
 
 
 def responses(
@@ -83,12 +80,11 @@ def responses(
 
     The mean is that over all draws: some kernels are negative on average in one of them.
     """
-    units, random_keys = [head(name, seed, **arguments) for seed in seeds], normal(0, RANDOM_KEYS, DIM)
+    units, random_keys = [head(name, seed, **arguments) for seed in seeds], normal(0, 4096, DIM)
     keys = math.sqrt(DIM) * random_keys / random_keys.norm(dim=-1, keepdim=True)  # as long as the query
     query, _ = at_cosines(torch.ones(1, dtype=torch.float64))
     scale = np.mean([float(kernel(unit, query, keys).mean()) for unit in units])
-    relative: np.ndarray = np.stack([response(unit, cosines) for unit in units]) / scale
-    return relative
+    return np.asarray(np.stack([response(unit, cosines) for unit in units]) / scale)
 
 
 def attention_map(

@@ -1,4 +1,4 @@
-"""Draws figures of the SLAY and the Neural Matter Networks papers from our own code, and writes their page.
+"""Draws figures of the SLAY, Neural Matter Networks and REWA papers from our own code, and writes their page.
 
 ``python -m studies.papers.figures.page`` writes ``README.md``, its pictures, and in ``numbers.json`` some of the
 numbers of each; ``--check`` compares them. ``--out FOLDER`` writes other files: of each figure SVG, PDF and CSV.
@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from studies.papers.figures import nmn, slay_errors, slay_kernels, slay_weights  # noqa: F401 - they register figures
+from studies.papers.figures import losses, nmn, slay_errors, slay_kernels, slay_weights  # noqa: F401 - have figures
 from studies.papers.figures.figure import FIGURES, Figure
 from synthbench.errors import UnknownName
 from synthbench.reports.render.figures.drawing import Drawing, mark_in, render
 
 HERE = Path(__file__).parent
 PAGE, NUMBERS = HERE / "README.md", HERE / "numbers.json"
-MOST = 100
-"""Lines of numbers that are kept of a figure."""
 
 
 def page() -> Iterator[str]:
@@ -34,7 +32,7 @@ def page() -> Iterator[str]:
     yield "# Figures"
     yield "<!-- Written by studies/papers/figures/page.py from the code; edit that. -->"
     yield (
-        "The figures of two papers, drawn from the code of this package: every number is computed. The papers' "
+        "The figures of three papers, drawn from the code of this package, and losses from its rows. The papers' "
         "captions name no seeds and few options. The captions here give our choices, and what the figure shows that "
         "the paper does not say, or says otherwise. To write SVG and PDF with the numbers as CSV, the same "
         "bytes on every call, from a checkout:"
@@ -42,10 +40,10 @@ def page() -> Iterator[str]:
     yield "```\npython -m studies.papers.figures.page --figure 'nmn-10*' --out figures\n```"
     yield (
         "Without `--figure` it draws all figures, in a minute. Without `--out` it writes this page and its pictures. "
-        "Figures 2, 3 and 21 of the SLAY paper and 4, 6, 8 and 9 of Neural Matter Networks are not here: "
+        "Figures 2 and 21 of the SLAY paper and 4, 6 and 8b of Neural Matter Networks are not here: "
         "[reproducing.md](../../../docs/reproducing.md) says what there is of each."
     )
-    for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-")):
+    for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-"), ("REWA", "rewa-")):
         yield f"## {paper}"
         for name in sorted(name for name in FIGURES if name.startswith(prefix)):
             yield f"### {FIGURES[name].title}"
@@ -76,7 +74,7 @@ def files(drawing: Drawing) -> dict[str, bytes]:
 def in_short(drawing: Drawing) -> dict[str, Any]:
     """Keep the header and at most a hundred lines of the numbers, evenly spaced, as in the CSV."""
     header, *lines = drawing.numbers.splitlines()
-    return {"mark": drawing.mark, "count": len(lines), "lines": [header, *lines[:: -(-len(lines) // MOST)]]}
+    return {"mark": drawing.mark, "count": len(lines), "lines": [header, *lines[:: -(-len(lines) // 100)]]}
 
 
 def agrees(drawing: Drawing, kept: Mapping[str, Any]) -> bool:
@@ -110,7 +108,7 @@ def stale() -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page with its pictures and numbers, check them, or write figures elsewhere; the exit code."""
-    parser = argparse.ArgumentParser(description="Draw the figures of the SLAY and Neural Matter Networks papers")
+    parser = argparse.ArgumentParser(description="Draw the figures of the source papers")
     parser.add_argument("--check", action="store_true", help="exit with 1 if page, pictures or numbers are stale")
     parser.add_argument("--out", type=Path, help="write figures into this folder, as SVG, PDF and CSV")
     parser.add_argument("--figure", action="append", default=[], help="with --out: a name or glob; repeatable")

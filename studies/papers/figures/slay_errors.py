@@ -13,8 +13,6 @@ from synthbench.bench import fidelity
 from synthbench.bench.rows import Table
 from synthbench.forms.quadrature import gauss_laguerre, inverse_distance
 
-COSINES = (0.0, 0.5, 0.9, 0.99, 1.0)
-COUNTS = np.arange(1.0, 25.0)
 RULE = "Gauss–Laguerre"
 SMALLEST_ERROR = 1e-11
 """Smaller errors are shown as 0: float64 rounds them differently from processor to processor."""
@@ -31,8 +29,7 @@ def shares(num_nodes: int, x: Float[np.ndarray, " cosines"]) -> Float[np.ndarray
     nodes, weights = gauss_laguerre(num_nodes, EPSILON)
     # Neither factor of w e^(2sx) need be within the range of float64.
     exponents = weights.log()[:, None] + 2 * nodes[:, None] * torch.from_numpy(x)
-    contributed: np.ndarray = exponents.exp().numpy() * (2 + EPSILON - 2 * x)
-    return contributed
+    return np.asarray(exponents.exp().numpy() * (2 + EPSILON - 2 * x))
 
 
 @figure("slay-09-quadrature-error")
@@ -43,11 +40,11 @@ def quadrature_error() -> Curves:
     exponentially at x = 0.5, slowly at 0.9, hardly at 0.99; at x = 1, 24 nodes still miss 96 %. At x = 0 it is
     exact and below the axis. The paper's claim of uniform exponential convergence does not hold.
     """
-    x = np.array(COSINES)
-    found = [inverse_distance(int(count), EPSILON, torch.from_numpy(x)).numpy() for count in COUNTS]
+    x, counts = np.array([0.0, 0.5, 0.9, 0.99, 1.0]), np.arange(1.0, 25.0)
+    found = [inverse_distance(int(count), EPSILON, torch.from_numpy(x)).numpy() for count in counts]
     errors = np.abs(np.stack(found, axis=1) * (2 + EPSILON - 2 * x[:, None]) - 1)
     errors[errors < SMALLEST_ERROR] = 0
-    curves = [Curve(f"x = {cosine:g}", COUNTS, error) for cosine, error in zip(COSINES, errors, strict=True)]
+    curves = [Curve(f"x = {cosine:g}", counts, error) for cosine, error in zip(x, errors, strict=True)]
     return Curves([Panel(RULE, curves, Axis("nodes R"), Axis("relative error", "log", (SMALLEST_ERROR, 3.0)))])
 
 

@@ -28,8 +28,7 @@ def mean_kernels(name: str) -> Float[np.ndarray, "seeds batch length"]:
     """Compute denominators over the number of keys in them, over the median size of all of a variant's."""
     sums = [kernel(head(name, seed), *normal(seed, 2, BATCH_SIZE, LENGTH, DIM)).tril().sum(-1) for seed in SEEDS]
     means = (torch.stack(sums) / torch.arange(1, LENGTH + 1)).numpy()
-    relative: np.ndarray = means / np.median(np.abs(means))
-    return relative
+    return np.asarray(means / np.median(np.abs(means)))
 
 
 @figure("slay-07-denominators")
@@ -96,8 +95,7 @@ def entropies(name: str, similarity: float) -> Float[np.ndarray, "batch position
     weights = attention_map(head(name), q, k)[:, 32:]
     # Sums are guarded, so that weights may add up to slightly less than 1.
     shares = weights / weights.sum(-1, keepdim=True)
-    relative: np.ndarray = (-torch.special.xlogy(shares, shares).sum(-1) / (torch.arange(32, 64) + 1).log()).numpy()
-    return relative
+    return np.asarray(-torch.special.xlogy(shares, shares).sum(-1) / (torch.arange(32, 64) + 1).log())
 
 
 @figure("slay-15-entropy")

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from synthbench.runner.executors.base import Try
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
+from tests.runner.runs import command
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.ray]
 
@@ -239,12 +239,3 @@ def wait_until(is_so: Callable[[], bool], patience_s: float = 200.0) -> None:
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def command(request: Request, *more: str) -> list[str]:
-    words = [
-        sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
-        "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),
-        "--device", "cpu", "--results", str(request.results), "--executor", request.executor, "--members", "1",
-    ]  # fmt: skip
-    return [*words, *(("--address", request.address) if request.address else ()), *more]

@@ -2,12 +2,8 @@
 
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, files_of, render
 from synthbench.reports.render.figures.facts import Facts
-from synthbench.reports.render.figures.frontier import frontier
-from synthbench.reports.render.figures.learning_curves import learning_curves
-from synthbench.reports.render.figures.matrix import heat_map, improvement
-from synthbench.reports.render.figures.profiles import profiles
-from synthbench.reports.render.figures.ranks import ranks
-from synthbench.reports.render.figures.rungs import rungs
+from synthbench.reports.render.figures.lines import frontier, learning_curves, profiles, rungs
+from synthbench.reports.render.figures.matrix import heat_map, improvement, ranks
 from synthbench.reports.render.figures.scatter import skill_state
 
 __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "files_of", "render"]

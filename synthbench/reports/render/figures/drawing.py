@@ -1,7 +1,7 @@
 """The basis of all figures: style, safe labels, and the way to bytes.
 
 A figure is drawn with the object-oriented interface of matplotlib under a style of its own, so neither the user's
-settings nor another thread changes it. Positions are given in inches, so the same numbers give the same bytes. The
+settings nor another thread changes it, and the same numbers give the same bytes. Its layout is matplotlib's. The
 colours are those of Okabe and Ito, which readers with any colour vision can tell apart; lines and points also differ in
 dashes and shapes, for print without colour.
 """
@@ -9,9 +9,8 @@ dashes and shapes, for print without colour.
 import hashlib
 import io
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -19,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 from matplotlib import font_manager
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
@@ -33,8 +33,6 @@ SINGLE, DOUBLE = 3.4, 7.0
 """Inches: the width of one column of a page, and of both."""
 TEXT, SMALL = 6.5, 5.5
 """Sizes in points."""
-PITCH = 0.095
-"""Inches from one small line of text to the next."""
 LONGEST = 26
 """Characters of a label; one that is longer is cut."""
 
@@ -168,62 +166,46 @@ def widest(labels: Sequence[str], size: float = SMALL) -> float:
     return max((width_of(label, size) for label in labels), default=0.0)
 
 
-def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place given in inches from the lower left corner of the figure."""
-    whole_width, whole_height = figure.get_size_inches()
-    return figure.add_axes((left / whole_width, bottom / whole_height, width / whole_width, height / whole_height))
-
-
-def width_of_panels(num_panels: int) -> float:
-    """Width in inches of a figure of a number of panels."""
-    return SINGLE if num_panels <= 2 else DOUBLE
-
-
 def panels(
-    titles: Sequence[str], y_label: str, *, below: float, x_label: str = "", height: float = 1.15, above: float = 0.0
+    titles: Sequence[str],
+    y_label: str,
+    legend: Sequence[tuple[str, Artist]],
+    *,
+    x_label: str = "",
+    height: float = 1.5,
+    width: float | None = None,
+    key: Mapping[str, Any] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of small panels of one kind, a panel per title, with the same two axes.
+    """A figure of panels of one kind in up to four columns, with a legend below.
 
-    In inches: ``height`` of a panel, room ``below`` all of them for a legend, and room ``above`` each row of panels for
-    a second line of the titles.
+    Args:
+        titles: Of the panels; empty for none.
+        y_label: Of the axis that the panels of a row share.
+        legend: Its labels, and what stands beside them.
+        x_label: Of the lowest panel of each column.
+        height: Inches of a panel with its labels.
+        width: Inches of the figure. Default: one column of a page for two panels, else both.
+        key: Further arguments of the legend.
     """
-    width = width_of_panels(len(titles))
-    left, right, top, gap_x, gap_y = 0.42, 0.08, 0.2 + above, 0.15, 0.36 + above
-    bottom = 0.3 if x_label else 0.2
+    width = width or (SINGLE if len(titles) <= 2 else DOUBLE)
+    labels, handles = zip(*legend, strict=True) if legend else ((), ())
+    num_in_line = max(1, int(width / (0.45 + widest(labels))))
     num_columns = min(4, len(titles))
     num_lines = -(-len(titles) // num_columns)
-    panel_width = (width - left - right - gap_x * (num_columns - 1)) / num_columns
-    total = below + bottom + top + num_lines * height + (num_lines - 1) * gap_y
-    figure = Figure(figsize=(width, total))
-    axes = []
-    for index, title in enumerate(titles):
-        line, column = divmod(index, num_columns)
-        axis = place(
-            figure,
-            left + column * (panel_width + gap_x),
-            below + bottom + (num_lines - 1 - line) * (height + gap_y),
-            panel_width,
-            height,
-        )
-        # A title with a given place is not moved out of the way of ticks above it; there are none.
-        axis.set_title(shown(title), pad=3, loc="left", y=1)
-        axis.grid(axis="y", color="#E6E6E6", linewidth=0.4)
-        if column:
-            axis.tick_params(labelleft=False)
-        else:
-            axis.set_ylabel(y_label, labelpad=2)
-        if index + num_columns >= len(titles):
-            axis.set_xlabel(x_label, labelpad=1)
-        axes.append(axis)
-    return figure, axes
-
-
-def strokes(
-    axis: Axes, starts: Iterable[tuple[float, float]], ends: Iterable[tuple[float, float]], **style: Any
-) -> None:
-    """Draw straight strokes of one style as a single path with gaps, so that the file has the style only once."""
-    points = [point for start, end in zip(starts, ends, strict=True) for point in (start, end, (math.nan, math.nan))]
-    axis.plot([x for x, _y in points], [y for _x, y in points], **style)
+    legend_height = 0.1 + 1.45 * SMALL / 72 * -(-len(labels) // num_in_line)
+    figure = Figure(figsize=(width, num_lines * height + legend_height), layout="constrained")
+    axes = figure.subplots(num_lines, num_columns, sharey=True, squeeze=False).ravel().tolist()
+    for unused in axes[len(titles) :]:
+        unused.remove()
+    for index, (title, axis) in enumerate(zip(titles, axes, strict=False)):
+        axis.set_title(shown(title) if title else "", pad=3, loc="left")
+        axis.grid(color="#E6E6E6", linewidth=0.4, axis="y" if len(titles) > 1 else "both")
+        axis.set_ylabel("" if index % num_columns else y_label, labelpad=2)
+        axis.set_xlabel(x_label if index + num_columns >= len(titles) else "", labelpad=1)
+    if handles:
+        look = {"handlelength": 2.8, "columnspacing": 1.2} | dict(key or {})
+        figure.legend(handles, labels, loc="outside lower center", ncols=num_in_line, labelspacing=0.35, **look)
+    return figure, axes[: len(titles)]
 
 
 def compact(number: float) -> str:

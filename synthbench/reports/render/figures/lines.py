@@ -1,81 +1,309 @@
-"""Lines of mechanisms and their legend: shared by the figures that are made of them."""
+"""Figures of lines: skill over rungs, performance profiles, skill at several states, and learning curves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Num
+import pandas as pd
+from jaxtyping import Num
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from synthbench.reports.render.figures.drawing import PALE, PITCH, SINGLE, SMALL, Look, place, shown, widest
+from synthbench.reports.aggregates import Interval, balanced, over_seeds, profile, reached
+from synthbench.reports.cells import TaskFacts
+from synthbench.reports.ladder import Ladder, Profile, mean_profile
+from synthbench.reports.leaderboard import Leaderboard
+from synthbench.reports.render.figures.drawing import (
+    COMPACT,
+    DARK,
+    PALE,
+    PERCENT,
+    PLAIN,
+    SMALL,
+    Drawing,
+    Look,
+    looks,
+    panels,
+    shown,
+)
+from synthbench.reports.render.figures.facts import Facts
+from synthbench.reports.report import stem_of
+from synthbench.reports.table import counted
+from synthbench.reports.variants import of_sizes
 
-_HANDLE = 0.4
-"""Inches from the beginning of one entry's line to that of its label, and to the next entry."""
+_THRESHOLDS = np.arange(41) / 40
+
+Points = Num[np.ndarray, " points"]
 
 
-def draw_lines(
-    axis: Axes,
-    lines: Mapping[str, tuple[Num[np.ndarray, " points"], Float[np.ndarray, " points"]]],
-    bands: Mapping[str, tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]],
-    looks: Mapping[str, Look],
-) -> None:
-    """Draw the lines of one panel, the pale ones (without a look) at the back; values outside are drawn at the edge.
+class Line(NamedTuple):
+    """A line with the ends of a band around it, which are NaN where there is none."""
 
-    ``lines`` has the points of each line by label, ``bands`` the ends of the band at each point, NaN for none.
-    """
+    at: Points
+    values: Points
+    low: Points
+    high: Points
+
+
+def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
+    """Draw the lines of one panel by label, the pale ones (without a look) at the back; beyond the axis at its edge."""
     low, high = axis.get_ylim()
-    pale = [points for label, points in lines.items() if label not in looks]
+    pale = [line for label, line in lines.items() if label not in looks]
     if pale:
         # One path with gaps: in a file each line of its own would take more for its style than for its points.
-        at, heights = (np.concatenate([[*points[part], np.nan] for points in pale]) for part in (0, 1))
-        heights = np.clip(heights, low, high)
-        axis.plot(at, heights, color=PALE, linewidth=0.4, zorder=2)
+        at, values = (np.concatenate([[*line[part], np.nan] for line in pale]) for part in (0, 1))
+        axis.plot(at, np.clip(values, low, high), color=PALE, linewidth=0.4, zorder=2)
     for label, look in looks.items():
         if label in lines:
-            at, heights = lines[label]
-            if not np.isnan(bands[label]).all():
-                ends = (np.clip(end, low, high) for end in bands[label])
-                axis.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
-            axis.plot(at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3)
+            line = lines[label]
+            if not np.isnan(line.low).all():
+                ends = (np.clip(end, low, high) for end in line[2:])
+                axis.fill_between(line.at, *ends, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
+            axis.plot(line.at, np.clip(line.values, low, high), color=look.colour, linestyle=look.dashes, zorder=3)
 
 
-def height_of(looks: Mapping[str, Look], width: float, *, has_pale: bool) -> float:
-    """Room in inches that the legend needs below the panels of a figure of some width."""
-    return 0.08 + 1.35 * PITCH * -(-(len(looks) + has_pale) // _num_columns(looks, width))
+def legend_of(looks: Mapping[str, Look], *, has_pale: bool) -> list[tuple[str, Artist]]:
+    """The entries of a legend; pale lines share one."""
+    entries: list[tuple[str, Artist]] = [
+        (shown(label), Line2D([], [], color=look.colour, linestyle=look.dashes)) for label, look in looks.items()
+    ]
+    return [*entries, *([("others", Line2D([], [], color=PALE))] if has_pale else [])]
 
 
-def panel_of_shares(
-    looks: Mapping[str, Look], x_label: str, y_label: str, *, height: float, has_pale: bool
-) -> tuple[Figure, Axes]:
-    """A figure of one panel for numbers from 0 to 1, with its legend below; ``height`` of the axes in inches."""
-    below = height_of(looks, SINGLE, has_pale=has_pale) + 0.3
-    figure = Figure(figsize=(SINGLE, below + height + 0.1))
-    axis = place(figure, 0.42, below, SINGLE - 0.42 - 0.1, height)
-    axis.grid(color="#E6E6E6", linewidth=0.4)
-    axis.set_ylim(0, 1.02)
-    axis.set_xlabel(x_label, labelpad=1)
-    axis.set_ylabel(y_label, labelpad=2)
-    draw_legend(figure, looks, has_pale=has_pale)
-    return figure, axis
+# Skill over the rungs of a ladder, a panel a task.
+
+_Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
+"""The profile of each mechanism by its label."""
 
 
-def draw_legend(figure: Figure, looks: Mapping[str, Look], *, has_pale: bool) -> None:
-    """Draw the legend at the foot of a figure; pale lines share one entry."""
-    handles = [Line2D([], [], color=look.colour, linestyle=look.dashes) for look in looks.values()]
-    if has_pale:
-        handles.append(Line2D([], [], color=PALE))
-    figure.legend(
-        handles=handles,
-        labels=[*map(shown, looks), *(["others"] if has_pale else [])],
-        loc="lower center",
-        ncols=_num_columns(looks, float(figure.get_size_inches()[0])),
-        handlelength=2.8,
-        columnspacing=1.2,
-        labelspacing=0.35,
-        borderaxespad=0.2,
+def rungs(facts: Facts) -> Drawing | None:
+    """How much of its load each mechanism copes with; None without a ladder, or without a run that has a score."""
+    lines: _Panels = {}
+    for task, mechanism, cell in facts.cells:
+        if task.ladder and (points := mean_profile(task.ladder, cell.rungs.values())):
+            lines.setdefault(task, (task.ladder, {}))[1][mechanism.label] = points
+    if not lines:
+        return None
+    drawn = {label for _ladder, profiles in lines.values() for label in profiles}
+    return Drawing(
+        name="rungs",
+        title="Skill over rungs",
+        caption=(
+            "Skill on each rung of a task over its load: (accuracy − base) / (ceiling − base) on what is new on the "
+            "rung, made non-increasing and cut to 0 to 1. Line: mean over seeds; band: lowest to highest. "
+            f"The area below a line, in rungs, is the height.{facts.pale_words(drawn)}"
+        ),
+        header=("category", "task", "mechanism", "rung", "load", "load_in", "mean", "low", "high", "n"),
+        lines=tuple(
+            (task.category, task.label, label, number, load, ladder.unit, mean, low, high, points.num_runs)
+            for task, (ladder, profiles) in lines.items()
+            for label, points in profiles.items()
+            for number, (load, mean, low, high) in enumerate(
+                zip(ladder.loads, points.mean, points.low, points.high, strict=True), start=1
+            )
+        ),
+        draw=lambda: _draw_rungs(facts, lines, drawn),
     )
 
 
-def _num_columns(looks: Mapping[str, Look], width: float) -> int:
-    return max(1, int(width / (_HANDLE + widest([*map(shown, looks)], SMALL) + 0.05)))
+def _draw_rungs(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
+    looks = {label: look for label, look in facts.looks.items() if label in drawn}
+    legend = legend_of(looks, has_pale=len(drawn) > len(looks))
+    figure, axes = panels([task.label for task in lines], "skill", legend, height=1.7)
+    category = ""
+    for axis, (task, (ladder, profiles)) in zip(axes, lines.items(), strict=True):
+        axis.set_ylim(0, 1.04)
+        axis.set_xlim(np.log2(ladder.loads[0]) - 0.1, np.log2(ladder.loads[-1]) + 0.1)
+        axis.set_xticks(np.log2(ladder.ticks), [f"{load:g}" for load in ladder.ticks])
+        axis.yaxis.set_major_formatter(PLAIN)
+        axis.set_xlabel(f"load, {shown(ladder.unit)}", labelpad=1)
+        if task.category != category:
+            # Above the first panel of a category stands its name.
+            category = task.category
+            axis.annotate(
+                shown(category.replace("_", " ")), (0, 1), (0, 13), xycoords="axes fraction",
+                textcoords="offset points", size=SMALL, color=DARK,
+            )  # fmt: skip
+        at = np.log2(ladder.loads)
+        drawn_lines = {}
+        for label, points in profiles.items():
+            low, high = (np.array(end) if points.num_runs > 1 else np.nan * at for end in (points.low, points.high))
+            drawn_lines[label] = Line(at, np.array(points.mean), low, high)
+        draw_lines(axis, drawn_lines, looks)
+    return figure
+
+
+# Performance profiles: how many runs of a mechanism reach a skill.
+
+
+def profiles(facts: Facts) -> Drawing | None:
+    """The share of runs over the skill that they reach; None if fewer than two mechanisms are ranked.
+
+    Source: Agarwal et al. (2021), section 4.2.
+    """
+    board = facts.board
+    if board is None or len(board.entries) < 2:
+        return None
+    lines = _profiles(board)
+    return Drawing(
+        name="profiles",
+        title="Performance profiles",
+        caption=(
+            "Share of runs that reach at least a given skill, with equal weight for all categories: higher is better. "
+            "Band: 95 % interval at each skill for these tasks and other seeds; the CSV file has the numbers of all "
+            f"mechanisms.{facts.pale_words(lines)}"
+        ),
+        header=("mechanism", "skill", "share", "low", "high"),
+        lines=tuple((label, *map(float, point)) for label, line in lines.items() for point in zip(*line, strict=True)),
+        draw=lambda: _draw_profiles(facts, lines),
+    )
+
+
+def _profiles(board: Leaderboard) -> dict[str, Line]:
+    """The line of every mechanism, by its label."""
+    weights = balanced([task.category for task in board.tasks])
+    skills = np.array([entry.skills for entry in board.entries])
+    at = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]
+    _value, low, high = np.array(at).transpose(2, 1, 0)  # [entries, thresholds]
+    return {
+        entry.mechanism.label: Line(_THRESHOLDS, profile(entry.skills, weights, _THRESHOLDS), *ends)
+        for entry, *ends in zip(board.entries, low, high, strict=True)
+    }
+
+
+def _draw_profiles(facts: Facts, lines: Mapping[str, Line]) -> Figure:
+    looks = {label: look for label, look in facts.looks.items() if label in lines}
+    figure, axis = _panel_of_shares(looks, lines, "runs with that skill or more, %")
+    axis.set_xlim(0, 1)
+    draw_lines(axis, lines, looks)
+    axis.set_xlabel("skill", labelpad=1)
+    axis.xaxis.set_major_formatter(PLAIN)
+    axis.yaxis.set_major_formatter(PERCENT)
+    return figure
+
+
+def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_label: str) -> tuple[Figure, Axes]:
+    """A figure of one panel for numbers from 0 to 1."""
+    figure, (axis,) = panels([""], y_label, legend_of(looks, has_pale=len(lines) > len(looks)), height=2.4)
+    axis.set_ylim(0, 1.02)
+    return figure, axis
+
+
+# The frontier: mean skill of some mechanisms at several sizes of their state.
+
+
+def frontier(facts: Facts) -> Drawing | None:
+    """Skill over state; None unless some mechanism has settings that differ in their state and in nothing around it.
+
+    All points are over the same tasks and seeds: those that most of these settings have.
+    """
+    sized = of_sizes(facts.variants)
+    if not sized:
+        return None
+    lines: dict[str, list[tuple[float, str, Interval]]] = {}
+    for variant in sized:
+        main, other = variant.intervals()
+        points = lines.setdefault(variant.main.label, [(variant.main.state, variant.words[0], main)])
+        points.append((variant.variant.state, variant.words[1], other))
+    for points in lines.values():
+        points.sort(key=lambda point: point[0])
+    num_tasks, num_seeds = len(sized[0].tasks), len(sized[0].seeds)
+    return Drawing(
+        name="frontier",
+        title="Skill at several sizes of the state",
+        caption=(
+            f"Mean skill over {num_tasks} tasks and {counted(num_seeds, 'seed')}, with equal "
+            "weight for all categories, against the numbers that one layer keeps after a whole sequence, the largest "
+            "over the tasks; a line for each mechanism. Where no option of a mechanism sets its state, the whole model "
+            "is narrower or wider. Band: 95 % interval for these tasks and other seeds."
+        ),
+        header=("mechanism", "setting", "state", "skill", "low", "high"),
+        lines=tuple((label, words, state, *skill) for label, points in lines.items() for state, words, skill in points),
+        draw=lambda: _draw_frontier(
+            {
+                label: Line(*np.array([(state, *skill) for state, _words, skill in points]).T)
+                for label, points in lines.items()
+            }
+        ),
+    )
+
+
+def _draw_frontier(lines: Mapping[str, Line]) -> Figure:
+    of_lines = looks(list(lines))
+    figure, axis = _panel_of_shares(of_lines, lines, "mean skill")
+    axis.set_xscale("log")
+    draw_lines(axis, lines, of_lines)
+    axis.set_xlabel("state of a layer, numbers", labelpad=1)
+    axis.xaxis.set_major_formatter(COMPACT)
+    return figure
+
+
+# Learning curves: a figure per category, a panel per task.
+
+
+def learning_curves(facts: Facts) -> list[Drawing]:
+    """A drawing for every category with a task whose curves have more than one point."""
+    if facts.averages is None or facts.averages.empty:
+        return []
+    validation = facts.averages[facts.averages["split"] == "validation"]
+    metric = "accuracy" if (validation["metric"] == "accuracy").any() else "loss"
+    curves = validation[validation["metric"] == metric]
+    curves = curves.assign(standard_error=curves["std"] / np.sqrt(curves["n"]))  # missing below two seeds
+    drawings: list[Drawing] = []
+    taken: set[str] = set()
+    for category in facts.cells.categories:
+        tasks = facts.cells.tasks_of(category)
+        in_category = curves[curves["task"].isin([task.label for task in tasks])]
+        drawn = [task for task in tasks if len(set(in_category.loc[in_category["task"] == task.label, "step"])) > 1]
+        if drawn:
+            stem = stem_of(category, taken)
+            taken.add(stem)
+            drawings.append(_curves_of(facts, stem, category, drawn, in_category, metric))
+    return drawings
+
+
+def _curves_of(
+    facts: Facts, stem: str, category: str, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric: str
+) -> Drawing:
+    columns = ["task", "mechanism", "step", "mean", "standard_error", "n"]
+    bounds = " Dashed: floor and ceiling." if metric == "accuracy" else ""
+    word = "accuracy in per cent" if metric == "accuracy" else "loss"
+    return Drawing(
+        name=f"learning-curves-{stem}",
+        title=f"Learning curves, {category.replace('_', ' ')}",
+        caption=(
+            f"Validation {word} by training step: mean over seeds; band: one standard error to both sides, from two "
+            f"seeds. A run that stopped early keeps its last value.{bounds}{facts.pale_words(curves['mechanism'])}"
+        ),
+        header=tuple(columns),
+        lines=tuple(
+            curves[curves["task"].isin([task.label for task in tasks])][columns].itertuples(index=False, name=None)
+        ),
+        draw=lambda: _draw_curves(facts, tasks, curves, is_accuracy=metric == "accuracy"),
+    )
+
+
+def _draw_curves(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, *, is_accuracy: bool) -> Figure:
+    legend = legend_of(facts.looks, has_pale=len(facts.cells.mechanisms) > len(facts.looks))
+    y_label = "accuracy, %" if is_accuracy else "loss"
+    figure, axes = panels([task.label for task in tasks], y_label, legend, x_label="step")
+    by_cell = dict(list(curves.groupby(["task", "mechanism"])))
+    for task, axis in zip(tasks, axes, strict=True):
+        axis.set_ylim(0, 1.04 * (1.0 if is_accuracy else float(curves["mean"].max())))
+        if is_accuracy:
+            axis.yaxis.set_major_formatter(PERCENT)
+            for bound in (task.floor, task.ceiling):
+                axis.axhline(bound, color=DARK, linewidth=0.5, linestyle=(0, (4, 3)), zorder=1)
+        lines = {}
+        for mechanism in facts.cells.mechanisms:
+            if (curve := by_cell.get((task.label, mechanism.label))) is not None:
+                step, mean, error = (curve[name].to_numpy() for name in ("step", "mean", "standard_error"))
+                lines[mechanism.label] = Line(step, mean, mean - error, mean + error)
+        draw_lines(axis, lines, facts.looks)
+        axis.set_xlim(0, int(curves["step"].max()))
+        axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+        axis.xaxis.set_major_formatter(COMPACT)
+    return figure

@@ -1,35 +1,22 @@
-"""Matrices of coloured fields with a label at each line and column: skills, and probabilities of improvement."""
+"""Matrices of coloured fields (skills, probabilities of improvement), and ranks."""
 
 import math
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.path import Path
 
-from synthbench.reports.render.figures.drawing import (
-    DARK,
-    DOUBLE,
-    SINGLE,
-    SMALL,
-    Drawing,
-    place,
-    shown,
-    widest,
-    width_of,
-)
+from synthbench.reports.leaderboard import Entry
+from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, Drawing, shown, widest
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.table import fixed, skill_words, tie_words
 from synthbench.reports.verdicts import SMALLEST_GAP
 
 _FEW = 12
 """Columns up to which every field has its number."""
-_HEIGHT, _GAP = 0.13, 0.07
-"""Inches: height of a line, and the gap above a group of lines."""
-_PAD = 0.06
+_LUMINANCE = (0.2126, 0.7152, 0.0722)
+"""Weights of red, green and blue, after WCAG 2."""
 
 
 def heat_map(facts: Facts) -> Drawing | None:
@@ -105,7 +92,7 @@ def _draw_matrix(
     *,
     colours: str,
     scale: str,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[str] = (),
 ) -> Figure:
     """Draw fields coloured from 0 to 1; a value outside has the colour of the nearer end, NaN is left white.
 
@@ -118,76 +105,73 @@ def _draw_matrix(
         groups: Group of each row, named once at its first row.
     """
     has_numbers = len(columns) <= _FEW
-    left_labels, top_labels = [*map(shown, lines)], [*map(shown, columns)]
-    right_labels = [shown(group.replace("_", " ")) for group in groups or ()]
-    left, top = widest(left_labels) + 2 * _PAD, widest(top_labels) + 2 * _PAD
-    right = widest(right_labels) + 2 * _PAD if groups else _PAD
-    room = (SINGLE if has_numbers else DOUBLE) - left - right
-    width = min(0.42, room / len(columns)) if has_numbers else max(0.08, min(_HEIGHT, room / len(columns)))
-    starts = [index > 0 and groups is not None and groups[index] != groups[index - 1] for index in range(len(lines))]
-    depths = np.cumsum([_HEIGHT + _GAP * is_start for is_start in starts]) - _HEIGHT / 2
-    inner_width, inner_height = width * len(columns), float(depths[-1]) + _HEIGHT / 2
-    bottom, strip = 0.34, min(1.6, max(0.8, inner_width + right - width_of(scale) - 0.15))
-    whole_width = left + max(inner_width + right, strip + width_of(scale) + 0.15)
-    figure = Figure(figsize=(whole_width, bottom + inner_height + top))
-    axis = place(figure, left, bottom, inner_width, inner_height)
-    axis.set_xlim(0, inner_width)
-    axis.set_ylim(inner_height, 0)
-    for spine in axis.spines.values():
-        spine.set_visible(False)
-    middles = width * (np.arange(len(columns)) + 0.5)
-    x, y = np.meshgrid(middles, depths)
-    is_known = ~np.isnan(values)
-    map_ = mpl.colormaps[colours]
-    shades = map_(np.clip(values[is_known], 0, 1))
-    field = Path(
-        np.array([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)]) * (width / 2 - 0.004, _HEIGHT / 2 - 0.004), closed=True
-    )
-    fields = PathCollection(
-        [field],
-        offsets=np.column_stack([x[is_known], y[is_known]]),
-        offset_transform=axis.transData,
-        facecolors=shades,
-        linewidths=0,
-        clip_on=False,
-    )
-    fields.set_transform(figure.dpi_scale_trans)
-    axis.add_collection(fields)
-    if has_numbers:
-        for line, column in zip(*np.nonzero(is_known), strict=True):
-            value = float(values[line, column])
-            is_dark = _luminance(map_(min(1.0, max(0.0, value)))) < 0.45
-            axis.text(
-                middles[column], depths[line], fixed(value, 2), size=SMALL - 0.5, color="white" if is_dark else "black",
-                ha="center", va="center_baseline",
-            )  # fmt: skip
-    axis.set_yticks(depths, left_labels)
-    axis.set_xticks(middles, top_labels, rotation=90)
+    height = 0.14 * len(lines) + widest([*map(shown, columns)]) + 0.6
+    figure = Figure(figsize=(SINGLE if has_numbers else DOUBLE, height), layout="constrained")
+    axis = figure.subplots()
+    fields = axis.pcolormesh(values, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    axis.invert_yaxis()
+    axis.spines[:].set_visible(False)
+    axis.set_yticks(np.arange(len(lines)) + 0.5, [*map(shown, lines)])
+    axis.set_xticks(np.arange(len(columns)) + 0.5, [*map(shown, columns)], rotation=90)
     axis.tick_params(length=0, pad=2, labeltop=True, labelbottom=False)
-    for index, (depth, label) in enumerate(zip(depths, right_labels, strict=False)):
-        if index == 0 or starts[index]:
-            axis.text(inner_width + _PAD, depth, label, size=SMALL, color=DARK, va="center_baseline")
-    _scale(figure, map_, scale, left, strip)
+    if has_numbers:
+        for (line, column), value in np.ndenumerate(values):
+            if not math.isnan(value):
+                is_dark = np.dot(fields.to_rgba(np.array([value]))[0, :3], _LUMINANCE) < 0.6
+                axis.text(
+                    column + 0.5, line + 0.5, fixed(float(value), 2), size=SMALL - 0.5, ha="center",
+                    color="white" if is_dark else "black", va="center_baseline",
+                )  # fmt: skip
+    firsts = [index for index, group in enumerate(groups) if index == 0 or group != groups[index - 1]]
+    if firsts:
+        axis.hlines(firsts[1:], 0, len(columns), color="white", linewidth=3)
+        right = axis.secondary_yaxis("right")
+        right.set_yticks(
+            [first + 0.5 for first in firsts], [shown(groups[first].replace("_", " ")) for first in firsts]
+        )
+        right.tick_params(length=0, pad=2, labelcolor=DARK)
+        right.spines[:].set_visible(False)
+    bar = figure.colorbar(fields, location="bottom", shrink=0.6, aspect=30, pad=0.02, ticks=[0, 0.5, 1], label=scale)
+    bar.outline.set_visible(False)
+    for solid in bar.ax.collections:
+        solid.set_rasterized(rasterized=False)
+    bar.ax.tick_params(length=0, pad=1.5)
     return figure
 
 
-def _scale(figure: Figure, map_: mpl.colors.Colormap, words: str, left: float, width: float) -> None:
-    """A strip of the colours with its ends, below the matrix."""
-    strip = place(figure, left, 0.17, width, 0.07)
-    strip.pcolormesh(
-        np.linspace(0, 1, 33), [0, 1], [np.linspace(0, 1, 32)], cmap=map_, edgecolors="face", linewidth=0.2
+def ranks(facts: Facts) -> Drawing | None:
+    """The rank of every mechanism with its interval; None if fewer than two mechanisms are ranked."""
+    entries = facts.board.entries if facts.board else ()
+    if len(entries) < 2:
+        return None
+    return Drawing(
+        name="ranks",
+        title="Ranks",
+        caption=(
+            "Rank by mean skill over the tasks, with 95 % intervals that hold for all mechanisms at once, for tasks "
+            "like these. Two mechanisms with overlapping intervals may well change places."
+        ),
+        header=("mechanism", "rank", "low", "high"),
+        lines=tuple((entry.mechanism.label, *entry.rank) for entry in entries),
+        draw=lambda: _draw_ranks(entries),
     )
-    strip.set_yticks([])
-    strip.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    strip.tick_params(length=0, pad=1.5)
-    for spine in strip.spines.values():
-        spine.set_visible(False)
-    strip.text(1 + 0.08 / width, 0.5, words, size=SMALL, va="center_baseline", transform=strip.transAxes)
 
 
-def _luminance(colour: tuple[float, float, float, float]) -> float:
-    """Relative luminance of a colour, after WCAG 2."""
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else math.pow((part + 0.055) / 1.055, 2.4) for part in colour[:3]
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+def _draw_ranks(entries: Sequence[Entry]) -> Figure:
+    figure = Figure(figsize=(SINGLE, 0.4 + 0.115 * len(entries)), layout="constrained")
+    axis = figure.subplots()
+    axis.grid(axis="x", color="#E6E6E6", linewidth=0.4)
+    places = range(len(entries))
+    values, lows, highs = zip(*(entry.rank for entry in entries), strict=True)
+    axis.hlines(places, lows, highs, color=DARK, linewidth=1.1)
+    axis.plot(values, places, marker="o", color="#D55E00", markersize=3, linestyle="")
+    axis.set_yticks(places, [shown(entry.mechanism.label) for entry in entries])
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set_ylim(len(entries) - 0.5, -0.5)
+    axis.set_xlim(0.5, len(entries) + 0.5)
+    step = 1 if len(entries) <= 12 else 5 if len(entries) <= 60 else 10 * -(-len(entries) // 100)
+    # The first rank and round ones.
+    axis.set_xticks([1, *(rank for rank in range(step, len(entries) + 1, step) if rank > 1)])
+    axis.set_xlabel("rank", size=SMALL, labelpad=1)
+    return figure

@@ -6,11 +6,12 @@ to its point if that is far; a point without room for text is still identified b
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -23,15 +24,12 @@ from synthbench.reports.render.figures.drawing import (
     DOUBLE,
     MARKERS,
     PALE,
-    PITCH,
     PLAIN,
     SINGLE,
     SMALL,
     Drawing,
-    place,
+    panels,
     shown,
-    strokes,
-    widest,
     width_of,
 )
 from synthbench.reports.render.figures.facts import Facts
@@ -42,14 +40,15 @@ MOST_NAMED = 12
 """Points; of more, a number stands at each."""
 _HIGHEST, _NARROWEST = 1.04, 0.3
 """The axis of skills shows those that there are, between 0 and the highest and at least so much."""
-_LEFT, _RIGHT, _TOP, _BOTTOM, _GAP = 0.4, 0.1, 0.08, 0.36, 0.16
-_HEIGHT = 2.6
-"""Of the axes, in inches; those of figures with names are lower."""
+_HEIGHT = 3.0
+"""Of a panel, in inches; those of figures with names are lower."""
 _MARK = 0.035
 """Half the width of a marker, in inches."""
 _FURTHEST, _TIED = 0.9, 0.1
 """Inches from a point to what stands at it, at most; and how far off a stroke ties both."""
 _NUM_DIRECTIONS = 16
+_PITCH = 0.095
+"""Inches from one small line of text to the next."""
 
 
 _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("parameters", "num_parameters")}
@@ -138,25 +137,17 @@ def skill_state(facts: Facts) -> Drawing | None:
 def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
     """Draw skill against each cost (``names`` with units), side by side; points with the highest skill come first."""
     of_points = looks(points)
-    panel_width = (width - _LEFT - _RIGHT - _GAP * (len(names) - 1)) / len(names)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
-    handles, labels = zip(*_entries(points, of_points), strict=True)
-    num_columns = max(1, int(width / (0.3 + widest(labels))))
-    below = 0.1 + 1.15 * PITCH * -(-len(labels) // num_columns)
-    figure = Figure(figsize=(width, below + _BOTTOM + height + _TOP))
-    for index, name in enumerate(names):
-        left = _LEFT + index * (panel_width + _GAP)
-        axis = place(figure, left, below + _BOTTOM, panel_width, height)
+    key = {"handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
+    figure, axes = panels([""] * len(names), "skill", _key(points, of_points), height=height, width=width, key=key)
+    for index, (name, axis) in enumerate(zip(names, axes, strict=True)):
         axis.set_xlabel(name, labelpad=2)
         axis.set_ylim(*_limits(points))
-        axis.tick_params(labelleft=index == 0)
-        if index == 0:
-            axis.set_ylabel("skill", labelpad=2)
-        _draw_panel(axis, points, index, of_points, (panel_width, height))
-    figure.legend(
-        handles=handles, labels=labels, loc="lower center", ncols=num_columns, handletextpad=0.2, columnspacing=1.0,
-        labelspacing=0.35, borderaxespad=0.2,
-    )  # fmt: skip
+        _draw_points(axis, points, index, of_points)
+    figure.draw_without_rendering()  # the texts are placed where the layout leaves room
+    figure.set_layout_engine("none")
+    for index, axis in enumerate(axes):
+        _draw_texts(axis, points, index, of_points)
     return figure
 
 
@@ -190,8 +181,8 @@ def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
     aside, up = (np.tile(part(2 * np.pi * turns), len(distances)) for part in (np.cos, np.sin))
     # A text grows away from the point, so that its nearest side is as far off as asked for.
     middle_x = x + distance * aside + width / 2 * aside
-    middle_y = y + distance * up + PITCH / 2 * up
-    return np.column_stack([middle_x - width / 2, middle_y - PITCH / 2, middle_x + width / 2, middle_y + PITCH / 2])
+    middle_y = y + distance * up + _PITCH / 2 * up
+    return np.column_stack([middle_x - width / 2, middle_y - _PITCH / 2, middle_x + width / 2, middle_y + _PITCH / 2])
 
 
 def _limits(points: Sequence[Point]) -> tuple[float, float]:
@@ -202,28 +193,16 @@ def _limits(points: Sequence[Point]) -> tuple[float, float]:
     return max(-0.02, float(low) - room), min(_HIGHEST, float(high) + room)
 
 
-def _draw_panel(
-    axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look], size: tuple[float, float]
-) -> None:
+def _draw_points(axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look]) -> None:
     edge = _scale(axis, [point.costs[index] for point in points])
-    anchors, looks_here = [], []
     for point, look in zip(points, of_points, strict=True):
-        if math.isnan(point.costs[index]):
-            continue
         x = point.costs[index] or edge
-        anchors.append((x, point.skill.value))
-        looks_here.append(look)
         if not math.isnan(point.skill.low):
-            strokes(
-                axis, [(x, point.skill.low)], [(x, point.skill.high)], color=look.colour, linewidth=0.5, alpha=0.5,
-                zorder=2,
-            )  # fmt: skip
+            axis.vlines(x, point.skill.low, point.skill.high, color=look.colour, linewidth=0.5, alpha=0.5, zorder=2)
         axis.plot(
             [x], [point.skill.value], color=look.colour, marker=look.marker, markersize=3.5, linestyle="",
             markeredgecolor="white", markeredgewidth=0.3, zorder=4, clip_on=False,
         )  # fmt: skip
-    if anchors:
-        _draw_texts(axis, anchors, looks_here, size)
 
 
 def _scale(axis: Axes, costs: Sequence[float]) -> float:
@@ -254,36 +233,42 @@ def _ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def _draw_texts(
-    axis: Axes, anchors: Sequence[tuple[float, float]], of_points: Sequence[Look], size: tuple[float, float]
-) -> None:
+def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look]) -> None:
     """Draw the texts of the points for which there is room."""
-    (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
-    x, y = np.array(anchors, dtype=float).T
-    inches = np.column_stack([np.log(x / left) / np.log(right / left), (y - low) / (high - low)]) * size
-    widths = [width_of(look.text) + 0.02 for look in of_points]
-    for at, look, box in zip(inches, of_points, places(inches, widths, size), strict=True):
-        if box is None:
+    edge = axis.get_xticks()[0]  # of points that cost nothing
+    there = [(point, look) for point, look in zip(points, of_points, strict=True) if point.costs[index] >= 0]
+    if not there:
+        return
+    at = [(point.costs[index] or edge, point.skill.value) for point, _look in there]
+    box = axis.get_window_extent()
+    inches = (axis.transData.transform(at) - box.min) / axis.figure.dpi
+    size = (box.width / axis.figure.dpi, box.height / axis.figure.dpi)
+    widths = [width_of(look.text) + 0.02 for _point, look in there]
+    for anchor, (_point, look), place in zip(inches, there, places(inches, widths, size), strict=True):
+        if place is None:
             continue
-        middle = ((box.left + box.right) / 2, (box.bottom + box.top) / 2)
-        near = (float(np.clip(at[0], box.left, box.right)), float(np.clip(at[1], box.bottom, box.top)))
-        if math.dist(at, near) > _TIED:
-            ends = np.array([at, near]) / size
-            strokes(axis, [ends[0]], [ends[1]], color=PALE, linewidth=0.3, zorder=3, transform=axis.transAxes)
+        x, y = np.array([place.left + place.right, place.bottom + place.top]) / 2 / size
+        near = np.clip(anchor, (place.left, place.bottom), (place.right, place.top))
+        if math.dist(anchor, near) > _TIED:
+            axis.plot(
+                *(np.array([anchor, near]) / size).T, color=PALE, linewidth=0.3, zorder=3, transform=axis.transAxes
+            )
         axis.text(
-            middle[0] / size[0], middle[1] / size[1], look.text, size=SMALL, color=look.colour, ha="center",
-            va="center_baseline", transform=axis.transAxes, zorder=5,
+            x, y, look.text, size=SMALL, color=look.colour, ha="center", va="center_baseline",
+            transform=axis.transAxes, zorder=5,
         )  # fmt: skip
 
 
-def _entries(points: Sequence[Point], of_points: Sequence[Look]) -> Iterator[tuple[Line2D, str]]:
-    """Marker and text of every line of a key; where points have numbers, each family begins with its name."""
+def _key(points: Sequence[Point], of_points: Sequence[Look]) -> list[tuple[str, Artist]]:
+    """Every mechanism by family; where points have numbers, each family begins with its name."""
     is_numbered = len(points) > MOST_NAMED
     order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
+    entries: list[tuple[str, Artist]] = []
     for family, members in itertools.groupby(order, key=lambda index: points[index].family):
         if is_numbered:
-            yield Line2D([], [], linestyle=""), f"{shown(family)}:"
+            entries.append((f"{shown(family)}:", Line2D([], [], linestyle="")))
         for index in members:
             look, label = of_points[index], shown(points[index].label)
             handle = Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=3.5)
-            yield handle, f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})"
+            entries.append((f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})", handle))
+    return entries

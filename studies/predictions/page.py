@@ -1,0 +1,170 @@
+"""Puts predictions of the literature beside the loads that mechanisms cope with.
+
+``python -m studies.predictions.page`` writes the tables of README.md; ``--check`` compares them. A prediction: a class
+copes with a multiple of the load of another one.
+"""
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median_low
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+
+from studies.pages import each, filled, main
+from synthbench.heights import load_at_half
+from synthbench.reports.ladder import scored_rungs
+from synthbench.reports.render.markdown import escape, plain_table
+from synthbench.reports.selection import select
+from synthbench.reports.table import NOTHING, fixed
+from synthbench.results import published
+from synthbench.suites import EXTRA, load_suite
+from synthbench.trust.beside import join
+
+HERE = Path(__file__).parent
+PAGE = HERE / "README.md"
+SUITE = load_suite("core")
+CLASSES = {
+    "softmax": "softmax",
+    **dict.fromkeys(["linear", "performer", "performer-exp", "slay"], "additive"),
+    **dict.fromkeys(["retention", "gla", "mamba2"], "gated"),
+    "deltanet": "delta",
+    "lstm": "nonlinear",
+}
+"""The class of mechanisms in the literature: softmax attention, a state that is only added to, one that decays by gates
+from 0 to 1, one that a delta rule overwrites, and a nonlinear recurrence. A delta rule whose eigenvalues reach -1 is a
+class of its own (``signed``). For other mechanisms nothing is predicted."""
+CLEAR = 0.9
+"""Share of the pairs of runs that must agree: all nine of three runs against three."""
+TOLERANCE = 1e-9
+Outcome = Literal["agrees", "disagrees", "undecided"]
+
+
+class Ladder(NamedTuple):
+    """The loads of the first and of the last level."""
+
+    first: float
+    last: float
+
+    def span(self, load: float) -> tuple[float, float]:
+        """Give the range of a load: at the top, and below the first level, it is not known exactly."""
+        return (self.last, math.inf) if math.isinf(load) else (load, load) if load else (0.0, self.first)
+
+    def text(self, load: float) -> str:
+        """Print a load."""
+        if math.isinf(load):
+            return f"≥ {self.last:g}"
+        return fixed(load, 1 if load < 10 else 0) if load else f"< {self.first:g}"
+
+
+class Comparison(NamedTuple):
+    """A prediction, the cells of both mechanisms and the loads of their runs."""
+
+    prediction: Any
+    more: Any
+    less: Any
+    ladder: Ladder
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the loads agree with the prediction."""
+        return judge(self.ladder, self.prediction.ratio, self.more.loads, self.less.loads)
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """The loads of both, median over runs."""
+        return median_low(self.more.loads), median_low(self.less.loads)
+
+    @property
+    def is_on_ladder(self) -> bool:
+        """Whether both loads are on the ladder, so that their ratio is known."""
+        return all(0 < load < math.inf for load in self.medians)
+
+
+def ratio_between(ladder: Ladder, load: float, other: float) -> tuple[float, float]:
+    """Give the smallest and the largest possible ratio of two loads; 0 and ``inf`` if both are at one end."""
+    (low, high), (other_low, other_high) = ladder.span(load), ladder.span(other)
+    return low / other_high, high / other_low if other_low else math.inf
+
+
+def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Sequence[float]) -> Outcome:
+    """Say if some runs cope with at least a multiple (``ratio``) of the load of others.
+
+    The outcome is ``undecided`` unless ``CLEAR`` of the pairs of runs agree, and if one side has a single run.
+    """
+    pairs = [ratio_between(ladder, load, other) for load in loads for other in other_loads]
+    least, clear = ratio * (1 - TOLERANCE), CLEAR * len(pairs) - TOLERANCE
+    if min(len(loads), len(other_loads)) < 2:
+        return "undecided"
+    if sum(low >= least for low, _ in pairs) >= clear:
+        return "agrees"
+    return "disagrees" if sum(high < least for _, high in pairs) >= clear else "undecided"
+
+
+def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give a line for each task and mechanism: its class, its label and the loads at half of the skill of its runs."""
+    rungs = rows["metrics"].map(lambda text: scored_rungs(json.loads(text)))
+    rows = rows.assign(rungs=rungs)[(rows["status"] == "ok") & rungs.astype(bool)]
+    is_signed = rows["mech_args"].map(lambda text: json.loads(text).get("eigenvalues") == "signed")
+    kinds = rows["mech"].map(CLASSES).mask(is_signed & (rows["mech"] == "deltanet"), "signed")
+    labels = rows["mech_label"] + rows["condition"].map({"bare": " (bare)"}).fillna("")
+    loads = rows["rungs"].map(load_at_half)
+    ladders = rows["rungs"].map(lambda rungs: Ladder(rungs[0].load, rungs[-1].load))
+    runs = rows.assign(kind=kinds, label=labels, loads=loads, ladder=ladders).dropna(subset="kind")
+    cell = ["task", "label", "block", "positions", "mech_args"]
+    return runs.groupby(cell, as_index=False).agg({"kind": "first", "ladder": "first", "loads": list})
+
+
+def compare(cells: pd.DataFrame) -> list[Comparison]:
+    """Give every prediction with every two mechanisms that have runs, those with both loads on the ladder first."""
+    compared = [
+        Comparison(prediction, more, less, more.ladder)
+        for prediction in each(pd.read_csv(HERE / "ratios.csv"))
+        for more in each(cells[cells["kind"].isin(prediction.more.split()) & (cells["task"] == prediction.task)])
+        for less in each(cells[cells["kind"].isin(prediction.less.split()) & (cells["task"] == prediction.task)])
+    ]
+    return sorted(compared, key=lambda one: not one.is_on_ladder)
+
+
+def counts(compared: Sequence[Comparison]) -> str:
+    """Count the outcomes, and how many would agree by chance."""
+    of = Counter(one.outcome for one in compared)
+    reversed_ones = [judge(one.ladder, one.prediction.ratio, one.less.loads, one.more.loads) for one in compared]
+    by_chance = (of["agrees"] + reversed_ones.count("agrees")) / 2
+    return (
+        f"{of['agrees']} of {len(compared)} agree, {of['disagrees']} disagree, {of['undecided']} undecided; random "
+        f"guesses at which of the two copes with more would agree with {by_chance:g}."
+    )
+
+
+def line_of(one: Comparison) -> list[str]:
+    """Print a comparison."""
+    low, high = ratio_between(one.ladder, *one.medians)
+    known = fixed(low, 1) if low else f"≤ {fixed(high, 1)}"
+    ratio = known if math.isfinite(high) else f"≥ {known}" if low else NOTHING
+    loads = escape(", ".join(map(one.ladder.text, one.medians)))
+    of = one.prediction
+    names = of.task, f"{one.more.label}, {one.less.label}"
+    return [*names, f"≥ {of.ratio:g}×", loads, ratio, one.outcome, f"{of.source}, {of.place}"]
+
+
+def tables() -> Iterator[str]:
+    """Yield the outcomes and the table of the tasks of the suite, then of those that it does not list."""
+    joined = join(published())
+    for title, name in (("Tasks of the suite", SUITE.name), ("Other tasks", SUITE.name + EXTRA)):
+        rows = joined.seen_from(name).rows
+        compared = compare(cells_of(select(rows, name, mechanisms=SUITE.mechanisms).without_variants().rows))
+        yield f"## {title}"
+        for words, is_on in {"With both loads on the ladder": True, "With a load at an end of it": False}.items():
+            if group := [one for one in compared if one.is_on_ladder == is_on]:
+                yield f"{words}, {counts(group)}"
+        headings = ["task", "mechanisms", "predicted", "loads", "ratio", "outcome", "source"]
+        yield plain_table(map(line_of, compared), headings)
+
+
+if __name__ == "__main__":
+    sys.exit(main({PAGE: filled(PAGE, tables())}))

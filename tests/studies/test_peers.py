@@ -1,0 +1,131 @@
+"""What the study of other suites' numbers says of made-up rows, and that its numbers are of what the suite runs."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from studies.pages import each
+from studies.peers import page as study
+from synthbench.knobs import coerce
+from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.sources import bibtex
+from synthbench.suites import load_suite
+
+Made = Callable[..., pd.DataFrame]
+
+
+def config(**training: float) -> str:
+    """Give the configuration of a row as far as it decides what was changed."""
+    return json.dumps({"model": {}, "training": {"steps": 2000} | training, "evaluation": {}, "learning_rate": 0.001})
+
+
+@pytest.fixture
+def made(make_row: Callable[..., dict[str, Any]]) -> Made:
+    """Make the rows of one setting: scores at every length that is longer, by seed; 1 at the length of the training."""
+
+    def make(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
+        facts = {"task": "even_pairs", "suite": "peers", "positions": "rope", "config_json": config(), "score": 1.0}
+        facts |= {"floor": 0.5, "skill": 1.0, "match": None, "step_ms_median": 64.0, **changes}
+        metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
+        return pd.DataFrame([make_row(**facts | {"seed": n, "metrics": text}) for n, text in enumerate(metrics)])
+
+    return make
+
+
+def compared(*frames: pd.DataFrame) -> list[Any]:
+    """Compare rows with 0.964, softmax on even_pairs: the results, the main one first, and the printed lines."""
+    (number,) = [one for one in each(study.numbers()) if (one.task, one.mechanism) == ("even_pairs", "softmax")]
+    results, _ = study.compare(number, study.at_lengths(pd.concat(frames, ignore_index=True)))
+    return [*results, *study.lines_of(number, {"softmax": "Softmax"}, results, 1.0)]
+
+
+def test_numbers_are_of_what_the_suite_runs_in_its_setting() -> None:
+    suite, numbers = load_suite("peers"), study.numbers()
+
+    assert set(numbers["task"]) == set(suite.tasks)
+    assert set(numbers["mechanism"]) == set(suite.mechanisms)
+    assert set(numbers["factors"].explode()) <= {1, *(suite.evaluation.stretches or ())}
+    assert bibtex(set(numbers["source"]))
+    assert numbers["value"].between(0, 1).all()
+    for number in each(numbers):
+        unit = MECHANISMS[number.mechanism]
+        coerce("mechanism", unit, number.arguments)  # raises where there is no such argument
+        positions = suite.model.positions if issubclass(unit, Attention) else suite.model.positions_otherwise
+        assert (number.block, number.positions) == (suite.model.block, positions)
+
+
+def test_a_larger_budget_changes_nothing_but_the_budget() -> None:
+    short, long = load_suite("peers"), load_suite("peers-long")
+
+    for part in ("model", "evaluation", "seeds", "tasks", "studies"):
+        assert getattr(long, part) == getattr(short, part)
+    assert long.training.steps > short.training.steps
+    assert set(long.training.learning_rates) <= set(short.training.learning_rates)
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [
+        ([0.93, 0.94, 0.95], "equivalent"),
+        ([0.56, 0.57, 0.58], "differs"),
+        ([0.84, 0.85, 0.86], "undecided"),  # at the margin
+        ([0.5, 1.0, 1.0], "undecided"),  # within three standard errors of anything
+        ([0.964], "undecided"),
+    ],
+)
+def test_equivalent_is_what_is_shown_to_lie_within_the_margin(made: Made, scores: list[float], verdict: str) -> None:
+    main, _ = compared(made(scores))
+
+    assert main.verdict == verdict
+    if len(scores) > 1:
+        error = 2 * pd.Series(scores).std() / math.sqrt(len(scores))
+        assert main.error_of_both == pytest.approx(math.hypot(error, 0.0005 / math.sqrt(3)))
+
+
+def test_seeds_that_agree_by_luck_have_the_error_of_their_test_sequences(made: Made) -> None:
+    """At twice the length 512 of 1,024 targets are scored, at four times 256, at eight times 128."""
+    main, _ = compared(made([0.5, 0.5, 0.5], n_eval_examples=1024))
+
+    assert main.error == pytest.approx(0.5 * math.sqrt(1 / 512 + 1 / 256 + 1 / 128) / 3 / math.sqrt(3))
+
+
+def test_what_was_changed_explains_what_it_brings_near(made: Made) -> None:
+    main, block = made([0.56, 0.57, 0.58]), {"block": "transformer:conv=4"}
+    far, near = made([0.55, 0.57, 0.58], positions="none"), made([0.75, 0.76, 0.77], **block)
+    *_, number, of_block, of_positions = compared(main, far, near)
+
+    assert number[10].startswith("in part block, shown below; the rest is a guess: rotary positions")
+    assert of_block[10] == "block transformer:conv=4 instead of transformer: explains a part"
+    assert of_positions[1] == "changed: positions"
+    assert of_positions[10] == "positions none instead of rope: does not explain it"
+    longer = {"suite": "peers-long", "config_json": config(steps=6_000)}
+    others = made([0.95, 0.96, 0.97], **longer), made([0.5, 1, 1], **longer, **block), made([0.96], **block)
+    *_, number, of_one_seed, of_budget, scattered = compared(main, *others)
+
+    assert number[10] == "budget, shown below"
+    assert of_budget[10] == "steps 6,000 instead of 2,000: explains it"
+    assert scattered[1] == "changed: block and budget"
+    assert scattered[10].endswith("6,000 instead of 2,000: undecided, as the seeds scatter too much")
+    assert of_one_seed[10].endswith("one seed, which shows nothing")
+
+
+def test_eigenvalues_tell_numbers_of_one_mechanism_apart(made: Made) -> None:
+    facts = {"task": "parity_final", "mech": "deltanet", "mech_args": '{"eigenvalues":"signed"}'}
+    rows = made([0.5, 0.5], **facts)
+    rows["metrics"] = json.dumps({f"x{factor}.{name}": 0.5 for factor in (2, 4, 8) for name in ("skill", "score")})
+    results = [study.compare(number, study.at_lengths(rows)) for number in each(study.numbers())]
+
+    ((main,), hours) = next(one for one in results if one[0])
+    assert sum(bool(found) for found, _ in results) == 1
+    assert main.difference == pytest.approx(-0.5)
+    assert hours == pytest.approx(20_000 * 256 * 0.064 / 64 / 3600)
+
+
+def test_a_run_that_was_not_tested_at_a_length_is_not_compared(made: Made) -> None:
+    rows = made([1.0, 1.0]).assign(metrics='{"x2.score": 1.0, "x4.score": 0.8}')
+
+    assert not any(study.compare(number, study.at_lengths(rows))[0] for number in each(study.numbers()))

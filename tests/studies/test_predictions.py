@@ -1,0 +1,90 @@
+"""Predictions of load ratios beside made-up loads."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from studies.predictions import page as study
+from synthbench.heights import RungScore, metrics_of_rungs
+from synthbench.sources import bibtex
+from synthbench.suites import load_suite
+
+TOP = math.inf
+LADDER = study.Ladder(2.0, 64.0)
+LOADS = (2, 4, 8, 16, 32, 64)
+loads_of_runs = st.lists(st.just(0.0) | st.floats(2, 64) | st.just(TOP), min_size=2, max_size=5)
+
+
+def test_predictions_name_tasks_of_the_suite_classes_and_papers_that_exist() -> None:
+    predictions = pd.read_csv(study.HERE / "ratios.csv")
+
+    assert set(predictions["task"]) <= set(load_suite("core-large").tasks)
+    assert {*" ".join(predictions["more"] + " " + predictions["less"]).split()} <= {*study.CLASSES.values(), "signed"}
+    assert bibtex(set(predictions["source"]))
+    assert predictions["place"].notna().all()
+    assert (predictions["ratio"] > 1).all()
+
+
+@pytest.mark.parametrize(
+    ("loads", "other_loads", "outcome"),
+    [
+        ([12, 13, 14], [3, 3.1, 2.9], "agrees"),
+        ([3, 3.1, 2.9], [12, 13, 14], "disagrees"),
+        ([5, 5, 5], [4, 4, 4], "disagrees"),  # more, but not by enough
+        ([12, 13, 3], [3, 3.1, 2.9], "undecided"),
+        ([12], [3, 3.1, 2.9], "undecided"),
+        ([TOP] * 3, [6, 6, 6], "agrees"),
+        ([TOP] * 3, [60, 60, 60], "undecided"),
+        ([TOP] * 3, [TOP] * 3, "undecided"),
+        ([6, 6, 6], [TOP] * 3, "disagrees"),
+        ([0, 0, 0], [0, 0, 0], "undecided"),
+        ([3, 3, 3], [0, 0, 0], "agrees"),  # below 2
+        ([2.2, 2.2, 2.2], [0, 0, 0], "undecided"),
+        ([0, 0, 0], [3, 3, 3], "disagrees"),
+        ([12] * 9 + [2], [3] * 10, "agrees"),
+        ([12] * 8 + [2] * 2, [3] * 10, "undecided"),
+    ],
+)
+def test_a_ratio_agrees_disagrees_or_is_left_open(loads: list[float], other_loads: list[float], outcome: str) -> None:
+    assert study.judge(LADDER, 1.4, [*map(float, loads)], [*map(float, other_loads)]) == outcome
+
+
+@given(loads=loads_of_runs, other_loads=loads_of_runs, ratio=st.floats(1.1, 16))
+def test_two_mechanisms_never_both_cope_with_more(loads: list[float], other_loads: list[float], ratio: float) -> None:
+    if study.judge(LADDER, ratio, loads, other_loads) == "agrees":
+        assert study.judge(LADDER, ratio, other_loads, loads) == "disagrees"
+
+
+def test_what_is_on_the_ladder_is_counted_apart(make_row: Callable[..., dict[str, Any]]) -> None:
+    """Predicted of mqar: softmax copes with more than linear, slay and lstm; of yat nothing is."""
+    last = {"softmax": 16, "linear": 4, "slay": 32, "lstm": 1, "yat": 8}
+    rows = [
+        make_row(
+            task="mqar", mech=mech, mech_label=mech, seed=seed, condition=None,
+            metrics=json.dumps(metrics_of_rungs([RungScore(load, float(load <= most), 0.0, 1.0) for load in LOADS])),
+        )
+        for mech, most in last.items()
+        for seed in range(3)
+    ]  # fmt: skip
+    compared = study.compare(study.cells_of(pd.DataFrame(rows)))
+
+    assert {one.less.label: (one.outcome, one.is_on_ladder) for one in compared} == {
+        "linear": ("agrees", True),
+        "slay": ("disagrees", True),
+        "lstm": ("agrees", False),
+    }
+    # A coin names softmax or slay alike, and one of both is right.
+    assert study.counts(compared[:2]) == (
+        "1 of 2 agree, 1 disagree, 0 undecided; random guesses at which of the two copes with more would agree with 1."
+    )
+    assert [study.line_of(one)[3:5] for one in compared] == [
+        ["23, 5.7", "4.0"],
+        ["23, 45", "0.5"],
+        ["23, &lt; 2", "≥ 11.3"],
+    ]
