@@ -63,10 +63,8 @@ class Data:
         counts = np.bincount(targets[targets != IGNORE], minlength=self.num_classes)
         num_documents = len(self.train.targets) + len(self.validation.targets)
         a, b = PROPENSITY
-        propensities: Float[np.ndarray, " classes"] = 1 / (
-            1 + (np.log(num_documents) - 1) * (b + 1) ** a * (counts + b) ** -a
-        )
-        return propensities
+        c = (np.log(num_documents) - 1) * (b + 1) ** a
+        return np.asarray(1 / (1 + c * (counts + b) ** -a))
 
 
 def digits(folder: Path | None = None) -> Data:
@@ -77,11 +75,9 @@ def digits(folder: Path | None = None) -> Data:
         pixels, labels = (array.astype(np.uint8) for array in mnist_data())
         files = {"train": (pixels, labels)}
     else:
-        files = {of: (_idx(folder, f"{of}-images-idx3", 16), _idx(folder, f"{of}-labels-idx1", 8)) for of in SETS}
+        sets = ("train", "t10k")
+        files = {of: (_idx(folder, f"{of}-images-idx3", 16), _idx(folder, f"{of}-labels-idx1", 8)) for of in sets}
     return of_images(files)
-
-
-SETS = ("train", "t10k")
 
 
 def of_images(files: Mapping[str, tuple[UInt8[np.ndarray, "..."], UInt8[np.ndarray, " count"]]]) -> Data:
