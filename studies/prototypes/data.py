@@ -17,8 +17,6 @@ from synthbench.tasks.real._corpus import hash_of
 HERE = Path(__file__).parent
 TEST, VALIDATION = 5, 10
 """One in so many images of a class, or documents of the training file, is held out."""
-PROPENSITY = 0.55, 1.5
-"""A and B of Jain et al. (2016), for data other than Amazon's and Wikipedia's."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Data:
         targets = np.concatenate([self.train.targets.ravel(), self.validation.targets.ravel()])
         counts = np.bincount(targets[targets != IGNORE], minlength=self.num_classes)
         num_documents = len(self.train.targets) + len(self.validation.targets)
-        a, b = PROPENSITY
+        a, b = 0.55, 1.5  # of the paper, for data other than Amazon's and Wikipedia's
         c = (np.log(num_documents) - 1) * (b + 1) ** a
         return np.asarray(1 / (1 + c * (counts + b) ** -a))
 
