@@ -5,12 +5,14 @@ python -m benchmarks.large_store --help
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,42 +24,37 @@ from benchmarks.script import make_app, run
 from synthbench.canonical import canonical_json
 from synthbench.cli.options import AsJson
 from synthbench.cli.output import print_facts
-from synthbench.results import CURVES, RUNS, Store, published, run_id
-from synthbench.results.reading import curves_of, rows_of
+from synthbench.results import CURVES, Store, published, run_id
 from synthbench.results.schema import row_sha256
+from synthbench.results.store import curves_of, rows_of
 
 app = make_app()
 
 COMMANDS = (("status", "--suite", "core"), ("store", "ls"), ("store", "compact"))
-"""Measured before compaction and, without the last, after it."""
-_FILE_ROWS = 20_000
+"""Measured before compaction and, without the last, after it; the second also after one that was killed."""
+_JOB_ROWS = 1000
+_LOOSE = ("runs", "curves")
 _FIRST_SEED = 1_000_000
 
 
-def fill(root: Path, num_rows: int, num_singles: int) -> None:
-    """Fill a store with copies of the committed rows and curves under other seeds, all of which hold.
+def fill(root: Path, num_rows: int) -> None:
+    """Fill a store with jobs of copies of the committed rows and curves under other seeds, all of which hold.
 
     Args:
         root: An empty or missing folder.
         num_rows: Rows in all.
-        num_singles: Those that have a file of their own, as ``run`` writes them; the others come in large files.
     """
     store = Store.open(root, create=True)
     copies = _copies()
-    for start in range(0, num_singles, _FILE_ROWS):
-        batch = list(islice(copies, min(_FILE_ROWS, num_singles - start)))
-        store.write_all((row, curve.to_pylist()) for row, curve in batch)
-    for start in range(num_singles, num_rows, _FILE_ROWS):
-        rows, curves = zip(*islice(copies, min(_FILE_ROWS, num_rows - start)), strict=True)
-        table = pa.Table.from_pylist(list(rows), schema=RUNS)
-        store.folder.commit_rows(table, pa.concat_tables(curves).combine_chunks())
+    for start in range(0, num_rows, _JOB_ROWS):
+        store.write_all((row, curve.to_pylist()) for row, curve in islice(copies, min(_JOB_ROWS, num_rows - start)))
 
 
 def _copies() -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Committed rows and their curves, each under a seed of its own."""
     originals = Store.open(published(), create=False)
-    table = rows_of(originals.folder)
-    points = curves_of(originals.folder, table).table
+    table = rows_of(originals)
+    points = curves_of(originals, table)[0]
     rows = table.to_pylist()
     configs = [json.loads(row["config_json"]) for row in rows]
     curves = _by_run(points)
@@ -82,8 +79,13 @@ def _by_run(points: pa.Table) -> dict[str, pa.Table]:
 
 def measure(root: Path) -> list[dict[str, Any]]:
     """Peak resident memory in GB and seconds of each command on a store, before and after it is compacted."""
-    before = [_measured(command, root, "as it is") for command in COMMANDS]
-    return before + [_measured(command, root, "compacted") for command in COMMANDS[:-1]]
+    with tempfile.TemporaryDirectory(dir=root) as scratch:
+        loose = [shutil.copytree(root / kind, Path(scratch) / kind, copy_function=os.link) for kind in _LOOSE]
+        facts = [_measured(command, root, "as it is") for command in COMMANDS]
+        facts += [_measured(command, root, "compacted") for command in COMMANDS[:-1]]
+        for kind, copy in zip(_LOOSE, loose, strict=True):  # all that a killed compaction had yet to delete
+            shutil.copytree(copy, root / kind, copy_function=os.link, dirs_exist_ok=True)
+        return [*facts, _measured(COMMANDS[1], root, "killed while it was compacted")]
 
 
 def _measured(command: Sequence[str], root: Path, state: str) -> dict[str, Any]:
@@ -107,7 +109,6 @@ def _measured(command: Sequence[str], root: Path, state: str) -> dict[str, Any]:
 @app.command()
 def main(
     rows: Annotated[int, typer.Option(help="Rows of the store.", min=1)] = 1_000_000,
-    singles: Annotated[int, typer.Option(help="Rows with a file of their own.", min=0)] = 0,
     store: Annotated[Path | None, typer.Option(help="Measure this store instead; it will be compacted.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -115,7 +116,10 @@ def main(
     with tempfile.TemporaryDirectory(prefix="synthbench-large-") as scratch:
         if store is None:
             store = Path(scratch)
-            fill(store, rows, min(singles, rows))
+            # In a process of its own: a child's peak begins with what its parent holds.
+            filling = get_context("spawn").Process(target=fill, args=(store, rows))
+            filling.start()
+            filling.join()
         facts = measure(store)
     print_facts(facts, list(facts[0]), as_json=as_json)
 

@@ -26,6 +26,7 @@ from synthbench.entry_points import SWITCH
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.reports.render.markdown import escape
+from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, VERIFICATION_COLUMNS
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import (
     TASKS,
@@ -66,7 +67,22 @@ def pages() -> dict[str, str]:
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "../README.md": counted((FOLDER.parent / "README.md").read_text(encoding="utf-8")),
+        "../results/README.md": with_columns((FOLDER.parent / "results" / "README.md").read_text(encoding="utf-8")),
     }
+
+
+def with_columns(page: str) -> str:
+    """Bring the tables of columns of a page up to date; a question mark says that a column may be null."""
+    for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS), ("verified", VERIFICATION_COLUMNS)):
+        lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
+        for column in columns:
+            meaning = ": ".join(filter(None, [column.meaning, ", ".join(f"`{choice}`" for choice in column.choices)]))
+            mark = "?" if column.is_nullable else ""
+            lines.append(f"| `{column.name}`{mark} | {column.type} | {column.unit} | {meaning} |")
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+        before, _, rest = page.partition(begin)
+        page = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+    return re.sub(r"Schema version \d+", f"Schema version {SCHEMA_VERSION}", page)
 
 
 def counted(page: str) -> str:

@@ -21,7 +21,7 @@ import torch
 
 from synthbench.errors import UsageError
 from synthbench.lifeline import end_with_driver
-from synthbench.results.folder import mark_in_use
+from synthbench.results.store import mark_in_use
 
 SILENT_EXIT = 120
 """Exit code of a worker process that a mechanism or task ended with code 0."""

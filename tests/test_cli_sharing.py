@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import textwrap
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
 
     store = Store.open(results, create=True)
     row = store.table().to_pylist()[0]
-    store.write(row | {"n_correct": 0}, [])
+    store.write(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])
     result = synthbench(f"verify {results} --limit 1")
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout

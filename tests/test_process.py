@@ -55,7 +55,7 @@ def test_the_log_of_a_job_that_runs_is_not_collected_however_long_it_is_silent(t
     with contained(log):
         os.utime(log, (0, 0))
 
-        assert store.folder.stale_logs() == []
+        assert store.stale_logs() == []
 
 
 UNGUARDED = "import synthbench\nsynthbench.run()\n"

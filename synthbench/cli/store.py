@@ -58,7 +58,11 @@ class Choice:
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
 
-        rows = store.table() if columns is None else store.table(columns=list({*columns, *_SELECTING}))
+        is_all = all(value is None for value in vars(self).values())
+        wanted = None if columns is None else [*dict.fromkeys([*columns, "status", *(() if is_all else _SELECTING)])]
+        rows = store.table() if wanted is None else store.table(columns=wanted)
+        if is_all:  # a million rows take gigabytes in pandas
+            return rows
         frame = to_frame(rows.select(_SELECTING))
         for column in ("suite", "suite_version", "status"):
             value = getattr(self, column)
@@ -99,24 +103,21 @@ def list_store(
     store = Store.open(results, create=False)
     held = contents(store, choice.rows_of(store, COUNTED))
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(held), indent=1))
+        typer.echo(json.dumps(held, indent=1))
         return
-    print_facts(
-        [dataclasses.asdict(group) for group in held.groups],
-        ["of", "name", "version", "rows", "statuses"],
-        as_json=False,
-    )
+    print_facts(held["groups"], ["of", "name", "version", "rows", "statuses"], as_json=False)
     typer.echo()
-    print_facts([dataclasses.asdict(place) for place in held.places], ["place", "files", "bytes"], as_json=False)
+    print_facts(held["places"], ["place", "files", "bytes"], as_json=False)
     name_what_is_left_out(store)
 
 
 @store_app.command("compact")
 def compact_store(results: Results = Path("results")) -> None:
-    """Merge a store's many files into one file of rows and one of curves."""
-    from synthbench.results import Store
+    """Merge the files of jobs into one file of rows and one of curves, beside the compact files that there are.
 
-    typer.echo(f"{Store.open(results, create=True).compact()} files merged", err=True)
+    `run` does this by itself after 200 jobs.
+    """
+    typer.echo(f"{_existing(results).compact()} files merged", err=True)
 
 
 @store_app.command("merge")
@@ -130,8 +131,13 @@ def merge_stores(
     The same run with the same content counts once. If contents differ, ours stays and theirs is listed.
     """
     from synthbench.results import Store
+    from synthbench.trust.bundle import opened
     from synthbench.trust.merge import merge
 
+    if not (results / "store.json").exists():
+        for other in others:  # what is refused leaves no empty store behind
+            with opened(other) as (readable, _):
+                readable.statuses()
     store = Store.open(results, create=True)
     merged = [merge(store, other) for other in others]
     conflicts = [conflict for one in merged for conflict in one.conflicts]
@@ -200,10 +206,9 @@ def collect_garbage(
 
     It deletes no row that counts, and nothing that a writer may still use.
     """
-    from synthbench.results import Store
     from synthbench.results.maintenance import collect
 
-    store = Store.open(results, create=not dry_run)
+    store = _existing(results, is_written=not dry_run)
     leftovers = collect(store, is_dry=dry_run)
     facts = [dataclasses.asdict(leftover) for leftover in leftovers]
     print_facts(facts, ["file", "bytes", "why"], as_json=as_json)
@@ -223,13 +228,24 @@ def store_doctor(
     as_json: AsJson = False,
 ) -> None:
     """Read every file of a store and check every row and curve; exit 1 if something is broken and was not repaired."""
-    from synthbench.results import Store
     from synthbench.results.maintenance import examine
 
-    broken = examine(Store.open(results, create=repair), is_repairing=repair)
+    broken = examine(_existing(results, is_written=repair), is_repairing=repair)
     print_facts([dataclasses.asdict(one) for one in broken], ["what", "why", "is_repaired"], as_json=as_json)
     typer.echo(
         f"{len(broken)} things are broken" + (", and were moved to quarantine" if repair and broken else ""), err=True
     )
     if any(not one.is_repaired for one in broken):
         raise typer.Exit(1)
+
+
+def _existing(results: Path, *, is_written: bool = True) -> "Store":
+    """A store that is there: its care makes none.
+
+    Raises:
+        StoreError: If there is none, or it cannot be written.
+    """
+    from synthbench.results import Store
+
+    store = Store.open(results, create=False)
+    return Store.open(results, create=True) if is_written else store

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from synthbench.reports.render.spreadsheet import Value, csv_text, json_text
 from synthbench.results import RUNS
-from synthbench.results.files import encode
+from synthbench.results.store import encode
 
 
 def _parquet(rows: pa.Table) -> bytes:

@@ -1,8 +1,7 @@
 """The results store: what a row says, and how rows are appended and read. Never imports torch."""
 
-from synthbench.results.folder import Quarantined
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
-from synthbench.results.store import PACKAGED, Store, published
+from synthbench.results.store import PACKAGED, Quarantined, Store, published
 
 __all__ = [
     "CURVES",

@@ -2,24 +2,30 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from synthbench.results.folder import Quarantined, is_old, size_of
-from synthbench.results.reading import (
-    INDEX,
-    are_of_other_sources,
+from synthbench.results.schema import STATUSES
+from synthbench.results.store import (
+    FOLDERS,
+    KEYS,
+    Store,
+    collected,
     curves_of,
+    is_old,
     newest,
-    row_files,
-    rows_of,
+    newest_numbers,
+    only,
+    only_there,
+    parts_of,
+    status_of,
     verifications_of,
 )
-from synthbench.results.schema import STATUSES
-from synthbench.results.store import Store
+
+_INDEX = (*KEYS, "migrated_from", "curve_sha256")
 
 _GROUPS = (
     ("suite", "suite_version"),
@@ -33,67 +39,30 @@ COUNTED = tuple(column for group in _GROUPS for column in group)
 """What :func:`contents` needs of a row, beside its status."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Rows that share a value."""
-
-    of: str
-    """The column: ``suite``, ``task``, ``mech``, ..."""
-    name: str
-    version: str
-    rows: int
-    statuses: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Place:
-    """What lies in a folder of a store."""
-
-    place: str
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a store holds."""
-
-    num_rows: int
-    groups: tuple[Group, ...]
-    places: tuple[Place, ...]
-    left_out: tuple[Quarantined, ...]
-    """Files and rows that cannot be trusted and lie among the others."""
-
-
-def contents(store: Store, rows: pa.Table) -> Contents:
-    """Count some rows of a store, and all of its files.
+def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
+    """Count some rows of a store, and all of its files: the facts of ``store ls``.
 
     Args:
         store: Where the rows were read.
         rows: Those that are counted.
     """
-    groups = []
-    for name, version in _GROUPS:
-        counted = (
-            rows.select([name, version, "status"]).group_by([name, version, "status"]).aggregate([([], "count_all")])
-        )
+    groups, places = [], []
+    for of in _GROUPS:
+        counted = rows.select([*of, "status"]).group_by([*of, "status"]).aggregate([([], "count_all")])
         statuses: dict[tuple[str, str], dict[str, int]] = {}
-        for row in counted.to_pylist():
-            statuses.setdefault((row[name], str(row[version])), {})[row["status"]] = row["count_all"]
-        for key, counts in sorted(statuses.items()):
-            ended: dict[str, int] = {status: counts[status] for status in STATUSES if status in counts}
-            groups.append(Group(name, *key, sum(counts.values()), ended))
-    return Contents(rows.num_rows, tuple(groups), tuple(_places(store.root)), tuple(store.quarantined))
-
-
-def _places(root: Path) -> list[Place]:
-    places = []
-    for name in ("runs", "curves", "compact", "verified", "_tmp", "quarantine", "logs"):
-        files = [Path(folder, file) for folder, _, names in os.walk(root / name) for file in names]
-        sizes = [size for size in map(size_of, files) if size is not None]  # a driver beside renames and removes
-        if sizes:
-            places.append(Place(name, len(sizes), sum(sizes)))
-    return places
+        for name, version, status, count in zip(*counted.to_pydict().values(), strict=True):
+            statuses.setdefault((name, str(version)), {})[status] = count
+        for (name, version), counts in sorted(statuses.items()):
+            ended = {status: counts[status] for status in STATUSES if status in counts}
+            group = {"of": of[0], "name": name, "version": version, "rows": sum(counts.values()), "statuses": ended}
+            groups.append(group)
+    for place in (*FOLDERS, "logs"):
+        files = [Path(folder, file) for folder, _, names in os.walk(store.root / place) for file in names]
+        found = [status for status in map(status_of, files) if status is not None]  # a driver beside removes files
+        if found:
+            places.append({"place": place, "files": len(found), "bytes": sum(status.st_size for status in found)})
+    left_out = [asdict(report) for report in store.quarantined]
+    return {"num_rows": rows.num_rows, "groups": groups, "places": places, "left_out": left_out}
 
 
 @dataclass(frozen=True)
@@ -114,17 +83,17 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
         is_repairing: Take out what is damaged, into ``quarantine/``, so that the same ``run`` makes it again. A row
             that lost its curve is taken out too.
     """
-    # Between the look at a row and the look at its curve a driver may replace both, and a good row would be taken out.
-    with store.folder.writing() if is_repairing else contextlib.nullcontext():
-        rows = rows_of(store.folder, names=INDEX)
-        curves = curves_of(store.folder, rows)
-        verifications_of(store.folder)
-        is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
-        repaired = set()
-        if is_repairing and (curves.lost or is_in_compact):
-            store.compact(without=curves.lost)
-            repaired |= {f"curves/run-{name}.parquet" for name in curves.lost}
-    repaired |= {report.file for report in store.quarantined if report.is_moved}
+    rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
+    _, lost = curves_of(store, rows)
+    verifications_of(store)
+    repaired = set[str]()
+    if is_repairing:
+        reported = {store.root / report.file for report in store.quarantined if not report.is_moved}
+        damaged = [path for path in store.files_of("runs") if path in reported]
+        if damaged or lost:
+            store.take_out(damaged, only(rows, lost)["row_sha256"].to_pylist())
+        repaired |= {f"curves/run-{name}.parquet" for name in lost}
+        repaired |= {report.file for report in store.quarantined if report.is_moved}
     faults = dict.fromkeys((report.file, report.reason) for report in store.quarantined)
     return [Broken(file, reason, file in repaired) for file, reason in faults]
 
@@ -141,39 +110,37 @@ class Leftover:
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     """Delete what no reader needs: what killed writers left, rows that another row replaced, curves without a row.
 
-    A file goes only if no row that counts is in it alone, and curves only if they are older than any writer takes to
-    write the row after its curve. Replaced rows among rows that count stay until the store is compacted.
+    A file of rows goes only if it is not compacted and no row that counts is in it alone, and a file of curves only if
+    it is older than any writer takes to write the rows after it.
 
     Args:
         store: Opened for writing, unless this is dry.
         is_dry: Only say what would be deleted.
     """
-    with contextlib.nullcontext() if is_dry else store.folder.alone():
-        partials, logs = store.folder.stale_partials(), store.folder.stale_logs()
-        sources = row_files(store.folder, names=INDEX)
-        rows = newest(sources.table)
-        # Nobody made the rows of another source again: compaction keeps them apart, and until then they stay.
-        rows = pa.concat_tables([rows, sources.table.filter(are_of_other_sources(sources.table, rows))])
-        curves = curves_of(store.folder, rows)
-        counting = set(rows["row_sha256"].to_pylist())
-        pairs = zip(sources.table["row_sha256"].to_pylist(), sources.owners.tolist(), strict=True)
-        # Of two files with one row the later, a compact one, is needed.
-        needed = set({checksum: owner for checksum, owner in pairs if checksum in counting}.values())
-        unneeded = [file for number, file in enumerate(sources.files) if number not in needed]
-        replaced = [file for file in unneeded if file.path not in sources.faults]
-        orphans = [file for file in curves.unused if is_old(file.path)]
+    with contextlib.nullcontext() if is_dry else store.alone():
+        partials, logs = store.stale_partials(), store.stale_logs()
+        rows = collected(parts_of(store, KEYS))
+        numbers = newest_numbers(rows)
+        needed = {
+            *rows["file"].take(numbers).unique().to_pylist(),  # of two files with one row the later, a compact one
+            *only_there(rows, numbers)["file"].unique().to_pylist(),
+            *(report.file for report in store.quarantined),  # other rows in it do not hold
+        }
+        files = sorted({*rows["file"].unique().to_pylist()} - needed)
+        replaced = [store.root / name for name in files if name.startswith("runs/")]
+        kept = {path.name for path in store.loose() if path not in replaced}
+        orphans = [path for path in store.loose("curves") if path.name not in kept and is_old(path)]
         leftovers = [
             *(_leftover(store, path, "half written by a writer that was killed") for path in partials),
             *(_leftover(store, path, "the empty log of a job that was killed") for path in logs),
-            *(_leftover(store, file.path, "its rows were replaced, or are in another file too") for file in replaced),
-            *(_leftover(store, file.path, "no row belongs to what is in it") for file in orphans),
+            *(_leftover(store, path, "its rows were replaced, or are in another file too") for path in replaced),
+            *(_leftover(store, path, "no row belongs to what is in it") for path in orphans),
         ]
         if not is_dry:
-            for path in partials + logs:
-                path.unlink(missing_ok=True)
-            store.folder.remove(replaced + orphans)
+            store.remove([*partials, *logs, *replaced, *orphans])
     return leftovers
 
 
 def _leftover(store: Store, path: Path, why: str) -> Leftover:
-    return Leftover(path.relative_to(store.root).as_posix(), why, size_of(path) or 0)
+    status = status_of(path)
+    return Leftover(path.relative_to(store.root).as_posix(), why, status.st_size if status else 0)

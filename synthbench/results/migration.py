@@ -23,8 +23,6 @@ SUITE = ("suite", "suite_version")
 
 _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
 """Schema, id and checksum that a row had before; then what it said itself of an earlier migration."""
-_TOUCHED = ("run_id", "schema_version", "config_json", "config_hash", "migrated_from", "row_sha256")
-"""Columns that a row's migration writes."""
 
 
 def is_older(table: pa.Table) -> bool:
@@ -41,21 +39,10 @@ def migrated(table: pa.Table) -> pa.Table:
     """
     if not is_older(table):
         return table
-    of_old = pc.less_equal(table["schema_version"], LAST_BY_SUITE).to_numpy()
-    rows = table.select(_TOUCHED).to_pylist()
-    rows = [_migrated(row) if is_old else row for row, is_old in zip(rows, of_old, strict=True)]
-    table = _with(table, {name: [row[name] for row in rows] for name in _TOUCHED})
-    # Of the other rows the checksum is not touched: a checksum that was wrong must stay wrong.
-    sums = table["row_sha256"].to_numpy().copy()
-    sums[of_old] = [row_sha256(row) for row in table.filter(pa.array(of_old)).to_pylist()]
-    return _with(table, {"row_sha256": sums})
-
-
-def _with(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
-    for name, values in columns.items():
-        place = RUNS.get_field_index(name)
-        table = table.set_column(place, RUNS.field(place), pa.array(values, RUNS.field(place).type))
-    return table
+    rows = table.to_pylist()
+    return pa.Table.from_pylist(
+        [_migrated(row) if row["schema_version"] <= LAST_BY_SUITE else row for row in rows], schema=RUNS
+    )
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -89,14 +76,14 @@ def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
 def _migrated(row: dict[str, Any]) -> dict[str, Any]:
     config = _object(row["config_json"])
     without = {name: value for name, value in config.items() if name not in SUITE}
-    return {
+    before = f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}"
+    made = {
         **row,
         **(_named(canonical_json(without)) if without != config else {}),
         "schema_version": LAST_BY_SUITE + 1,
-        "migrated_from": " ".join(
-            filter(None, [f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}", row["migrated_from"]])
-        ),
+        "migrated_from": " ".join(filter(None, [before, row["migrated_from"]])),
     }
+    return made | {"row_sha256": row_sha256(made)}
 
 
 def _named(config_json: str) -> dict[str, str]:

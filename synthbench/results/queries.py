@@ -9,13 +9,15 @@ For each version of a suite and each incumbent, what was compared in the order i
 
 from collections.abc import Iterable
 
+from filelock import FileLock
 from pydantic import TypeAdapter
 
 from synthbench.canonical import canonical_json, sha256
 from synthbench.errors import StoreError
-from synthbench.results.store import Store
+from synthbench.results.store import Store, read_plain
 
 FILE = "quick.json"
+MAX_BYTES = 2**26
 
 Queries = dict[str, dict[str, list[str]]]
 QUERIES = TypeAdapter(Queries)
@@ -33,13 +35,12 @@ def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str
         run_ids: Of all rows that are compared; the same ones are the same query.
     """
     asked = sha256(" ".join(sorted(run_ids)))[:16]
-    store.folder.require_writable()
-    with store.folder.writing():
+    with store.writing(), FileLock(store.root / "_tmp" / "quick.lock"):
         queries = _read(store)
         known = queries.setdefault(suite, {}).setdefault(incumbent, [])
         if asked not in known:
             known.append(asked)
-            store.folder.commit((canonical_json(queries) + "\n").encode(), store.root / FILE)
+            store.commit((canonical_json(queries) + "\n").encode(), store.root / FILE)
     return known.index(asked) + 1
 
 
@@ -51,7 +52,7 @@ def _read(store: Store) -> Queries:
     """
     path = store.root / FILE
     try:
-        return QUERIES.validate_json(path.read_bytes(), strict=True)
+        return QUERIES.validate_json(read_plain(path, MAX_BYTES), strict=True)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as problem:

@@ -10,7 +10,7 @@ To add a column:
   null in the row of a run that failed;
 - ``trust/audit.py``, if its size can be implausible;
 - if it may differ between runs that are otherwise the same, ``tests/runner/runs.py``;
-- :func:`rewrite_readme`, and a store of the new version by ``tests/golden/stores/write.py``, named in
+- ``python docs/generate.py``, and a store of the new version by ``tests/golden/stores/write.py``, named in
   ``tests/results/test_versions.py``.
 """
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
@@ -102,13 +101,7 @@ RUN_COLUMNS = (
     # What the row is
     circumstance("run_id", "string", "", "identity: hash of config_json, 16 hex digits"),
     circumstance("schema_version", "int32", "", "version of this table that the row was written under"),
-    or_null(
-        "role",
-        "string",
-        "",
-        "`tuning`: it helped to choose a learning rate, its score is on validation sequences; null if it is reported",
-        choices=("tuning",),
-    ),
+    or_null("role", "string", "", "`tuning`: it chose a rate, scored on validation; else null", choices=("tuning",)),
     Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `climb`"),
     Column("suite_version", "string", "", "e.g. `2026.1`; a table never mixes two"),
     Column("is_full", "bool", "", "false if limits or fewer steps were asked for; such a row is never ranked"),
@@ -118,9 +111,7 @@ RUN_COLUMNS = (
     # Task
     Column("task", "name", "", "registered name"),
     Column("task_category", "name", "", "the folder that holds the task"),
-    Column(
-        "task_version", "string", "", "declared version; of a plugin that declares none, `1+` and its task_code_hash"
-    ),
+    Column("task_version", "string", "", "declared version; if a plugin declares none, `1+` and its task_code_hash"),
     circumstance_or_null("task_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "knobs and length; on a ladder what its load counts, and its rungs"),
@@ -134,24 +125,11 @@ RUN_COLUMNS = (
     Column("mech_label", "string", "", "what a table prints"),
     Column("mech_family", "string", "", "which idea it descends from"),
     Column("mech_source", "string", "", "key of the paper"),
-    Column(
-        "mech_version", "string", "", "declared version; of a plugin that declares none, `1+` and its mech_code_hash"
-    ),
+    Column("mech_version", "string", "", "declared version; if a plugin declares none, `1+` and its mech_code_hash"),
     circumstance("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
-    or_null(
-        "plugins_loaded",
-        "json",
-        "",
-        "origins of the plugins that its process had loaded; null for none, and in rows that did not know",
-    ),
+    or_null("plugins_loaded", "json", "", "origins of the plugins in its process; null if none, or not known"),
     Column("mech_args", "json", "", "hyper-parameters"),
-    or_null(
-        "match",
-        "string",
-        "",
-        "what `--match` asked for, and of what: `state=4096 of slay:P=8`; `mech_args` and `d_model` are what was "
-        "found; null without it",
-    ),
+    or_null("match", "string", "", "`--match` asked: `state=4096 of slay:P=8`; `mech_args` is what it found; or null"),
     or_null(
         "condition",
         "string",
@@ -161,13 +139,7 @@ RUN_COLUMNS = (
         choices=("stock", "bare", "2026.1"),
         since=5,
     ),
-    circumstance_or_null(
-        "note",
-        "string",
-        "",
-        "a doubt about the configuration, such as a rotation that means nothing to the mechanism; else null",
-        since=6,
-    ),
+    circumstance_or_null("note", "string", "", "a doubt about the configuration; else null", since=6),
     circumstance("mech_code_hash", "string", "", "hash of the source; information only"),
     circumstance("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
     Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
@@ -179,12 +151,7 @@ RUN_COLUMNS = (
     Column("n_heads", "int32", "count", "heads"),
     result_or_null("n_params", "int64", "count", "whole model; null if it was never built"),
     result_or_null("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params"),
-    result_or_null(
-        "state_size",
-        "int64",
-        "elements",
-        "what one layer keeps after seq_len tokens of one sequence; null if never built",
-    ),
+    result_or_null("state_size", "int64", "elements", "of a layer after seq_len tokens; null if never built"),
     # Seeds and how members were trained together
     Column("seed", "int64", "", "root seed of the run"),
     Column("data_seed", "int64", "", "derived from seed: the data streams"),
@@ -194,36 +161,16 @@ RUN_COLUMNS = (
     result("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
     # Score
     Column(
-        "metric_name",
-        "string",
-        "",
-        "`accuracy`; `accuracy of prototypes`; `height over rungs`, which are in metrics; or `minus bits per token`",
+        "metric_name", "string", "", "`accuracy`, `accuracy of prototypes`, `height over rungs`, `minus bits per token`"
     ),
-    result_or_null(
-        "score", "float64", "fraction or bits", "primary metric, higher is better; null unless ok or diverged"
-    ),
-    result_or_null(
-        "skill",
-        "float64",
-        "fraction",
-        "(score - floor) / (ceiling - floor); null without a score, in bits, or if the two are equal",
-    ),
+    result_or_null("score", "float64", "fraction or bits", "higher is better; null unless ok or diverged"),
+    result_or_null("skill", "float64", "fraction", "(score - floor) / (ceiling - floor); null if none, as in bits"),
     Column("floor", "float64", "as the score", "of the best predictor that sees no input: one constant a position"),
     Column("floor_kind", "string", "", "bound: the true floor may be higher", choices=_BOUND_KINDS),
     Column("ceiling", "float64", "as the score", "of the best causal predictor"),
     Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),
-    or_null(
-        "local_ceiling",
-        "float64",
-        "fraction",
-        "score of the best rule that sees its own token and position only, measured; null if it was not, as in bits",
-    ),
-    result_or_null(
-        "score_ood",
-        "float64",
-        "fraction",
-        "mean score on the longer or more loaded tests, `x2`, `x4`, ... in metrics; null if none",
-    ),
+    or_null("local_ceiling", "float64", "fraction", "of the best rule of token and position, measured; or null"),
+    result_or_null("score_ood", "float64", "fraction", "mean over the tests `x2`, `x4`, ... in metrics; null if none"),
     result("metrics", "json", "", "all other metrics by name, NaN as null; `{}` if none"),
     result_or_null("n_eval_examples", "int64", "count", "scored targets of the test; null without a score"),
     result_or_null("n_correct", "int64", "count", "those predicted correctly; null without a score"),
@@ -246,9 +193,7 @@ RUN_COLUMNS = (
     Column("config_hash", "string", "", "hash of config_json"),
     # Machine
     Column("device_type", "string", "", "`cpu`, `cuda`, `mps`"),
-    circumstance(
-        "device_name", "string", "", "model name; of a CPU with family, model and stepping: `AMD EPYC (25.1.1)`"
-    ),
+    circumstance("device_name", "string", "", "model; of a CPU with family, model, stepping: `AMD EPYC (25.1.1)`"),
     Column("dtype", "string", "", "type of the parameters"),
     circumstance("amp", "bool", "", "mixed precision"),
     circumstance("compiled", "bool", "", "compiled or captured"),
@@ -262,9 +207,7 @@ RUN_COLUMNS = (
     circumstance_or_null("eval_s", "float64", "s", "evaluation of the job's members; null if the run was killed"),
     circumstance_or_null("data_s", "float64", "s", "waiting for batches; null if the run was killed"),
     circumstance_or_null("step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few"),
-    circumstance_or_null(
-        "tokens_per_s", "float64", "tokens/s", "of the whole ensemble after warm-up; null if too few steps"
-    ),
+    circumstance_or_null("tokens_per_s", "float64", "tokens/s", "of the whole job after warm-up; null if too few"),
     circumstance_or_null("peak_mem_bytes", "int64", "bytes", "of the device or the process; null if unknown"),
     circumstance_or_null("flops_estimate", "float64", "FLOP", "of the whole run; null if unknown"),
     circumstance("started_at", "timestamp", "UTC", "wall clock"),
@@ -274,12 +217,8 @@ RUN_COLUMNS = (
     circumstance("attempt", "int32", "", "1 is the first try"),
     # Software
     circumstance("synthbench_version", "string", "", "version"),
-    circumstance_or_null(
-        "git_sha", "string", "", "commit of the checkout, or of SYNTHBENCH_COMMIT; null without either"
-    ),
-    circumstance_or_null(
-        "git_dirty", "bool", "", "uncommitted changes; false with SYNTHBENCH_COMMIT, null without either"
-    ),
+    circumstance_or_null("git_sha", "string", "", "commit of the checkout, or SYNTHBENCH_COMMIT; null without"),
+    circumstance_or_null("git_dirty", "bool", "", "uncommitted changes; false with SYNTHBENCH_COMMIT; or null"),
     circumstance("python", "string", "", "version"),
     circumstance("torch", "string", "", "version"),
     circumstance("numpy", "string", "", "version"),
@@ -287,19 +226,8 @@ RUN_COLUMNS = (
     circumstance("os", "string", "", "system and release"),
     circumstance("packages", "json", "", "versions of the plugin's and other relevant distributions"),
     # Trust
-    circumstance_or_null(
-        "verified_by",
-        "string",
-        "",
-        "who ran it again and found the same, with what and when; filled on reading, never in a row's file; else null",
-    ),
-    circumstance_or_null(
-        "migrated_from",
-        "string",
-        "",
-        "schema, run_id and row_sha256 that the row was written under, `2:<run_id>:<row_sha256>`, if its id hashed the "
-        "source of its components; else null",
-    ),
+    circumstance_or_null("verified_by", "string", "", "who ran it again, how, when; filled on reading; or null"),
+    circumstance_or_null("migrated_from", "string", "", "`schema:run_id:row_sha256` of the row before; or null"),
     circumstance_or_null("curve_sha256", "string", "", "over the learning curve; null if the run has none"),
     circumstance("row_sha256", "string", "", "over all other columns that are not null"),
 )
@@ -434,36 +362,6 @@ def to_frame(table: pa.Table) -> "pd.DataFrame":
         elif field.nullable and pa.types.is_boolean(field.type):
             frame[field.name] = frame[field.name].astype("boolean")
     return frame
-
-
-def columns_markdown(columns: Iterable[Column]) -> str:
-    """The columns as a Markdown table; a question mark says that a column may be null."""
-    lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
-    for column in columns:
-        meaning = column.meaning
-        if column.choices:
-            meaning += ": " + ", ".join(f"`{choice}`" for choice in column.choices)
-        mark = "?" if column.is_nullable else ""
-        lines.append(f"| `{column.name}`{mark} | {column.type} | {column.unit} | {meaning} |")
-    return "\n".join(lines) + "\n"
-
-
-_README_TABLES = {"runs": RUN_COLUMNS, "curves": CURVE_COLUMNS, "verified": VERIFICATION_COLUMNS}
-
-
-def with_columns(readme: str) -> str:
-    """The text of ``results/README.md`` with its tables of columns brought up to date."""
-    for name, columns in _README_TABLES.items():
-        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
-        before, _, rest = readme.partition(begin)
-        _, _, after = rest.partition(end)
-        readme = before + begin + columns_markdown(columns) + end + after
-    return re.sub(r"Schema version \d+", f"Schema version {SCHEMA_VERSION}", readme)
-
-
-def rewrite_readme(path: Path) -> None:
-    """Bring the tables of columns in ``results/README.md`` up to date."""
-    path.write_text(with_columns(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _array(column: Column, values: list[Any]) -> pa.Array:

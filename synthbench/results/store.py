@@ -1,39 +1,61 @@
-"""A store of rows and learning curves: a row is either complete and checksummed or absent.
+"""The store: rows and learning curves in a folder. A row is complete and checksummed, or absent.
 
-:mod:`synthbench.results.folder` has the layout of the files, :mod:`synthbench.results.reading` says which rows count.
+::
+
+    store.json                        {"format": 2, ...}
+    runs/job-<hash>.parquet           the rows of one job; its presence says that these runs are finished
+    curves/job-<hash>.parquet         their learning curves, under the same name, written first
+    compact/runs-<hash>.parquet       rows of many jobs, never changed again; curves-<hash>.parquet beside it
+    verified/verified-<hash>.parquet  which rows somebody ran again; a side table, so that no row changes
+    _tmp/  quarantine/                files being written; files that could not be trusted
+
+Names are hashes of content, so no writer replaces the file of another, and writers need no lock. A run may have several
+rows: the one that finished last counts. In format 1 a file had one row, ``runs/run-<run_id>.parquet``; these are read.
+
+A file of rows is *sealed* while its name is the hash of its bytes: no accident has changed a row in it since it was
+written, from rows that hold. So readers take the seal for the checksums of its rows. A seal does not say who wrote the
+file: the values are checked nevertheless, and the checksums too before rows enter another file or are vouched for.
+
+From top to bottom: the store; which rows and curves count; whether a row holds; one Parquet file; the disk.
 """
 
+import contextlib
+import errno
+import fcntl
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+import json
+import math
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from jaxtyping import Bool, Int64
 
+from synthbench import __version__
 from synthbench.errors import StoreError, UsageError
-from synthbench.results.files import FILE_ROWS, Identity, encode, identity_of
-from synthbench.results.folder import RUN_ID, Folder, Quarantined
-from synthbench.results.migration import former, stated_name
-from synthbench.results.reading import (
-    INDEX,
-    are_of_other_sources,
-    curves_of,
-    gathered,
-    newest_numbers,
-    only,
-    outline_of,
-    row_files,
-    rows_of,
-    verifications_of,
-)
+from synthbench.results.migration import former, is_older, migrated, stated_name
 from synthbench.results.schema import (
     CURVE_COLUMNS,
+    CURVES,
     RUN_COLUMNS,
     RUNS,
     SCHEMA_VERSION,
     VERIFICATION_COLUMNS,
+    VERIFICATIONS,
+    Column,
     check_values,
     curve_sha256,
     row_sha256,
@@ -44,62 +66,120 @@ from synthbench.results.schema import (
 if TYPE_CHECKING:
     import pandas as pd
 
-_PACKAGE = Path(__file__).parents[1]
-
+FORMAT = 2
+"""Version of the folder's layout, in ``store.json``."""
 
 PACKAGED = "packaged"
 """The name of the store of the rows that come with synthbench."""
 
+HELD = "held"
+"""File in a folder of ``_tmp`` that the process whose files lie there has open."""
+
+FOLDERS = ("runs", "curves", "compact", "verified", "_tmp", "quarantine")
+_LOCK = "_tmp/compact.lock"
+_NAME = re.compile(r"(run|job|runs|curves|verified)-[0-9a-f]{16}\.parquet")
+
+_STALE_S = 3600.0
+"""A writer is done with its files within seconds; what it left half done this long ago, in seconds, was killed."""
+_MAX_JSON_BYTES = 2**24
+"""Of a small file that is no Parquet."""
+_AT_ONCE = 1000
+"""Tables that are held before they become one: an Arrow table of one row takes thirty times the memory of the row."""
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most of a store that is read, held or written at once: it may come from a stranger, or have a million rows."""
+
+    file_bytes: int = 2**31
+    """Of a file, packed and unpacked: a few kilobytes of zstd can claim to hold terabytes."""
+    written_rows: int = 20_000
+    """Rows that are written into one compact file, with their curves into another: 200 MB in memory."""
+    batch_rows: int = 4096
+    """Rows that are decoded at once: what is needed in Python for each is many times what lies in the file."""
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A file, or a row in it, that a reader left out."""
+
+    file: str
+    """Relative to the store."""
+    reason: str
+    is_moved: bool
+    """Now in ``quarantine/``; otherwise it still lies where it was."""
+
 
 def published() -> Path:
     """The store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
+    package = Path(__file__).parents[1]
     # In a checkout it is a link to the folder, which some systems check out as a file of text.
-    return _PACKAGE / "published" if (_PACKAGE / "published").is_dir() else _PACKAGE.parent / "results"
+    return package / "published" if (package / "published").is_dir() else package.parent / "results"
 
 
 class Store:
     """Rows and learning curves in a folder; get one from :meth:`open`."""
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
+    def __init__(self, root: Path, *, is_writable: bool, limits: Limits = LIMITS) -> None:
+        self.root = root
+        self.is_writable = is_writable
+        self.limits = limits
+        self._left_out: dict[Quarantined, None] = {}
 
     @classmethod
-    def open(cls, root: Path, *, create: bool) -> "Store":
+    def open(cls, root: Path, *, create: bool, limits: Limits = LIMITS) -> "Store":
         """Open a store; with ``create`` also for writing, making the folder if there is none.
 
         Opening or reading without ``create`` changes nothing on the disk.
 
+        Args:
+            root: The folder. It may be a link to one, its own folders may not.
+            create: Open for writing.
+            limits: Most of it that is read, held or written at once.
+
         Raises:
             StoreError: If there is no store, it cannot be written, or a newer synthbench made it.
         """
-        folder = Folder(root, is_writable=create)
+        store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
             raise StoreError(f"no results store at {root}: {'not a folder' if root.exists() else 'no such folder'}")
-        if not create or (root / "store.json").exists():
-            folder.check_format()
+        for name in (*FOLDERS, "logs", _LOCK):
+            # Else care of the store would move and delete files elsewhere.
+            if (root / name).is_symlink():
+                raise StoreError(f"{root / name} is a link; the folders of a store are plain folders")
+        version = store._format() if not create or (root / "store.json").exists() else 0
         if create:
-            folder.prepare()
-        return cls(folder)
-
-    @property
-    def root(self) -> Path:
-        """The folder."""
-        return self.folder.root
+            store._prepare(version)
+        return store
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """What readers of this object left out so far; code that prints a report prints this too."""
-        return self.folder.quarantined
+        """What readers of this object left out so far, each once; code that prints a report prints this too."""
+        return list(self._left_out)
 
-    def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The readable rows of some runs that have files of their own, by run_id; quick however many there are."""
-        rows = row_files(self.folder, run_ids=run_ids).table.to_pylist()
-        return {row["run_id"]: row for row in rows}
+    # Reading
 
-    def identities(self, run_ids: Iterable[str]) -> dict[str, Identity]:
-        """What tells the file of a run from one that replaces it, by run_id; runs without a file are left out."""
-        identities = {name: identity_of(self.root / "runs" / f"run-{name}.parquet") for name in run_ids}
-        return {name: identity for name, identity in identities.items() if identity is not None}
+    def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
+        """Every readable row once, in an order that does not depend on files; null and NaN stay apart.
+
+        ``verified_by`` is what the store's own side table says, whatever a row's file says of itself.
+
+        Args:
+            is_checked: Compute the checksum of every row. By default the seal of a file stands for those of its rows,
+                which is enough where the store is one's own.
+            columns: Those to return. Unlike in :meth:`outline` the values of all columns are checked.
+
+        Raises:
+            StoreError: If a newer synthbench wrote one of the rows.
+        """
+        if "verified_by" not in columns:
+            return rows_of(self, columns, "nothing" if is_checked else "checksums")
+        return self._read(is_checked=is_checked).select(list(columns))
 
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.
@@ -108,64 +188,32 @@ class Store:
             StoreError: If a newer synthbench wrote one of the rows.
         """
         if "verified_by" in columns:  # what a file says of itself does not count
-            return self.table().select(list(columns))
-        return outline_of(self.folder, columns)
+            return self.table(columns=columns)
+        return rows_of(self, columns, "values")
 
     def statuses(self) -> dict[str, str]:
         """The status of every readable row, by run_id."""
         run_ids, statuses = (column.to_pylist() for column in self.outline(("run_id", "status")).itercolumns())
         return dict(zip(run_ids, statuses, strict=True))
 
-    def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
-        """Append a finished run, or replace the row of the same ``run_id``; safe to kill at any time.
+    def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The readable rows of some runs, by run_id; of files without them only the ids are read, so this is quick."""
+        rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
+        return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
-        Args:
-            row: Every column of ``RUNS``; the store itself fills ``schema_version``, ``curve_sha256``, ``row_sha256``.
-            curve: Points with every column of ``CURVES``; ``run_id`` may be absent. May be empty.
+    def loose(self, kind: str = "runs") -> list[Path]:
+        """The files of rows, or of ``curves``, that are not compacted yet; none of them ever changes."""
+        return self._paths(kind)
 
-        Raises:
-            UsageError: If a key or a value does not fit the schema.
-            StoreError: If the disk is full or the store cannot be written.
-        """
-        self.write_all([(row, curve)])
+    def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
+        """The rows of some loose files that hold; a file that is gone has none."""
+        rows: list[dict[str, Any]] = plain(collected(parts_of(self, paths=files)), RUNS.names).to_pylist()
+        return rows
 
-    def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
-        """Append finished runs as :meth:`write` does, in far less time than one after the other.
-
-        Args:
-            runs: Row and curve of each; nothing is written if one does not fit the schema.
-
-        Raises:
-            UsageError: If a key or a value does not fit the schema.
-            StoreError: If the disk is full or the store cannot be written; then some may be there.
-        """
-        self.folder.require_writable()
-        rows, curves = dict[Path, bytes](), dict[Path, bytes]()
-        for row, points in runs:
-            name, made, curve = _encoded(row, points)
-            rows[self.root / "runs" / name] = made
-            if curve is not None:
-                curves[self.root / "curves" / name] = curve
-        with self.folder.writing():  # of two writers of one run, neither's row gets the other's curve
-            self.folder.commit_all(curves)
-            self.folder.commit_all(rows)
-
-    def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
-        """Every readable row once, in an order that does not depend on files; null and NaN stay apart.
-
-        ``verified_by`` is what the store's own side table says, whatever a row's file says of itself.
-
-        Args:
-            is_checked: Compute the checksum of every row. By default a file of many rows whose name is the hash of its
-                bytes stands for those of its rows, which is enough where the store is one's own.
-            columns: Those to return. Unlike in :meth:`outline` the values of all columns are checked.
-
-        Raises:
-            StoreError: If a newer synthbench wrote one of the rows.
-        """
-        if "verified_by" not in columns:
-            return rows_of(self.folder, trusts_seals=not is_checked, names=columns)
-        return self._with_verifications(rows_of(self.folder, trusts_seals=not is_checked)).select(list(columns))
+    def _holding(self, column: str, values: Collection[str]) -> list[Path]:
+        """The files that hold a row with one of some values."""
+        parts = parts_of(self, (column,), "values") if values else iter(())
+        return [self.root / name for name in only(collected(parts), values, column)["file"].unique().to_pylist()]
 
     def runs(self, *, is_checked: bool = False) -> "pd.DataFrame":
         """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
@@ -176,13 +224,60 @@ class Store:
 
         A curve counts only if it is the one that its row was written with.
         """
-        rows = rows_of(self.folder, trusts_seals=True)
-        return to_frame(curves_of(self.folder, rows if run_ids is None else only(rows, run_ids)).table)
+        rows = rows_of(self, RUNS.names, "checksums")
+        return to_frame(curves_of(self, rows if run_ids is None else only(rows, run_ids))[0])
 
     def read(self, *, is_checked: bool = False) -> "tuple[pd.DataFrame, pd.DataFrame]":
         """:meth:`runs` and :meth:`curves` of one moment; the rows are read once."""
-        rows = rows_of(self.folder, trusts_seals=not is_checked)
-        return to_frame(self._with_verifications(rows)), to_frame(curves_of(self.folder, rows).table)
+        rows = self._read(is_checked=is_checked)
+        return to_frame(rows), to_frame(curves_of(self, rows)[0])
+
+    def has_curves(self) -> bool:
+        """Whether there is a file of curves, whatever is in it."""
+        return bool(self._paths("curves") or self._paths("compact", "curves"))
+
+    def _read(self, *, is_checked: bool) -> pa.Table:
+        """All columns of every row, with what is said of verifications."""
+        rows = rows_of(self, RUNS.names, "nothing" if is_checked else "checksums")
+        said = verifications_of(self)
+        names = zip(*(rows[name].to_pylist() for name in ("run_id", "row_sha256", "migrated_from")), strict=True)
+        words = []
+        for index, (run_id, checksum, migrated_from) in enumerate(names):
+            before = stated_name(migrated_from)
+            # What was said of a row holds for what it has become, if it is that row: anyone can write migrated_from.
+            is_that_row = before in said and former(rows.slice(index, 1).to_pylist()[0]) is not None
+            words.append(said.get((run_id, checksum)) or (said[before] if before and is_that_row else None))
+        place = RUNS.get_field_index("verified_by")
+        return rows.set_column(place, RUNS.field(place), pa.array(words, pa.string()))
+
+    # Writing
+
+    def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
+        """Append a finished run as a job of its own: see :meth:`write_all`."""
+        self.write_all([(row, curve)])
+
+    def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
+        """Append the finished runs of a job, all or none; safe to kill at any time.
+
+        Args:
+            runs: Of each the row, with every column of ``RUNS`` (the store itself fills ``schema_version``,
+                ``curve_sha256`` and ``row_sha256``), and the curve, points with every column of ``CURVES``
+                (``run_id`` may be absent; there may be no points).
+
+        Raises:
+            UsageError: If a key or a value does not fit the schema; then nothing is written.
+            StoreError: If the disk is full or the store cannot be written.
+        """
+        made = [_filled(row, curve) for row, curve in runs]
+        if not made:
+            return
+        content = encode("runs", table_of(RUN_COLUMNS, [row for row, _ in made]))
+        name = f"job-{_hash(content)}.parquet"
+        # Curves first: a crash in between leaves no row without its curve.
+        if any(points.num_rows for _, points in made):
+            curves = pa.concat_tables([points for _, points in made])
+            self.commit(encode("curves", curves), self.root / "curves" / name)
+        self.commit(content, self.root / "runs" / name)
 
     def verify(self, verifications: Sequence[Mapping[str, Any]]) -> None:
         """Record that rows were run again and came out the same.
@@ -194,111 +289,312 @@ class Store:
             UsageError: If a key or a value does not fit the schema.
             StoreError: If the store cannot be written.
         """
-        self.folder.require_writable()
         table = table_of(VERIFICATION_COLUMNS, verifications)
         for verification in verifications:
             check_values(VERIFICATION_COLUMNS, verification)
         if verifications:
             content = encode("verified", table)
-            name = f"verified-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
-            self.folder.commit(content, self.root / "verified" / name)
+            self.commit(content, self.root / "verified" / f"verified-{_hash(content)}.parquet")
 
-    def adopt(self, other: "Store", run_ids: Iterable[str] | None = None) -> int:
-        """Add rows of another store (None: all) with their curves, unchanged; return how many are new to this one.
+    def adopt(
+        self, other: "Store", run_ids: Iterable[str] | None = None, checksums: Iterable[str] | None = None
+    ) -> int:
+        """Add rows of another store with their curves, unchanged; return how many were added.
 
-        What the other store says of verifications stays there: it is its own word.
-
-        Raises:
-            StoreError: If this store cannot be written, or another process is compacting it.
-        """
-        with self.folder.alone():
-            known = rows_of(self.folder)["row_sha256"]
-            rows = rows_of(other.folder) if run_ids is None else only(rows_of(other.folder), run_ids)
-            rows = rows.filter(pc.invert(pc.is_in(rows["row_sha256"], known.combine_chunks())))
-            self.folder.commit_rows(rows, curves_of(other.folder, rows).table)
-        return int(rows.num_rows)
-
-    def admit(self, other: "Store", checksums: Collection[str]) -> int:
-        """Add those rows of another store that have one of some checksums, with their curves; how many were added.
-
-        A run that this store has keeps its row, whatever the other's says.
-
-        Raises:
-            StoreError: If this store cannot be written, or another process is compacting it.
-        """
-        with self.folder.alone():
-            known, found = rows_of(self.folder), rows_of(other.folder)
-            is_wanted = pc.is_in(found["row_sha256"], pa.array(checksums, pa.string()))
-            is_known = pc.is_in(found["run_id"], known["run_id"].combine_chunks())
-            rows = found.filter(pc.and_(is_wanted, pc.invert(is_known)))
-            self.folder.commit_rows(rows, curves_of(other.folder, rows).table)
-        return int(rows.num_rows)
-
-    def compact(self, *, without: Collection[str] = ()) -> int:
-        """Merge all files into one of runs and one of curves; return how many small files were merged.
-
-        Nothing is deleted before its replacement was read back.
+        A run that this store has keeps its row, whatever the other's says. What the other store says of verifications
+        stays there: it is its own word.
 
         Args:
-            without: Runs whose rows go to ``quarantine/`` instead.
+            other: Where the rows are.
+            run_ids: Only rows of these runs.
+            checksums: Only rows with these checksums.
+
+        Raises:
+            StoreError: If this store cannot be written, or another process is compacting it.
+        """
+        with self.alone():
+            rows = rows_of(other) if run_ids is None else only(rows_of(other), run_ids)
+            rows = rows if checksums is None else only(rows, checksums, "row_sha256")
+            known = rows_of(self, ("run_id",))["run_id"].combine_chunks()
+            rows = rows.filter(pc.invert(pc.is_in(rows["run_id"], known)))
+            self.add(rows, curves_of(other, rows)[0])
+        return int(rows.num_rows)
+
+    def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:
+        """Write rows that hold, and their curves, into compact files, and read these back.
+
+        Raises:
+            StoreError: If one cannot be written, or does not read back as it was; then some may be there.
+        """
+        for start in range(0, rows.num_rows, self.limits.written_rows):
+            piece = rows.slice(start, self.limits.written_rows)
+            points = only(_empty(CURVES) if curves is None else curves, piece["run_id"].to_pylist())
+            for kind, table in (("curves", points), ("runs", piece)):  # curves first, as in write_all
+                if not table.num_rows:
+                    continue
+                content = encode(kind, table)
+                path = self.root / "compact" / f"{kind}-{_hash(content)}.parquet"
+                self.commit(content, path)
+                if [encode(kind, back) for back in self.look_at([path], File.table)] != [content]:
+                    path.unlink(missing_ok=True)
+                    raise StoreError(f"{path} did not read back as it was written; nothing was deleted")
+
+    # Compaction: the committed store is append-only, so compact files stay as they are unless they are repaired
+
+    def compact(self) -> int:
+        """Merge the loose files into compact ones, beside those that there are; return how many files were merged.
+
+        Nothing is deleted before its replacement was read back.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
         """
-        folder = self.folder
-        with folder.alone():
-            for path in folder.stale_partials():
+        with self.alone():
+            for path in self.stale_partials():
                 path.unlink(missing_ok=True)
-            sources = row_files(folder, names=INDEX)
-            chosen = newest_numbers(sources.table).to_numpy().astype(np.int64)
-            are_others = are_of_other_sources(sources.table, sources.table.take(chosen)).to_numpy(zero_copy_only=False)
-            if (others := np.flatnonzero(are_others)).size:
-                folder.exhibit(encode("runs", gathered(sources, others)), "rows-of-another-source")
-                curves = curves_of(folder, sources.table.take(others))
-                folder.exhibit(encode("curves", curves.table), "curves-of-another-source")
-            if without:
-                is_without = pc.is_in(sources.table["run_id"].take(chosen), pa.array(without, pa.string())).to_numpy()
-                folder.exhibit(encode("runs", gathered(sources, chosen[is_without])), "rows-without-curve")
-                chosen = chosen[~is_without]
-            old = folder.compact_paths("runs", "curves")
-            kept, merged = set[Path](), sources.files
-            # Of so many rows at a time as one file holds: a million with their curves take 5 GB.
-            parts = np.split(chosen, range(FILE_ROWS, len(chosen), FILE_ROWS))
-            for part in parts:
-                curves = curves_of(folder, sources.table.take(part), is_part=len(parts) > 1)
-                kept |= folder.commit_pieces("curves", curves.table)
-                merged = merged + curves.files
-            for part in parts:
-                kept |= folder.commit_pieces("runs", gathered(sources, part))
-            num_merged = folder.remove([file for file in merged if file.path not in old])
-            for path in old:
-                if path in sources.faults:
-                    folder.set_aside(path, sources.faults[path])
-                elif path not in kept:
-                    path.unlink(missing_ok=True)
+            return self._rewrite(self.loose())
+
+    def tidy(self, most_loose: int = 200) -> int:
+        """Compact if there are more loose files than this, of rows; return how many files were merged.
+
+        That it failed is no failure of the command that asks: the rows stay where they are, and the next one tries.
+        """
+        with contextlib.suppress(StoreError):
+            if len(self.loose()) > most_loose:
+                return self.compact()
+        return 0
+
+    def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
+        """Move damaged files and some rows to ``quarantine/``; the other rows of their files go to new compact files.
+
+        Args:
+            damaged: Files of rows of which some hold.
+            checksums: Of the rows.
+
+        Raises:
+            StoreError: If the store cannot be written or another process is compacting it.
+        """
+        with self.alone():
+            self._rewrite(sorted({*damaged, *self._holding("row_sha256", checksums)}), checksums)
+
+    def _rewrite(self, paths: Sequence[Path], without: Collection[str] = ()) -> int:
+        """Write the rows of some files, less a few, into compact files, and remove the files."""
+        others = [path for path in self._paths("compact", "runs") if path not in paths]
+        known = collected(parts_of(self, ("row_sha256",), "values", others))
+        known_or_without = pa.concat_arrays([*known["row_sha256"].chunks, pa.array(without, pa.string())])
+        parts = parts_of(self, paths=paths)
+        num_merged = 0
+        while (group := collected(parts, self.limits.written_rows)).num_rows:
+            numbers = newest_numbers(group)
+            rows = plain(group.take(numbers), RUNS.names)
+            if (taken_out := only(rows, without, "row_sha256")).num_rows:
+                shelf = self.root / "quarantine"
+                self.commit(encode("runs", taken_out), shelf / f"rows-without-curve.parquet.{time.time_ns()}")
+            new = rows.filter(pc.invert(pc.is_in(rows["row_sha256"], known_or_without)))
+            files = [self.root / name for name in group["file"].unique().to_pylist()]
+            pairs = {path: self.root / "curves" / path.name for path in files if path.parent.name == "runs"}
+            self.add(new, curves_of(self, new, pairs.values())[0])
+            left = {self.root / name for name in only_there(group, numbers)["file"].unique().to_pylist()}
+            faults = {self.root / report.file: report.reason for report in self.quarantined if not report.is_moved}
+            for path in files:
+                if path in faults:
+                    self.set_aside(path, faults[path])
+                elif path not in left:
+                    num_merged += self.remove([path, *([pairs[path]] if path in pairs else [])])
         return num_merged
 
-    def _with_verifications(self, rows: pa.Table) -> pa.Table:
-        said = verifications_of(self.folder)
-        names = zip(*(rows[name].to_pylist() for name in ("run_id", "row_sha256", "migrated_from")), strict=True)
-        words = []
-        for index, (run_id, checksum, migrated_from) in enumerate(names):
-            before = stated_name(migrated_from)
-            # What was said of a row holds for what it has become, if it is that row: anyone can write migrated_from.
-            is_that_row = before in said and former(rows.slice(index, 1).to_pylist()[0]) is not None
-            words.append(said.get((run_id, checksum)) or (said[before] if before and is_that_row else None))
-        place = RUNS.get_field_index("verified_by")
-        return rows.set_column(place, RUNS.field(place), pa.array(words, pa.string()))
+    # Locks, marks and refusals
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turn the disk's refusal into a StoreError that says how much room there is.
+
+        Raises:
+            StoreError: Also if the store was opened for reading.
+        """
+        if not self.is_writable:
+            raise StoreError(f"the results store {self.root} was opened for reading")
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+                reason += "; its disk has no file locks, name a folder on one that has"
+            with contextlib.suppress(OSError):
+                disk = os.statvfs(self.root)
+                reason += f"; {disk.f_bavail * disk.f_frsize / 1e6:.0f} MB free"
+                if disk.f_files and not disk.f_favail:
+                    reason += ", but it holds as many files as it can"
+            raise StoreError(f"cannot write to the results store {self.root}: {reason}") from error
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process write or delete compact files meanwhile.
+
+        Raises:
+            StoreError: If the store cannot be written, or another process is at it.
+        """
+        with self.writing():
+            try:
+                with FileLock(self.root / _LOCK, timeout=0):
+                    yield
+            except Timeout:
+                raise StoreError(f"another process is compacting the results store {self.root}") from None
+
+    def _format(self) -> int:
+        """The version in ``store.json``.
+
+        Raises:
+            StoreError: If there is none, or a newer synthbench wrote it.
+        """
+        path = self.root / "store.json"
+        try:
+            version = json.loads(read_plain(path, _MAX_JSON_BYTES))["format"]
+        except FileNotFoundError:
+            raise StoreError(f"no results store at {self.root}: it has no store.json") from None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StoreError(f"{path} cannot be read: {error!r}") from error
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise StoreError(f"{path} has the format {version!r}; allowed: 1 to {FORMAT}")
+        if version > FORMAT:
+            raise StoreError(f"{path} was written by a newer synthbench: format {version}, this one reads {FORMAT}")
+        return version
+
+    def _prepare(self, version: int) -> None:
+        """Make what is missing for writing; a store of an earlier format becomes one of this."""
+        with self.writing():
+            for folder in FOLDERS:
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
+                # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
+                with tempfile.TemporaryFile(dir=self.root / folder) as probe:
+                    probe.write(b"probe")
+            # A disk without locks, or a lock of another user, is better met now than after the first training.
+            with contextlib.suppress(Timeout), FileLock(self.root / _LOCK, timeout=0):
+                pass
+        if version < FORMAT:  # else an earlier synthbench would take the files of jobs for damaged ones
+            text = json.dumps({"format": FORMAT, "writer": f"synthbench {__version__}"}) + "\n"
+            self.commit(text.encode(), self.root / "store.json")
+
+    # Files that come and go
+
+    def commit(self, content: bytes, target: Path) -> None:
+        """Make ``content`` appear under ``target`` as a whole or not at all; it is on the disk when this returns.
+
+        Raises:
+            StoreError: If the disk is full or the store cannot be written.
+        """
+        # The suffix keeps half-written files away from every *.parquet pattern of other readers.
+        partial = self.root / "_tmp" / f"{target.stem}.{uuid4().hex}.partial"
+        with self.writing():
+            try:
+                with partial.open("xb") as file:
+                    mark_in_use(file)
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(partial, target)  # noqa: PTH105 -- the call that tests interrupt
+            except OSError:
+                with contextlib.suppress(OSError):
+                    partial.unlink()
+                raise
+            _sync_folder(target.parent)
+
+    def remove(self, paths: Iterable[Path]) -> int:
+        """Delete files; how many there were.
+
+        Raises:
+            StoreError: If the store cannot be written.
+        """
+        there = [path for path in paths if path.exists()]
+        with self.writing():
+            for path in there:
+                path.unlink(missing_ok=True)
+        return len(there)
+
+    def set_aside(self, path: Path, reason: str) -> None:
+        """Move a damaged file to ``quarantine/`` if the store is open for writing, and report it."""
+        is_moved = False
+        if self.is_writable:
+            with contextlib.suppress(OSError):
+                # The time at the end keeps earlier exhibits, and keeps *.parquet patterns away.
+                path.replace(self.root / "quarantine" / f"{path.parent.name}-{path.name}.{time.time_ns()}")
+                is_moved = True
+        self.report(path, reason, is_moved=is_moved)
+
+    def report(self, path: Path, reason: str, *, is_moved: bool = False) -> None:
+        """Note once that a file or something in it was left out."""
+        self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
+
+    def _paths(self, folder: str, kind: str = "") -> list[Path]:
+        """The Parquet files of a folder, of some kind, by name; others are reported and stay as they are.
+
+        Raises:
+            StoreError: If the folder cannot be read.
+        """
+        try:
+            with os.scandir(self.root / folder) as entries:
+                listed = sorted(
+                    (entry.name, entry.is_file(follow_symlinks=False))
+                    for entry in entries
+                    if entry.name.endswith(".parquet")
+                )
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"cannot read {self.root / folder}: {error.strerror}") from error
+        paths = []
+        for name, is_plain in listed:
+            path = self.root / folder / name
+            if not is_plain:
+                self.report(path, "it is a link or no plain file")
+            elif not _NAME.fullmatch(name):
+                self.report(path, "its name is not one that a store gives")
+            elif name.startswith(kind):
+                paths.append(path)
+        return paths
+
+    def files_of(self, kind: str) -> Iterator[Path]:
+        """Every file of ``runs``, ``curves`` or ``verified``, loose ones first, and what appears meanwhile.
+
+        So a row is not missed whose file is merged meanwhile: the compact file is there before the loose one goes.
+        """
+        seen = set[Path]()
+        while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
+            yield from new
+            seen.update(new)
+
+    def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
+        """What a look at each file finds; a file that it calls damaged is set aside, one that is gone left out."""
+        for path in paths:
+            try:
+                if (file := open_file(path, self.limits)) is None:
+                    continue
+                found = look(file)
+            except Damaged as damage:
+                self.set_aside(path, str(damage))
+            else:
+                yield found
+
+    def stale_partials(self) -> list[Path]:
+        """What killed writers left half written: it is old, and no process has it open."""
+        folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
+        held = [path for folder in folders if not folder.is_symlink() for path in sorted(folder.iterdir())]
+        return [*filter(_is_left, sorted((self.root / "_tmp").glob("*.partial"))), *held]
+
+    def stale_logs(self) -> list[Path]:
+        """Logs of jobs that were killed before they printed anything: empty, old, and no process has them open."""
+        logs = filter(_is_left, sorted((self.root / "logs").glob("*.log")))
+        return [path for path in logs if (status := status_of(path)) and not status.st_size]
 
 
-def _encoded(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple[str, bytes, bytes | None]:
-    """The name of a run's files, and their contents; None where it has no curve.
+def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
+    """A row with what the store fills, and the points of its curve.
 
     Raises:
         UsageError: If a key or a value does not fit the schema.
     """
     name = row.get("run_id")
-    if not isinstance(name, str) or not RUN_ID.fullmatch(name):
+    if not isinstance(name, str) or not _RUN_ID.fullmatch(name):
         raise UsageError(f"run_id is {name!r}; allowed: 16 hex digits")
     points = table_of(CURVE_COLUMNS, [{"run_id": name, **point} for point in curve])
     columns = points.to_pydict()
@@ -306,14 +602,541 @@ def _encoded(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tupl
         raise UsageError(f"the curve of run {name} has points of another run")
     for point in points.to_pylist():
         check_values(CURVE_COLUMNS, point)
-    filled = {
-        **row,
+    own = {
         "schema_version": SCHEMA_VERSION,
         "curve_sha256": curve_sha256(columns) if curve else None,
         "row_sha256": "",
     }
-    stored = table_of(RUN_COLUMNS, [filled]).to_pylist()[0]
-    stored["row_sha256"] = row_sha256(stored)
-    check_values(RUN_COLUMNS, stored)
-    made = encode("runs", table_of(RUN_COLUMNS, [stored]))
-    return f"run-{name}.parquet", made, encode("curves", points) if curve else None
+    # Through a table, which gives numbers the type that they are hashed with.
+    filled: dict[str, Any] = table_of(RUN_COLUMNS, [{**row, **own}]).to_pylist()[0]
+    filled["row_sha256"] = row_sha256(filled)
+    check_values(RUN_COLUMNS, filled)
+    return filled, points
+
+
+# ----- Which rows count -----
+
+
+_ORDER = ("suite", "task", "mech", "seed", "run_id")
+"""The order of a report."""
+Seal = Literal["nothing", "checksums", "values"]
+"""What the seal of a file stands for in its rows."""
+KEYS = ("run_id", "finished_at", "row_sha256")
+"""What tells which rows count, beside whether they are migrated, and results."""
+
+
+def rows_of(store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing") -> pa.Table:
+    """Each run of a store once, in the order of a report: some columns of :func:`parts_of`."""
+    return newest(collected(parts_of(store, names, seal)), names)
+
+
+def parts_of(
+    store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing", paths: Iterable[Path] | None = None
+) -> Iterator[pa.Table]:
+    """The rows that hold of every file, under the ids of this schema; what does not hold is set aside or reported.
+
+    Args:
+        store: Where they are.
+        names: Columns; beside them come ``KEYS``, what a report is ordered by, ``is_migrated``, ``is_result``, and
+            ``file``, the place in the store. Most texts are dictionaries.
+        seal: What the seal of a file stands for. With ``values`` no other column of it is decoded.
+        paths: Only these files.
+    """
+    held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
+    needed = list(dict.fromkeys((*held, "status", "migrated_from", "schema_version")))
+
+    def look(file: File) -> pa.Table:
+        if file.is_sealed and seal == "values":
+            table = file.table(needed)
+            _refuse_unreadable(table)
+            if not is_older(table):
+                return _folded(table, held, file.path)
+        tables, faults = list[pa.Table](), list[str]()
+        for batch in file.batches():
+            _refuse_unreadable(batch)
+            wrong = _faults(batch, is_sealed=file.is_sealed and seal != "nothing")
+            holding = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(wrong)))) if wrong else batch
+            tables.append(migrated(holding).select(needed))
+            faults += wrong.values()
+        table = pa.concat_tables(tables)
+        if faults and not table.num_rows:
+            raise Damaged(faults[0])
+        for fault in faults:
+            store.report(file.path, fault)
+        return _folded(table, held, file.path)
+
+    return store.look_at(store.files_of("runs") if paths is None else paths, look)
+
+
+def collected(parts: Iterator[pa.Table], most_rows: float = math.inf) -> pa.Table:
+    """The rows of files in one table, until there are so many; the iterator goes on behind them."""
+    tables, num_rows = list[pa.Table](), 0
+    for part in parts:
+        tables.append(part)
+        if len(tables) == _AT_ONCE:
+            tables = [pa.concat_tables(tables).combine_chunks()]
+        num_rows += part.num_rows
+        if num_rows >= most_rows:
+            break
+    return pa.concat_tables(tables) if tables else _folded(_empty(RUNS), RUNS.names, Path())
+
+
+def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
+    """Some columns of a file's rows with each text once: of two million rows, most columns take four bytes a row."""
+    columns = {
+        name: table[name].dictionary_encode()
+        if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different
+        else table[name]
+        for name in names
+    }
+    columns["is_migrated"] = pc.is_valid(table["migrated_from"])
+    is_ok = pc.match_like(table["status"], "ok")  # a comparison with a text would import pandas
+    columns["is_result"] = pc.or_(is_ok, pc.invert(columns["is_migrated"]))
+    name = pa.array(["/".join(path.parts[-2:])])
+    columns["file"] = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, dtype=np.int32), name)
+    return pa.table(columns)
+
+
+def plain(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Some columns of folded rows, of the types of ``RUNS``."""
+    schema = pa.schema([RUNS.field(name) for name in names])
+    return table.select(list(names)).cast(schema).combine_chunks()
+
+
+def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
+    """Each run once, in the order of a report: some columns of :func:`newest_numbers`."""
+    return plain(table.select(list(names)).take(newest_numbers(table)), names)
+
+
+def newest_numbers(table: pa.Table) -> pa.Array:
+    """The row of each run that finished last, by the hash where two finished together, in the order of a report.
+
+    Rows that became one run by migration were made by different sources: of these a failure never replaces a result.
+    """
+    by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
+    names = table["run_id"].take(by_age).combine_chunks()
+    is_followed = pc.equal(names[:-1], names[1:])
+    last = pa.concat_arrays([by_age[:-1].filter(pc.invert(is_followed)), by_age[-1:]])
+    return last.take(_sorted(plain(table.select(_ORDER).take(last), _ORDER), _ORDER))
+
+
+def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
+    """Rows that count for nothing since migration made one run of theirs and another's, which nobody made again."""
+    counting = rows["row_sha256"].take(numbers).combine_chunks()
+    return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
+
+
+def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The numbers of the rows in the order of some columns."""
+    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+
+
+def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Table:
+    """The rows of some runs, or with one of some values in another column."""
+    return rows.filter(pc.is_in(rows[column], pa.array(set(values), pa.string())))
+
+
+def verifications_of(store: Store) -> dict[tuple[str, str], str]:
+    """Who says that a row was run again, by its run_id and checksum; the latest word counts."""
+
+    def look(file: File) -> list[dict[str, Any]]:
+        table = file.table()
+        _refuse_unreadable(table)
+        entries: list[dict[str, Any]] = table.to_pylist()
+        for entry in entries:
+            if refusal := _refusal(VERIFICATION_COLUMNS, entry):
+                raise Damaged(refusal)
+        return entries
+
+    said = itertools.chain.from_iterable(store.look_at(store.files_of("verified"), look))
+    return {
+        (entry["run_id"], entry["row_sha256"]): (
+            f"{entry['verified_by']} ({entry['verdict']}, synthbench {entry['synthbench_version']}, "
+            f"{entry['verified_at']:%Y-%m-%d})"
+        )
+        for entry in sorted(said, key=lambda entry: (entry["verified_at"], entry["verified_by"]))
+    }
+
+
+# ----- Which curves are theirs -----
+
+
+def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None) -> tuple[pa.Table, set[str]]:
+    """The points of the curve of each row that has one, and the runs whose curve is lost.
+
+    Args:
+        store: Where they are.
+        rows: With their columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
+        paths: Look into these files only. By default a curve that is lost is reported.
+    """
+    wanted: dict[tuple[str, str], int] = {}
+    columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
+    for number, (name, migrated_from, checksum) in enumerate(zip(*columns, strict=True)):
+        if checksum is not None:
+            before = stated_name(migrated_from)
+            wanted |= {(name, checksum): number} | ({(before[0], checksum): number} if before else {})
+    run_ids = {name for name, _ in wanted}
+
+    def look(file: File) -> tuple[pa.Table, Int64[np.ndarray, " points"]]:
+        points = only(file.table(), run_ids).combine_chunks()
+        _refuse_unreadable(points)
+        starts = _curve_starts(points)
+        lengths = np.diff(starts, append=points.num_rows)
+        is_suspect = suspects(CURVE_COLUMNS, points)
+        numbers = np.full(len(starts), -1)
+        for curve, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            if not is_suspect[start : start + length].any():
+                columns = points.slice(start, length).to_pydict()
+                numbers[curve] = wanted.get((columns["run_id"][0], curve_sha256(columns)), -1)
+        return points, np.repeat(numbers, lengths)
+
+    tables, numbers = [_empty(CURVES)], [np.zeros(0, dtype=np.int64)]
+    found = {-1}
+    for table, of_points in store.look_at(store.files_of("curves") if paths is None else paths, look):
+        is_new = np.isin(of_points, list(found), invert=True)  # the first of several copies
+        tables.append(table.filter(pa.array(is_new)))
+        numbers.append(of_points[is_new])
+        found.update(numbers[-1].tolist())
+    of_rows = np.concatenate(numbers)
+    order = np.argsort(of_rows, kind="stable")
+    names = rows["run_id"].take(pa.array(of_rows[order]))
+    points = pa.concat_tables(tables).take(pa.array(order)).set_column(0, CURVES.field(0), names)
+    lost = {name for (name, _), number in wanted.items() if number not in found}
+    for name in sorted(lost) if paths is None else ():
+        path = store.root / "curves" / f"run-{name}.parquet"
+        store.report(path, "the curve of this run is missing or does not belong to its row")
+    return points.combine_chunks(), lost
+
+
+def _curve_starts(points: pa.Table) -> Int64[np.ndarray, " curves"]:
+    """Where the points of another run begin: those of one lie together."""
+    if not points.num_rows:
+        return np.zeros(0, dtype=np.int64)
+    ends = pc.run_end_encode(points["run_id"].combine_chunks()).run_ends.to_numpy()
+    return np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1].astype(np.int64)])
+
+
+# ----- Whether a row holds: a quick look at many at once says which are looked at one by one -----
+
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
+# The years 1 to 9999 in microseconds: what lies outside, Python cannot name.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
+    """Why some rows of a readable table cannot be trusted, by their number.
+
+    Args:
+        table: Rows.
+        is_sealed: Look at a row by itself only if a quick look at the values of all finds something.
+    """
+    numbers = np.arange(table.num_rows)
+    if is_sealed:
+        are_names = pc.match_substring_regex(table["run_id"], f"^{_RUN_ID.pattern}$").to_numpy()
+        numbers = np.flatnonzero(suspects(RUN_COLUMNS, table) | ~are_names.astype(bool))
+    faults = map(_fault_of, table.take(pa.array(numbers)).to_pylist())
+    return {number: fault for number, fault in zip(numbers.tolist(), faults, strict=True) if fault is not None}
+
+
+def _fault_of(row: Mapping[str, Any]) -> str | None:
+    """Why a row cannot be trusted; None if it can."""
+    if refusal := _refusal(RUN_COLUMNS, row):
+        return refusal
+    name = row["run_id"]
+    if row_sha256(row) != row["row_sha256"]:
+        return f"the checksum of run {name[:16]!r} is wrong"
+    return None if _RUN_ID.fullmatch(name) else f"run_id is {name[:40]!r}; allowed: 16 hex digits"
+
+
+def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
+    """Which rows of a readable table ``check_values`` might refuse; it may name a row too many, never one too few."""
+    is_suspect = np.zeros(table.num_rows, dtype=bool)
+    for column in columns:
+        values = table[column.name].combine_chunks()
+        if not column.is_nullable and values.null_count:
+            is_suspect |= _as_numpy(values.is_null())
+        if pa.types.is_string(values.type):
+            distinct = values.dictionary_encode()
+            refused = [
+                index
+                for index, word in enumerate(distinct.dictionary.to_pylist())
+                if _refusal((column,), {column.name: word})
+            ]
+            if refused:
+                is_suspect |= np.isin(_as_numpy(distinct.indices.fill_null(-1)), refused)
+    return is_suspect
+
+
+def _refusal(columns: Iterable[Column], row: Mapping[str, Any]) -> str | None:
+    try:
+        check_values(columns, row)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _refuse_unreadable(table: pa.Table) -> None:
+    """Refuse rows or points of which Python cannot have every value: text in UTF-8, times in years of four digits.
+
+    Raises:
+        Damaged: If there is one, or a row of a newer schema, which the footer would have said.
+    """
+    try:
+        table.validate(full=True)
+    except pa.ArrowException:
+        raise Damaged("it holds no readable row") from None
+    for column in table.columns:
+        if pa.types.is_timestamp(column.type):
+            ends = pc.min_max(column.cast(pa.int64())).as_py()  # a comparison with a number would import pandas
+            if ends["min"] is not None and not _FIRST_US <= ends["min"] <= ends["max"] <= _LAST_US:
+                raise Damaged("it holds no readable row")
+    if "schema_version" in table.schema.names and (pc.max(table["schema_version"]).as_py() or 0) > SCHEMA_VERSION:
+        raise Damaged("footer and rows disagree about the schema")
+
+
+def _as_numpy(array: pa.Array) -> np.ndarray:
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+# ----- One Parquet file, read as hostile input: it is no Parquet, too large, of other columns, of a newer schema -----
+
+
+class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on without the file
+    """A file that cannot be trusted; its message says why."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file whose footer and columns are right; nothing is known yet of the values in it."""
+
+    path: Path
+    is_sealed: bool
+    """Whether its name is the hash of its bytes."""
+    schema: pa.Schema
+    """The present one; columns that the writer did not know yet are read as null."""
+    parquet: pq.ParquetFile
+    limits: Limits
+
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Its rows, a few thousand at a time; of all columns, or of some.
+
+        Raises:
+            Damaged: If a part of the file cannot be decoded, or unfolds to more than is allowed.
+        """
+        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
+        left, missing = self.limits.file_bytes, self.parquet.metadata.num_rows
+        present = set(self.parquet.metadata.schema.names)
+        with _decoding():
+            columns = [name for name in schema.names if name in present]
+            for batch in self.parquet.iter_batches(self.limits.batch_rows, columns=columns, use_threads=False):
+                arrays = []
+                for field in schema:
+                    if field.name not in present:
+                        arrays.append(pa.nulls(batch.num_rows, field.type))
+                        continue
+                    column = batch.column(field.name)
+                    if pa.types.is_dictionary(column.type):
+                        left -= pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+                        if left < 0:
+                            raise Damaged(f"it unfolds to more than {self.limits.file_bytes} bytes")
+                        column = column.cast(field.type)
+                    arrays.append(column)
+                missing -= batch.num_rows
+                yield pa.Table.from_arrays(arrays, schema=schema)
+            if missing:
+                raise Damaged(f"{missing} of its rows are missing")
+
+    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+        """All rows at once."""
+        return pa.concat_tables(self.batches(names))
+
+
+def encode(kind: str, table: pa.Table) -> bytes:
+    """A table as the bytes of a file; the same table gives the same bytes."""
+    is_small = table.num_rows == 1
+    written_by = {"schema": kind, "schema_version": str(SCHEMA_VERSION), "writer": __version__}
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        # Pages of one value: zstd makes them longer and reading twice as slow.
+        compression="none" if is_small else "zstd",
+        use_dictionary=not is_small,
+        write_statistics=not is_small,
+        write_page_checksum=True,
+        # The Parquet types say all that our columns need; Arrow's copy of the schema doubles a one-row file.
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({f"synthbench.{name}": value for name, value in written_by.items()})
+    return bytes(sink.getvalue())
+
+
+def open_file(path: Path, limits: Limits) -> File | None:
+    """A file of a store; None if it is gone. Its rows are decoded later, so that one of many needs little memory.
+
+    Raises:
+        Damaged: If it cannot be trusted.
+        StoreError: If a newer synthbench wrote it, or it cannot be read for now.
+    """
+    try:
+        content = read_plain(path, limits.file_bytes)
+    except FileNotFoundError:
+        return None
+    except ValueError as problem:
+        raise Damaged(str(problem)) from None
+    except OSError as error:
+        # A disk says EIO of a broken sector. Anything else may be over in a minute, and says nothing against the file.
+        if error.errno == errno.EIO:
+            raise Damaged(f"it cannot be read: {error.strerror}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}; nothing was moved") from error
+    schema = _schema_of(path)
+    with _decoding():
+        metadata = pq.read_metadata(pa.BufferReader(content))
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        size = max(sum(group.total_byte_size for group in groups), 8 * metadata.num_rows * metadata.num_columns)
+        if size > limits.file_bytes:
+            raise Damaged(f"it claims {metadata.num_rows} rows, {size} bytes")
+        leaves = map(metadata.schema.column, range(metadata.num_columns))
+        parquet = pq.ParquetFile(
+            pa.BufferReader(content),
+            metadata=metadata,
+            # A text that is in the file once may be in a million rows: it is unfolded only where there is room for it.
+            read_dictionary=[leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"],
+            page_checksum_verification=True,
+        )
+        present = metadata.schema.to_arrow_schema()
+    is_sealed = path.stem.endswith("-" + _hash(content))
+    if schema is RUNS:
+        _refuse_newer(path, metadata, is_sealed=is_sealed)
+    _check_columns(present, schema)
+    if not metadata.num_rows:
+        raise Damaged("it holds nothing")
+    return File(path, is_sealed, schema, parquet, limits)
+
+
+def _hash(content: bytes) -> str:
+    """The content's part of a file's name."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _schema_of(path: Path) -> pa.Schema:
+    """What a file holds, by its place."""
+    if path.parent.name == "verified":
+        return VERIFICATIONS
+    return RUNS if path.parent.name == "runs" or path.name.startswith("runs-") else CURVES
+
+
+@contextlib.contextmanager
+def _decoding() -> Iterator[None]:
+    """Every way in which Arrow can refuse a Parquet file becomes one."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        raise Damaged(f"not a readable Parquet file: {str(error).strip()[:200]}") from error
+
+
+def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
+    """Refuse columns that are unknown, doubled, missing or of another type."""
+    types = {field.name: field.type for field in present}
+    if unknown := types.keys() - set(schema.names):
+        raise Damaged("it has unknown columns: " + ", ".join(sorted(unknown))[:200])
+    if len(types) != len(present):
+        raise Damaged("a column occurs twice")
+    for field in schema:
+        if field.name not in types and not field.nullable:
+            raise Damaged(f"it lacks the column {field.name}")
+        stated = types.get(field.name, field.type)
+        held = stated.value_type if pa.types.is_dictionary(stated) else stated
+        if held != field.type:
+            raise Damaged(f"column {field.name} is {held}, not {field.type}")
+
+
+def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> None:
+    """Stop at a newer file: to leave its rows out would be a wrong answer, not a careful one.
+
+    Raises:
+        StoreError: If its footer says so, and its seal or an unknown column that this is no flipped bit.
+    """
+    try:
+        version = int((metadata.metadata or {})[b"synthbench.schema_version"])
+    except (ValueError, KeyError):
+        raise Damaged("it does not say which schema it has") from None
+    if version > SCHEMA_VERSION and (is_sealed or not set(metadata.schema.names) <= set(RUNS.names)):
+        raise StoreError(
+            f"{path} was written by a newer synthbench: schema {version}, this one reads up to {SCHEMA_VERSION}"
+        )
+    if version > SCHEMA_VERSION:
+        raise Damaged("footer and columns disagree about the schema")
+
+
+def _empty(schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([], schema)  # not schema.empty_table(), which imports pandas
+
+
+# ----- The disk -----
+
+
+def read_plain(path: Path, max_bytes: int) -> bytes:
+    """The content of a plain file that may be somebody else's: no link is followed, no pipe waited for.
+
+    Raises:
+        OSError: If it cannot be read, or is a link.
+        ValueError: If it is a pipe, a device or the like, or has more bytes.
+    """
+    with _opened(path) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no plain file")
+        if status.st_size > max_bytes:
+            raise ValueError(f"it has {status.st_size} bytes")
+        return file.read(max_bytes)
+
+
+def is_old(path: Path) -> bool:
+    """Whether a file has lain there longer than any writer takes from its first file to its last."""
+    status = status_of(path)
+    return status is not None and time.time() - status.st_mtime > _STALE_S
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """What is known of a file; None if somebody has removed it since it was listed."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def mark_in_use(file: BinaryIO) -> None:
+    """Keep ``store gc`` from taking a file that is being written for what a killed process left."""
+    # The kernel takes the mark away when the process ends, however it ends. Some network disks have no locks: there age
+    # alone tells.
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a file is old, and no process has it open."""
+    if not is_old(path):
+        return False
+    try:
+        with _opened(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without this the rename itself may be lost in a power failure.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

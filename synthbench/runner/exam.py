@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from synthbench.bits import BITS
 from synthbench.heights import rungs_in
 from synthbench.registry import is_built_in
-from synthbench.results.folder import HELD, mark_in_use
+from synthbench.results.store import HELD, mark_in_use
 from synthbench.runner.plan import Job
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Member

@@ -6,15 +6,13 @@ workers, and a worker writes the rows of its job (:mod:`synthbench.runner.worker
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from synthbench import plugins
@@ -128,6 +126,7 @@ def run(
     on_plan: Callable[[Plan, Executor], None] = lambda _plan, _executor: None,
     on_outcome: Callable[[RunOutcome], None] = lambda _outcome: None,
     stop: threading.Event | None = None,
+    most_loose: int = 200,
 ) -> RunReport:
     """Run what is missing and write a row for each run; the same request again runs only what is still missing.
 
@@ -136,6 +135,7 @@ def run(
         on_plan: Called once, before the first job.
         on_outcome: Called for every row that was written.
         stop: Set it to begin no further job.
+        most_loose: Compact the store in the end if it has more files of jobs than this.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -153,6 +153,7 @@ def run(
             for outcome in _tested(done, exam, context):
                 report.outcomes.append(outcome)
                 on_outcome(outcome)
+    Store.open(request.results, create=False).tidy(most_loose)
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report
@@ -231,7 +232,7 @@ def _tested(done: JobDone, exam: Exam, context: RunContext) -> list[RunOutcome]:
     """The outcomes of a job; a row that the held-out test of its model contradicts becomes a failure."""
     outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
     examined = {member.run_id: member for member in done.job.missing if sits(member)}
-    for name, row in _rows_of(examined, context.results).items():
+    for name, row in Store.open(context.results, create=False).find(examined).items():
         contradiction = exam.sitting(examined[name]).contradicts(row)
         if contradiction is not None:
             failure = Failure("contract", "ContractError", f"its second test: {contradiction}")
@@ -239,19 +240,6 @@ def _tested(done: JobDone, exam: Exam, context: RunContext) -> list[RunOutcome]:
             later = replace(context, replaced={name: row["finished_at"]})
             (outcomes[name],) = record_failure(caught, failure, later, row["attempt"])
     return list(outcomes.values())
-
-
-def _rows_of(run_ids: Collection[str], results: Path) -> dict[str, dict[str, Any]]:
-    """The rows of some runs, which another process may have compacted already."""
-    if not run_ids:
-        return {}
-    store = Store.open(results, create=False)
-    rows = store.uncompacted(run_ids)
-    if gone := [name for name in run_ids if name not in rows]:
-        table = store.table()
-        compacted = table.filter(pc.is_in(table["run_id"], pa.array(gone, pa.string()))).to_pylist()
-        rows |= {row["run_id"]: row for row in compacted}
-    return rows
 
 
 def device_of(request: Request) -> torch.device:

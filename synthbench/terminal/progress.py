@@ -121,14 +121,15 @@ class Watch:
     def __init__(self, results: Path, run_ids: Collection[str]) -> None:
         self._store = Store.open(results, create=False)
         self._waiting = set(run_ids)
-        self._before = self._store.identities(run_ids)
+        self._seen = set(self._store.loose())
 
     def new_rows(self) -> list[RunOutcome]:
         """The rows that were written since the last call; quick where there is none."""
-        now = self._store.identities(self._waiting)
-        written = {name for name, identity in now.items() if identity != self._before.get(name)}
-        self._waiting -= written
-        return [outcome_of(row) for row in self._store.uncompacted(written).values()] if written else []
+        files = set(self._store.loose()) - self._seen
+        self._seen |= files
+        rows = [row for row in self._store.rows_in(sorted(files)) if row["run_id"] in self._waiting]
+        self._waiting -= {row["run_id"] for row in rows}
+        return [outcome_of(row) for row in rows]
 
 
 class Progress:

@@ -132,7 +132,7 @@ def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False
 def _read_other(other: str, left_out: list[Quarantined], *, has_curves: bool) -> _Frames:
     with opened(_path_of(other)) as (store, _manifest):
         # Where a store has rows only, each would be reported to have lost its curve.
-        has_curves = has_curves and bool(store.folder.compact_paths("curves") or store.folder.small("curves"))
+        has_curves = has_curves and store.has_curves()
         rows, curves = _read(store, left_out, has_curves=has_curves, is_checked=True)
         if rows.empty and store.quarantined:
             raise StoreError(f"{other} has no row that can be read: {store.quarantined[0].reason}")

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from synthbench.errors import UsageError
-from synthbench.results.reading import curves_of, only, rows_of
-from synthbench.results.store import Store
+from synthbench.results.store import Store, curves_of, only, rows_of
 from synthbench.trust.audit import faults
 from synthbench.trust.bundle import opened
 
@@ -69,16 +68,16 @@ def merge(store: Store, source: Path) -> Merged:
     if source.resolve() == store.root.resolve():
         raise UsageError(f"{source} is the store that it would be merged into")
     now = datetime.now(UTC)
-    with opened(source) as (other, _manifest), store.folder.alone():
-        their_rows = rows_of(other.folder)
+    with opened(source) as (other, _manifest), store.alone():
+        their_rows = rows_of(other)
         wrong = {row["run_id"]: said[0] for row in their_rows.to_pylist() if (said := faults(row, now))}
-        ours, theirs = _by_run(rows_of(store.folder)), _by_run(their_rows)
+        ours, theirs = _by_run(rows_of(store)), _by_run(their_rows)
         both = sorted(ours.keys() & theirs.keys() - wrong.keys())
         differing = [name for name in both if ours[name]["row_sha256"] != theirs[name]["row_sha256"]]
         new = only(their_rows, theirs.keys() - ours.keys() - wrong.keys())
-        curves = curves_of(other.folder, new)
-        new = only(new, set(new["run_id"].to_pylist()) - curves.lost)
-        store.folder.commit_rows(new, curves.table)
+        curves, lost = curves_of(other, new)
+        new = only(new, set(new["run_id"].to_pylist()) - lost)
+        store.add(new, curves)
         left_out = {report.file: report.reason for report in other.quarantined}
     return Merged(
         str(source),

@@ -148,7 +148,7 @@ def receive(
             verification.faults += _contradictions(Store.open(into, create=False), store)
         if verification.ok and into is not None and by is not None:
             target = Store.open(into, create=True)
-            target.admit(store, verification.checksums)
+            target.adopt(store, checksums=verification.checksums)
             target.verify(verification.confirmed(by))
     return verification
 

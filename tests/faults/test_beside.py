@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from synthbench.contract.trial import Subject, record
-from synthbench.results import Store, files
+from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
-from synthbench.results.reading import curves_of
 
 MakeRow = Callable[..., dict[str, Any]]
 
@@ -75,14 +74,14 @@ def check(store: Store, row: dict[str, Any]) -> None:
     assert read.quarantined == []
 
 
-def test_a_row_that_is_replaced_when_compaction_removes_it_stays(
+def test_a_row_that_is_made_again_while_compaction_removes_the_former_stays(
     store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine = Path.unlink
 
     def write_first(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is called
         if path.parent.name == "runs":
-            beside.begin()
+            beside.begin(wait_s=None)
         genuine(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", write_first)
@@ -92,41 +91,25 @@ def test_a_row_that_is_replaced_when_compaction_removes_it_stays(
     check(store, beside.row)
 
 
-def test_a_good_row_that_takes_the_place_of_a_damaged_one_is_not_set_aside(
-    store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("act", [Store.compact, lambda store: examine(store, is_repairing=True)])
+def test_a_row_that_is_made_again_is_not_set_aside_with_a_damaged_one(
+    act: Callable[[Store], object], store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (damaged,) = (store.root / "runs").iterdir()
+    (damaged,) = store.loose()
     damaged.write_bytes(b"garbage")
-    genuine = files.read
+    genuine = os.open
 
-    def read_then_write(path: Path) -> object:
-        found = genuine(path)
+    def write_when_it_is_read(path: Any, *how: Any, **options: Any) -> int:
         if path == damaged:
             beside.begin(wait_s=None)
-        return found
+        return genuine(path, *how, **options)
 
-    monkeypatch.setattr(files, "read", read_then_write)
-    store.compact()
+    monkeypatch.setattr(os, "open", write_when_it_is_read)
+    act(store)
     beside.end()
 
-    assert not (store.root / "quarantine").exists()
     check(store, beside.row)
-
-
-def test_a_row_that_is_replaced_while_the_store_is_repaired_is_not_taken_out(
-    store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_first(*arguments: Any) -> object:
-        beside.begin()
-        return curves_of(*arguments)
-
-    monkeypatch.setattr("synthbench.results.maintenance.curves_of", write_first)
-    broken = examine(store, is_repairing=True)
-    beside.end()
-
-    assert broken == []
-    assert not (store.root / "quarantine").exists()
-    check(store, beside.row)
+    assert len(list((store.root / "quarantine").iterdir())) == 1
 
 
 @pytest.mark.parametrize("look", [contents, lambda store, _rows: collect(store, is_dry=True)])
@@ -166,17 +149,3 @@ def test_two_drivers_with_one_process_id_keep_what_the_contract_says(
     record(findings, tmp_path)
 
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
-
-
-def test_empty_logs_of_killed_jobs_are_removed_once_they_are_old(store: Store) -> None:
-    logs = store.root / "logs"
-    logs.mkdir()
-    for name, content, is_old in (("silent", "", True), ("said", "something", True), ("new", "", False)):
-        (logs / f"{name}.log").write_text(content)
-        if is_old:
-            os.utime(logs / f"{name}.log", (0, 0))
-
-    named = [leftover.file for leftover in collect(store, is_dry=True)]
-
-    assert named == [leftover.file for leftover in collect(store, is_dry=False)] == ["logs/silent.log"]
-    assert {path.name for path in logs.iterdir()} == {"said.log", "new.log"}

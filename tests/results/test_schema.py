@@ -5,7 +5,6 @@ import math
 import string
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -40,32 +39,6 @@ def test_a_nullable_column_says_when_it_is_null() -> None:
     silent = [column.name for column in RUN_COLUMNS if column.is_nullable and "null" not in column.meaning]
 
     assert silent == []
-
-
-def test_the_committed_readme_has_the_present_columns() -> None:
-    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text(encoding="utf-8")
-
-    assert schema.columns_markdown(RUN_COLUMNS) in readme
-    assert schema.columns_markdown(CURVE_COLUMNS) in readme
-    assert schema.with_columns(readme) == readme
-    assert f"Schema version {schema.SCHEMA_VERSION}." in readme
-
-
-def test_rewriting_the_readme_replaces_only_what_is_between_the_marks(tmp_path: Path) -> None:
-    path = tmp_path / "README.md"
-    path.write_text(
-        "a\n<!-- begin runs -->\nstale line\n<!-- end runs -->\nb\n<!-- begin curves -->\n<!-- end curves -->\n"
-        "<!-- begin verified -->\n<!-- end verified -->\nc\n"
-    )
-
-    schema.rewrite_readme(path)
-
-    text = path.read_text()
-    assert "stale line" not in text
-    assert text.startswith("a\n<!-- begin runs -->\n| column |")
-    assert "<!-- end runs -->\nb\n<!-- begin curves -->\n| column |" in text
-    assert "<!-- end curves -->\n<!-- begin verified -->\n| column |" in text
-    assert text.endswith("<!-- end verified -->\nc\n")
 
 
 def test_an_unknown_column_is_named_with_the_nearest(make_row: MakeRow) -> None:

@@ -13,7 +13,7 @@ import pytest
 from synthbench.bits import BITS
 from synthbench.heights import RungScore, metrics_of_rungs
 from synthbench.results import Store
-from synthbench.results.folder import HELD
+from synthbench.results.store import HELD
 from synthbench.runner.exam import Exam, Sitting
 from synthbench.runner.plan import Job, make_cells, shortened
 from synthbench.suites import load_suite
@@ -100,9 +100,9 @@ def test_papers_are_kept_as_long_as_their_driver_lives(tmp_path: Path, monkeypat
 
     names = [exam._file(Path(), members[0].run_id, 1, kind).name for kind in ("columns", "inputs")]
     assert before == sorted([HELD, *names])
-    assert store.folder.stale_partials() == []
+    assert store.stale_partials() == []
     assert second._held is not None
     second._held.close()  # as if the driver were killed
-    assert sorted(path.name for path in store.folder.stale_partials()) == before
+    assert sorted(path.name for path in store.stale_partials()) == before
     second.close()
     assert not second.folder.exists()

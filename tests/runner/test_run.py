@@ -1,8 +1,10 @@
+import itertools
 import signal
 import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,12 +54,17 @@ def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     assert not report.ok
 
 
+def later(row: dict[str, Any], seconds: int = 1, **changes: Any) -> dict[str, Any]:
+    """A row that replaces another of the same run."""
+    return row | {"finished_at": row["finished_at"] + timedelta(seconds=seconds)} | changes
+
+
 def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
     request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,))
     run(request)
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
-    store.write({**row, "status": "error", "score": None, "skill": None}, [])
+    store.write(later(row, status="error", score=None, skill=None), [])
 
     assert plan_request(request, CPU).num_missing == 0
     assert plan_request(request, CPU).notices == ("1 of the rows already done failed; --rerun failed makes them again",)
@@ -72,16 +79,17 @@ def test_what_failed_with_another_source_gets_another_chance(tmp_path: Path) -> 
     run(request)
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
-    failed = {**row, "status": "error", "score": None, "skill": None}
+    failed = {"status": "error", "score": None, "skill": None}
+    seconds = itertools.count(1)
 
     def num_missing(**changes: Any) -> int:
-        store.write(failed | changes, [])
+        store.write(later(row, next(seconds), **failed | changes), [])
         return plan_request(request, CPU).num_missing
 
     assert num_missing() == 0
     assert num_missing(mech_code_hash="0" * 12) == num_missing(task_code_hash="0" * 12) == 1
     assert num_missing(task_code_hash=None) == 0  # of a row of before this column nobody knows
-    store.write(row | {"mech_code_hash": "0" * 12}, [])
+    store.write(later(row, next(seconds), mech_code_hash="0" * 12), [])
     assert plan_request(request, CPU).num_missing == 0
 
 

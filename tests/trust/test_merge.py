@@ -96,9 +96,10 @@ def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
     lied = make_honest(2, run_id="f" * 16)
     future = make_honest(4, finished_at=datetime.now(UTC) + timedelta(days=30))
     theirs = filled(tmp_path / "theirs", good, cut, lied, bare, future)
-    path = theirs.root / "runs" / f"run-{cut['run_id']}.parquet"
+    files = {row["run_id"]: path for path in theirs.loose() for row in theirs.rows_in([path])}
+    path = files[cut["run_id"]]
     path.write_bytes(path.read_bytes()[:500])
-    (theirs.root / "curves" / f"run-{bare['run_id']}.parquet").unlink()
+    (theirs.root / "curves" / files[bare["run_id"]].name).unlink()
     ours = Store.open(tmp_path / "ours", create=True)
 
     merged = merge(ours, theirs.root)
@@ -106,7 +107,7 @@ def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
     assert merged.num_new == 1
     assert seeds(ours) == [0]
     assert set(merged.left_out) == {
-        f"runs/run-{cut['run_id']}.parquet",
+        f"runs/{path.name}",
         f"run {'f' * 16}",
         f"curves/run-{bare['run_id']}.parquet",
         f"run {future['run_id']}",

@@ -125,10 +125,9 @@ def packed_by_hand(
 @pytest.mark.end_to_end
 def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
-    rows = {(row["task"], row["seed"], row["lr"]): row["run_id"] for row in store.table().to_pylist()}
+    rows = {(row["task"], row["seed"], row["lr"]): row["row_sha256"] for row in store.table().to_pylist()}
     gone = next(key for key in rows if key[:2] == ("copy", 42))
-    for key in (gone, ("majority", 7, 1e-2)):
-        (complete.results / "runs" / f"run-{rows[key]}.parquet").unlink()
+    store.take_out([], [rows[key] for key in (gone, ("majority", 7, 1e-2))])
 
     assert sorted(submit(complete, tmp_path / "linear.tar.gz").problems) == [
         "missing: copy / linear / seed 42",
@@ -152,10 +151,15 @@ def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted_and_fa
     store = Store.open(complete.results, create=True)
     first, second = (row for row in store.table().to_pylist() if row["role"] is None and row["task"] == "copy")
     none = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss"))
-    store.write(first | none | {"status": "diverged", "error_type": "Diverged", "error_message": "nan"}, [])
+    then, second_after = first["finished_at"] + timedelta(seconds=1), first["finished_at"] + timedelta(seconds=2)
+    failed = (
+        first | none | {"status": "diverged", "error_type": "Diverged", "error_message": "nan", "finished_at": then}
+    )
+    store.write(failed, [])
     assert submit(complete, tmp_path / "failed.tar.gz").problems == ()
-    store.write(first | none | {"status": "contract", "error_type": "ContractError", "error_message": "it leaks"}, [])
-    store.write(second | {"is_full": False}, [])
+    leaking = {"status": "contract", "error_type": "ContractError", "error_message": "it leaks"}
+    store.write(failed | leaking | {"finished_at": second_after}, [])
+    store.write(second | {"is_full": False, "finished_at": second_after}, [])
     problems = submit(complete, tmp_path / "linear.tar.gz").problems
 
     assert sorted(problem.partition(":")[0] for problem in problems) == ["contract", "not full"]
@@ -221,7 +225,7 @@ def test_complete_rows_are_taken_into_a_store_with_who_verified_them(complete: R
 def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
     row = store.table().to_pylist()[0]
-    store.write(row | {"n_correct": 0}, [])
+    store.write(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])
     verification = receive(complete.results, SAMPLING, into=tmp_path / "board", by="somebody")
 
     assert not verification.ok
@@ -232,7 +236,8 @@ def test_a_batch_of_which_runs_are_missing_is_a_fault_of_a_complete_bundle(compl
     store = Store.open(complete.results, create=True)
     row = next(row for row in store.table().to_pylist() if row["role"] is None)
     curve: list[Any] = store.curves([row["run_id"]]).drop(columns="run_id").to_dict("records")
-    store.write(row | {"ensemble_size": row["ensemble_size"] + 1}, curve)
+    then = row["finished_at"] + timedelta(seconds=1)
+    store.write(row | {"ensemble_size": row["ensemble_size"] + 1, "finished_at": then}, curve)
     packed_by_hand(complete, tmp_path / "linear.tar.gz")
     found = receive(tmp_path / "linear.tar.gz", SAMPLING)
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
     rows = made.table().to_pylist()
     rows[0]["score"] = 0.999
     store = Store.open(tmp_path, create=True)
-    store.folder.commit_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
+    store.add(pa.Table.from_pylist(rows, schema=RUNS))
     verification = verify(Store.open(tmp_path, create=False), Sampling(fraction=0.01, device="cpu"))
 
     assert not verification.ok
@@ -346,7 +347,7 @@ def test_a_shortened_run_that_calls_itself_full_is_found(tmp_path: Path, task: s
     run(tiny(tmp_path, tasks=(f"{task}:length=8",), seeds=(0,)))
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
-    store.write({**row, "is_full": True}, [])
+    store.write({**row, "is_full": True, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])
     verification = verify(store, Sampling(fraction=0.01, device="cpu"))
 
     assert verification.unverifiable == {
@@ -448,7 +449,13 @@ def test_rows_that_were_tuned_together_are_run_again_together_with_the_choice_of
 def test_a_rate_that_the_tuning_did_not_choose_is_found(tuned: Store) -> None:
     row = next(row for row in tuned.table().to_pylist() if row["role"] is None)
     other = {1e-3: 1e-2, 1e-2: 1e-3}[row["lr"]]
-    tuned.write(row | {"lr": other, "lr_first": other, "lr_last": other}, points_of(tuned, row))
+    changes = {
+        "lr": other,
+        "lr_first": other,
+        "lr_last": other,
+        "finished_at": row["finished_at"] + timedelta(seconds=1),
+    }
+    tuned.write(row | changes, points_of(tuned, row))
     wrong = [rerun for rerun in verify(tuned, ALL).reruns if not rerun.is_confirmed]
 
     assert [rerun.run_id for rerun in wrong] == [row["run_id"]]
@@ -456,9 +463,7 @@ def test_a_rate_that_the_tuning_did_not_choose_is_found(tuned: Store) -> None:
 
 
 def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
-    for row in tuned.table().to_pylist():
-        if row["role"] == "tuning":
-            (tuned.root / "runs" / f"run-{row['run_id']}.parquet").unlink()
+    tuned.take_out([], [row["row_sha256"] for row in tuned.table().to_pylist() if row["role"] == "tuning"])
 
     assert verdicts(verify(tuned, ALL)) == ["bitwise"] * 2
 

@@ -250,7 +250,7 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
     names = {member.run_id: member for member in job.missing}
     finished = {
         name: outcome_of(row)
-        for name, row in store.uncompacted(names).items()
+        for name, row in store.find(names).items()
         if row["finished_at"].timestamp() >= context.planned_at and row["finished_at"] != context.replaced.get(name)
     }
     left = tuple(member for name, member in names.items() if name not in finished)

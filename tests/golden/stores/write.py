@@ -76,12 +76,12 @@ def write(root: Path) -> None:
 
 def write_the_future(root: Path) -> None:
     """The same as a synthbench to come would write it: schema 99, and a column more."""
-    from synthbench.results import files, store  # noqa: PLC0415 - older commits have them elsewhere
+    from synthbench.results import store  # noqa: PLC0415 - older commits have them elsewhere
 
     invented = schema.Column("invented_later", "string", "", "nobody knows; null if nobody asks", is_nullable=True)
     columns = (*schema.RUN_COLUMNS, invented)
     schema.RUN_COLUMNS = columns  # type: ignore[assignment]
-    for module in (schema, files, store):
+    for module in (schema, store):
         module.SCHEMA_VERSION = 99  # type: ignore[attr-defined]
     made = Store.open(root, create=True)
     store.RUN_COLUMNS = columns  # type: ignore[attr-defined, assignment]

@@ -1,0 +1,67 @@
+"""What the tests of stores share."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from synthbench.results import RUNS, SCHEMA_VERSION, Store
+from synthbench.results.schema import row_sha256
+from synthbench.results.store import LIMITS, Limits, encode
+
+Row = dict[str, Any]
+MakeRow = Callable[..., Row]
+
+CURVE: list[Row] = [
+    {"step": step, "split": split, "metric": "loss", "value": value, "wall_s": 0.5 * step, "tokens": 64 * step}
+    for step, value in ((10, 2.5), (20, float("nan")), (30, float("inf")))
+    for split in ("train", "validation")
+]
+
+
+def filled(root: Path, rows: Iterable[Row], curve: Sequence[Mapping[str, Any]] = (), limits: Limits = LIMITS) -> Store:
+    """A store with some rows, each as a job of its own."""
+    made = Store.open(root, create=True, limits=limits)
+    for row in rows:
+        made.write(row, curve)
+    return made
+
+
+def reader(root: Path) -> Store:
+    return Store.open(root, create=False)
+
+
+def exact(store: Store) -> tuple[list[str], list[str]]:
+    """Rows and points of curves as text, so that NaN equals NaN and differs from null."""
+    points = store.curves().to_dict("records")
+    return [repr(row) for row in store.table().to_pylist()], [repr(point) for point in points]
+
+
+def listing(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file but locks: when it was changed, and its bytes."""
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(root).as_posix(): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def signed(row: Row) -> Row:
+    return row | {"row_sha256": row_sha256(row)}
+
+
+def forge(path: Path, rows: Sequence[Row], *, schema: pa.Schema = RUNS, version: int = SCHEMA_VERSION) -> None:
+    """Write a file as another synthbench, or a stranger, might have."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    with pq.ParquetWriter(path, schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"synthbench.schema_version": str(version)})
+
+
+def sealed(root: Path, rows: Sequence[Row]) -> Store:
+    """A store with some rows, as they are, in one file under the hash of its bytes."""
+    Store.open(root, create=True)
+    content = encode("runs", pa.Table.from_pylist(list(rows), schema=RUNS))
+    (root / "compact" / f"runs-{hashlib.sha256(content).hexdigest()[:16]}.parquet").write_bytes(content)
+    return reader(root)

@@ -1,0 +1,307 @@
+"""Files that cannot be trusted cost their rows, which are counted, and nothing else: stores come from strangers too."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from synthbench.errors import StoreError, UsageError
+from synthbench.results import CURVES, RUNS, Store
+from synthbench.results.maintenance import collect, examine
+from synthbench.results.schema import CURVE_COLUMNS, MAX_STRING_BYTES, RUN_COLUMNS, check_values
+from synthbench.results.store import LIMITS, suspects
+from synthbench.trust.beside import join
+from synthbench.trust.merge import merge
+from synthbench.trust.verify import Sampling, verify
+from tests.results.stores import CURVE, MakeRow, Row, filled, forge, listing, reader, sealed, signed
+
+ANY = f"job-{'0' * 16}.parquet"
+NUM_ROWS = 6
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+# Bytes
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"), [(b"", "runs"), (b"garbage" * 100, "curves"), (b"PAR1" + bytes(5000) + b"PAR1", "runs")]
+)
+def test_a_file_that_is_not_parquet_is_moved_and_counted(
+    root: Path, make_row: MakeRow, content: bytes, kind: str
+) -> None:
+    good, bad = make_row(seed=1), make_row(seed=2)
+    made = filled(root, [good], CURVE)
+    known = made.loose(kind)
+    made.write(bad, CURVE)
+    (path,) = set(made.loose(kind)) - set(known)
+    path.write_bytes(content)
+
+    assert set(made.curves()["run_id"]) == {good["run_id"]}
+
+    assert (made.quarantined[0].file, made.quarantined[0].is_moved) == (f"{kind}/{path.name}", True)
+    assert not path.exists()
+    (exhibit,) = (root / "quarantine").iterdir()
+    assert exhibit.read_bytes() == content
+    assert set(made.statuses()) == ({good["run_id"]} if kind == "runs" else {good["run_id"], bad["run_id"]})
+
+
+# Sizes and links
+
+
+def test_a_file_that_holds_or_claims_more_than_is_allowed_is_not_read(root: Path, make_row: MakeRow) -> None:
+    row = make_row(error_message="x" * 2**18)
+    store = Store.open(root, create=True, limits=replace(LIMITS, file_bytes=2**17))
+    many = [make_row(error_message="x" * 2**12)] * 2**6
+    for content, reason in (
+        ([row], "it claims 1 rows"),
+        (many, "it unfolds to more than 131072 bytes"),
+        (bytes(2**17 + 1), "it has 131073 bytes"),
+    ):
+        if isinstance(content, bytes):
+            (root / "runs" / ANY).write_bytes(content)
+        else:
+            forge(root / "runs" / ANY, content)
+        assert len(store.runs()) == 0
+        assert store.quarantined[-1].reason.startswith(reason)
+
+
+@pytest.mark.parametrize("name", ["runs", "curves", "compact", "verified", "_tmp", "quarantine", "logs"])
+def test_a_store_whose_folder_is_a_link_is_refused_and_nothing_elsewhere_is_touched(
+    root: Path, tmp_path: Path, make_row: MakeRow, name: str
+) -> None:
+    filled(root, [make_row()], CURVE)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for victim in ("mine.parquet", ANY, "empty.log", "thesis.partial"):
+        (elsewhere / victim).write_bytes(b"" if victim == "empty.log" else b"x")
+        os.utime(elsewhere / victim, (0, 0))
+    before = listing(elsewhere)
+    if (root / name).exists():
+        (root / name).rename(root / f"former-{name}")
+    (root / name).symlink_to(elsewhere)
+
+    for create in (True, False):
+        with pytest.raises(StoreError, match=f"{name} is a link"):
+            Store.open(root, create=create)
+    assert listing(elsewhere) == before
+
+
+def test_what_is_no_plain_file_or_has_another_name_is_reported_and_never_read_or_moved(
+    root: Path, tmp_path: Path, make_row: MakeRow
+) -> None:
+    made = filled(root, [make_row()], CURVE)
+    other = filled(tmp_path / "other", [make_row(seed=1)]).loose()[0]
+    (root / "runs" / ANY).symlink_to(other)
+    os.mkfifo(root / "curves" / ANY)
+    (root / "verified" / f"verified-{'0' * 16}.parquet").mkdir()
+    for folder in ("runs", "compact"):
+        (root / folder / "mine.parquet").write_bytes(other.read_bytes())
+    left = {"runs/mine.parquet", "compact/mine.parquet", f"runs/{ANY}", f"curves/{ANY}",
+            f"verified/verified-{'0' * 16}.parquet"}  # fmt: skip
+
+    assert len(made.runs()) == 1
+    assert len(made.curves()) == len(CURVE)
+    examine(made, is_repairing=True)
+    collect(made, is_dry=False)
+    made.compact()
+    assert {report.file for report in made.quarantined} == left
+    assert not any(report.is_moved for report in made.quarantined)
+    assert all((root / name).exists() for name in left)
+    assert other.exists()
+
+    marked = root / "_tmp" / "driver"  # what a killed driver left lies in a folder, which may be a link too
+    marked.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("held", "thesis"):
+        (tmp_path / "elsewhere" / name).touch()
+        os.utime(tmp_path / "elsewhere" / name, (0, 0))
+    collect(made, is_dry=False)
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 2
+
+
+def test_a_store_json_or_a_lock_that_is_a_link_is_refused(root: Path, tmp_path: Path) -> None:
+    Store.open(root, create=True)
+    (root / "store.json").rename(tmp_path / "store.json")
+    (root / "store.json").symlink_to(tmp_path / "store.json")
+    with pytest.raises(StoreError, match=r"store\.json cannot be read"):
+        Store.open(root, create=True)
+    (root / "store.json").unlink()
+    (tmp_path / "store.json").rename(root / "store.json")
+    (tmp_path / "thesis").write_text("long")
+    (root / "_tmp" / "compact.lock").unlink(missing_ok=True)
+    (root / "_tmp" / "compact.lock").symlink_to(tmp_path / "thesis")
+    with pytest.raises(StoreError, match="is a link"):
+        Store.open(root, create=True)
+    assert (tmp_path / "thesis").read_text() == "long"
+
+
+# Columns and values
+
+
+def test_a_file_with_foreign_mistyped_or_no_columns_or_values_is_set_aside(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    made = Store.open(root, create=True)
+    seed, note = RUNS.get_field_index("seed"), RUNS.get_field_index("finished_at")
+    late = pa.field("finished_at", pa.int64())
+    for rows, schema, reason in [
+        ([row], RUNS.append(pa.field("extra", pa.string())), "unknown columns: extra"),
+        ([row], RUNS.set(seed, pa.field("seed", pa.int32())), "column seed is int32, not int64"),
+        ([row], RUNS.remove(seed), "lacks the column seed"),
+        ([row | {"finished_at": 1}], RUNS.set(note, late), "column finished_at is int64"),
+        ([], RUNS, "it holds nothing"),
+    ]:
+        forge(root / "runs" / ANY, rows, schema=schema)
+        assert len(made.runs()) == 0
+        assert reason in made.quarantined[-1].reason
+
+
+def test_text_that_is_no_text_and_times_that_python_cannot_name_cost_the_file(root: Path, make_row: MakeRow) -> None:
+    made = Store.open(root, create=True)
+    offsets, content = pa.py_buffer(np.array([0, 1], np.int32).tobytes()), pa.py_buffer(b"\xff")
+    for name, values in (
+        ("os", pa.Array.from_buffers(pa.string(), 1, [None, offsets, content])),
+        ("finished_at", pa.array([2**62], pa.int64()).cast(pa.timestamp("us", tz="UTC"))),
+    ):
+        table = pa.Table.from_pylist([make_row()], schema=RUNS)
+        table = table.set_column(RUNS.get_field_index(name), RUNS.field(name), values)
+        with pa.parquet.ParquetWriter(root / "runs" / ANY, RUNS) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({"synthbench.schema_version": "6"})
+        assert made.statuses() == {}
+        assert made.quarantined[-1].reason == "it holds no readable row"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("metrics", '"' + "x" * 2**20 + '"', "more than 1048576 bytes"),
+        ("metrics", "{", "column 'metrics'"),
+        ("mech", "<script>", "column 'mech'"),
+        ("run_id", "../../../x", "allowed: 16 hex digits"),
+    ],
+)
+def test_a_hostile_row_is_left_out_although_its_checksum_or_seal_holds(
+    root: Path, make_row: MakeRow, name: str, value: str, reason: str
+) -> None:
+    row, good = signed(make_row() | {name: value}), signed(make_row(seed=1))
+    store = sealed(root, [row, good])
+    forge(root / "runs" / ANY, [row])
+    forge(root / "compact" / f"runs-{'0' * 16}.parquet", [row])
+
+    assert store.runs()["run_id"].tolist() == [good["run_id"]]
+    assert len(store.quarantined) == 3
+    assert all(reason in report.reason for report in store.quarantined)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", None),
+        ("lr", None),
+        ("role", "tuning"),
+        ("role", "x"),
+        ("metrics", '{"loss":NaN}'),
+        ("metrics", "[" * 100_000),
+        ("task", "../b"),
+        ("suite", ""),
+        ("block", "aether:norm=pre"),
+        ("block", "🙂"),
+        ("error_message", "x" * (MAX_STRING_BYTES + 1)),
+        ("error_message", "é" * 40_000),
+        ("git_dirty", None),
+    ],
+)
+def test_a_quick_look_at_many_rows_finds_what_a_look_at_each_refuses(
+    make_row: MakeRow, name: str, value: object
+) -> None:
+    rows = [make_row(seed=1), make_row(seed=2) | {name: value}, make_row(seed=3)]
+    is_refused = False
+    try:
+        check_values(RUN_COLUMNS, rows[1])
+    except UsageError:
+        is_refused = True
+
+    assert suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).tolist() == [False, is_refused, False]
+
+
+def test_a_point_of_a_curve_with_an_odd_name_is_suspect() -> None:
+    point = {"step": 1, "split": "train", "metric": "loss", "value": 0.5, "wall_s": 1.0, "tokens": 1}
+    point |= {"run_id": "0" * 16}
+    points = [point, point | {"split": "<b>"}, point | {"step": None}]
+
+    assert suspects(CURVE_COLUMNS, pa.Table.from_pylist(points, schema=CURVES)).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(("in_footer", "in_row"), [(99, 1), (1, 99)])
+def test_a_version_that_only_footer_or_row_claims_is_damage(
+    root: Path, make_row: MakeRow, in_footer: int, in_row: int
+) -> None:
+    made = Store.open(root, create=True)
+    forge(root / "runs" / ANY, [signed(make_row() | {"schema_version": in_row})], version=in_footer)
+
+    assert len(made.runs()) == 0
+    assert "disagree about the schema" in made.quarantined[0].reason
+
+
+# Seals: readers take the name of a file for the checksums of its rows; whoever vouches for rows does not
+
+
+@pytest.fixture
+def rows(make_row: MakeRow) -> list[Row]:
+    return [signed(make_row(seed=seed)) for seed in range(NUM_ROWS)]
+
+
+@pytest.fixture
+def forged(rows: list[Row], tmp_path: Path) -> Store:
+    """The first row has another loss than its checksum says: no accident, as the file bears the hash of its bytes."""
+    return sealed(tmp_path / "forged", [rows[0] | {"eval_loss": 0.125}, *rows[1:]])
+
+
+def test_a_seal_that_is_broken_brings_every_checksum_back(forged: Store, rows: list[Row]) -> None:
+    (path,) = forged.root.joinpath("compact").iterdir()
+    path.rename(path.with_name(f"runs-{'0' * 16}.parquet"))
+
+    assert set(forged.table()["run_id"].to_pylist()) == {row["run_id"] for row in rows[1:]}
+    assert "checksum" in forged.quarantined[0].reason
+
+
+def test_whoever_vouches_for_rows_computes_their_checksums(forged: Store, rows: list[Row], tmp_path: Path) -> None:
+    sound = {row["run_id"] for row in rows[1:]}
+    # Readers take the seal.
+    assert forged.table().num_rows == forged.read()[0].shape[0] == len(forged.statuses()) == NUM_ROWS
+    assert forged.quarantined == []
+    assert set(forged.table(is_checked=True)["run_id"].to_pylist()) == sound
+
+    (broken,) = examine(reader(forged.root), is_repairing=False)
+    assert "checksum" in broken.why
+
+    merged, adopted = (Store.open(tmp_path / name, create=True) for name in ("merged", "adopted"))
+    assert "checksum" in next(iter(merge(merged, forged.root).left_out.values()))
+    adopted.adopt(forged)
+    for store in (merged, adopted):
+        assert rows[0]["run_id"] not in store.statuses()
+
+    assert any("checksum" in fault for _, fault in verify(forged, Sampling(device="cpu")).faults)
+
+    examine(Store.open(forged.root, create=True), is_repairing=True)
+    assert set(forged.statuses()) == sound
+
+
+def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_computed(
+    forged: Store, rows: list[Row], make_row: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    mine = signed(make_row(seed=99))
+    ours = sealed(tmp_path / "own", [mine])
+    joined = join(ours.root, str(forged.root), has_packaged=False)
+
+    assert {*joined.rows["run_id"]} == {mine["run_id"]} | {row["run_id"] for row in rows[1:]}
+    assert any("checksum" in left.reason for left in joined.left_out)
