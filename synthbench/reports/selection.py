@@ -208,7 +208,7 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
                 f"the store has {num_others} rows of suite {suite!r}, all of runs that --steps or --limit shortened or "
                 "that chose learning rates; a report shows full runs only"
             )
-        raise UnknownName("suite with full rows in the store", suite, set(map(_now, full["suite"])))
+        raise UnknownName("suite with full rows in the store", suite, set(map(_now, full["suite"])) - STUDIED)
     newest = {
         str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
     }
