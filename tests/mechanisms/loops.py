@@ -105,8 +105,8 @@ def unit(x: Tensor) -> Tensor:
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, alpha: Tensor) -> list[Tensor]:
     """Reads of two heads at every token from a state that decays by ``alpha`` of each channel, then is corrected.
 
-    Keys and queries become unit vectors. ``beta`` is [batch, length, heads], ``alpha`` [batch, heads, length, channels],
-    or with 1 in place of the channels.
+    Keys and queries become unit vectors. ``beta`` is [batch, length, heads]; ``alpha`` is [batch, heads, length,
+    channels], or with 1 in place of the channels.
     """
     q, k = unit(q), unit(k)
     state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
