@@ -58,7 +58,8 @@ def test_stock_convolves_what_it_projects_and_has_a_gain_behind_the_norm(
 def reads(net: Deltanet, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
     """Each head's output before the norm at every token, from q, k and v side by side."""
     beta = top * (x @ net.rate.weight).sigmoid()
-    return delta_rule(*map(heads_of, fused.chunk(3, dim=-1)), beta, torch.ones(3, 2, x.shape[1], 1))
+    q, k, v = map(heads_of, fused.chunk(3, dim=-1))
+    return delta_rule(q, k, v, beta, torch.ones(3, 2, x.shape[1], 1))
 
 
 def test_with_beta_one_a_repeated_key_holds_its_last_value(normal: Callable[..., Tensor]) -> None:

@@ -54,7 +54,8 @@ def reads(net: GatedDeltanet, x: Tensor, fused: Tensor, top: int) -> list[Tensor
     """Each head's output before the norm at every token, from q, k and v side by side."""
     beta = top * (x @ net.rate.weight).sigmoid()
     alpha = torch.exp(-net.log_rate.exp().flatten() * softplus(x @ net.gate.weight + net.gate_bias.flatten()))
-    return delta_rule(*map(heads_of, fused.chunk(3, dim=-1)), beta, alpha.mT.unsqueeze(-1))
+    q, k, v = map(heads_of, fused.chunk(3, dim=-1))
+    return delta_rule(q, k, v, beta, alpha.mT.unsqueeze(-1))
 
 
 @pytest.mark.parametrize("mechanism", [GatedDeltanet, Kda, Deltaproduct])

@@ -52,7 +52,8 @@ def reads(net: Kda, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
     """Each head's output before the norm at every token, from q, k and v side by side."""
     beta = top * (x @ net.rate.weight).sigmoid()
     steps = softplus(heads_of(x @ net.gate_in.weight @ net.gate_out.weight) + net.gate_bias)
-    return delta_rule(*map(heads_of, fused.chunk(3, dim=-1)), beta, torch.exp(-net.log_rate.exp() * steps))
+    q, k, v = map(heads_of, fused.chunk(3, dim=-1))
+    return delta_rule(q, k, v, beta, torch.exp(-net.log_rate.exp() * steps))
 
 
 def test_gates_begin_in_the_published_ranges(generator: torch.Generator) -> None:
