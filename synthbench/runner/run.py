@@ -104,7 +104,7 @@ class RunReport:
 
 
 def planned_rows(members: Mapping[str, Member], results: Path) -> pd.DataFrame:
-    """The rows of a store that are of some members, each in its member's suite, in whichever one it was made.
+    """The rows of a store that are of some runs, each in its run's suite, in whichever one it was made.
 
     Args:
         members: By run id.
