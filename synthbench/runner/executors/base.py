@@ -218,7 +218,7 @@ def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunCon
 
     Args:
         attempt: The job that has ended.
-        result: See :meth:`Workers.result`.
+        result: See :meth:`WorkerExecutor.result`.
         context: Of the command.
 
     Raises:
