@@ -69,8 +69,8 @@ def test_softmax_weights_are_a_masked_softmax() -> None:
     torch.testing.assert_close(scores.weights(values, "softmax"), expected)
 
 
-@pytest.mark.parametrize(("normaliser", "power"), [("sum", 1), ("softermax", 3)])
-def test_other_weights_are_powers_over_their_masked_sum(normaliser: Normaliser, power: int) -> None:
+@pytest.mark.parametrize(("normaliser", "power"), [("sum", 1.0), ("softermax", 3.0)])
+def test_other_weights_are_powers_over_their_masked_sum(normaliser: Normaliser, power: float) -> None:
     values = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
     a, b, c = 4**power, 1, 3**power
 
