@@ -25,7 +25,6 @@ import fcntl
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import stat
@@ -669,7 +668,7 @@ def parts_of(
     return store.look_at(store.files_of("runs") if paths is None else paths, look)
 
 
-def collected(parts: Iterator[pa.Table], most_rows: float = math.inf) -> pa.Table:
+def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
     """The rows of files in one table, until there are so many; the iterator goes on behind them."""
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
@@ -677,7 +676,7 @@ def collected(parts: Iterator[pa.Table], most_rows: float = math.inf) -> pa.Tabl
         if len(tables) == _AT_ONCE:
             tables = [pa.concat_tables(tables).combine_chunks()]
         num_rows += part.num_rows
-        if num_rows >= most_rows:
+        if most_rows is not None and num_rows >= most_rows:
             break
     return pa.concat_tables(tables) if tables else _folded(_empty(RUNS), RUNS.names, Path())
 
