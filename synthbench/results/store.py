@@ -651,9 +651,10 @@ def parts_of(
             _refuse_unreadable(table)
             if not is_older(table):
                 return _folded(table, held, file.path)
-        tables, faults = list[pa.Table](), list[str]()
+        tables, faults, names = list[pa.Table](), list[str](), list[str]()
         for batch in file.batches():
             _refuse_unreadable(batch)
+            names = names or batch["run_id"].slice(0, 1).to_pylist()
             wrong = _faults(batch, is_sealed=file.is_sealed and seal != "nothing")
             holding = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(wrong)))) if wrong else batch
             tables.append(migrated(holding).select(needed))
@@ -661,6 +662,9 @@ def parts_of(
         table = pa.concat_tables(tables)
         if faults and not table.num_rows:
             raise Damaged(faults[0])
+        if not faults and not file.is_sealed and [file.path.stem] != [f"run-{name}" for name in names]:
+            # Its rows hold, but it may stand where another file was.
+            faults = ["its name is not the hash of its content"]
         for fault in faults:
             store.report(file.path, fault)
         return _folded(table, held, file.path)
