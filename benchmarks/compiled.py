@@ -131,7 +131,7 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
     try:
         kind = type(kernels.load("_linear").output_kernel)  # Triton's own, or its interpreter's
     except ImportError:
-        raise UsageError("Triton is not installed: pip install 'synthbench[triton]'") from None
+        raise UsageError("Triton is not installed: in a checkout: pip install -e '.[triton]'") from None
     found: list[Launch] = []
 
     def record(

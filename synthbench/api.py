@@ -51,7 +51,7 @@ class Tables(dict[str, Markdown]):
 
 
 def run(request: Request | None = None, /, **options: Any) -> RunReport:
-    """Run what is missing and write a row for each member.
+    """Run what is missing and write a row for each run.
 
     Args:
         request: What to run. Default: a plain :class:`Request`.

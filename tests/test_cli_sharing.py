@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synthbench.cli import app
-from synthbench.errors import SynthbenchError
+from synthbench.errors import SynthbenchError, UnknownName
 from synthbench.results import Store
 
 MakeRow = Callable[..., dict[str, Any]]

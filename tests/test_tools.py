@@ -80,7 +80,9 @@ def test_all_modules_that_annotate_shapes_are_checked() -> None:
     *checked, _ = re.findall(r"[\w.]+", listed[1])
     files = [file for file in ROOT.glob("synthbench/**/*.py") if "from jaxtyping" in file.read_text(encoding="utf-8")]
 
-    assert files
-    for file in files:
-        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    assert names
+    for name in names:
         assert any(f"{name}.".startswith(f"{one}.") for one in checked), name
+    for one in checked:
+        assert any(f"{name}.".startswith(f"{one}.") for name in names), f"{one} annotates no shape"

@@ -17,8 +17,6 @@ from synthbench.tasks.real._corpus import hash_of
 HERE = Path(__file__).parent
 TEST, VALIDATION = 5, 10
 """One in so many images of a class, or documents of the training file, is held out."""
-PROPENSITY = 0.55, 1.5
-"""A and B of Jain et al. (2016), for data other than Amazon's and Wikipedia's."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,9 @@ class Data:
         targets = np.concatenate([self.train.targets.ravel(), self.validation.targets.ravel()])
         counts = np.bincount(targets[targets != IGNORE], minlength=self.num_classes)
         num_documents = len(self.train.targets) + len(self.validation.targets)
-        a, b = PROPENSITY
-        propensities: Float[np.ndarray, " classes"] = 1 / (
-            1 + (np.log(num_documents) - 1) * (b + 1) ** a * (counts + b) ** -a
-        )
-        return propensities
+        a, b = 0.55, 1.5  # of the paper, for data other than Amazon's and Wikipedia's
+        c = (np.log(num_documents) - 1) * (b + 1) ** a
+        return np.asarray(1 / (1 + c * (counts + b) ** -a))
 
 
 def digits(folder: Path | None = None) -> Data:
@@ -77,11 +73,9 @@ def digits(folder: Path | None = None) -> Data:
         pixels, labels = (array.astype(np.uint8) for array in mnist_data())
         files = {"train": (pixels, labels)}
     else:
-        files = {of: (_idx(folder, f"{of}-images-idx3", 16), _idx(folder, f"{of}-labels-idx1", 8)) for of in SETS}
+        sets = ("train", "t10k")
+        files = {of: (_idx(folder, f"{of}-images-idx3", 16), _idx(folder, f"{of}-labels-idx1", 8)) for of in sets}
     return of_images(files)
-
-
-SETS = ("train", "t10k")
 
 
 def of_images(files: Mapping[str, tuple[UInt8[np.ndarray, "..."], UInt8[np.ndarray, " count"]]]) -> Data:

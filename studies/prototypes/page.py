@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from studies.pages import filled, main
+from studies.pages import each, filled, main
 from studies.prototypes.train import KEY, ROWS, SETTINGS
 from studies.real.claims import Claim, Found, Quantity, between, counted, interval_of, table
 from synthbench.reports.aggregates import over_runs
@@ -143,19 +143,17 @@ def _cell(own: pd.DataFrame, linear: pd.DataFrame, column: str) -> str:
 
 def repeats(rows: pd.DataFrame, again: pd.DataFrame) -> Iterator[str]:
     """How near repeated runs come to their rows."""
-    both = again.merge(rows, on=KEY, suffixes=("", " of row"))
-    num_equal = int((both["score"] == both["score of row"]).sum())
+    both = again.merge(rows, on=KEY, suffixes=("", "_was"))
+    num_equal = int((both["score"] == both["score_was"]).sum())
     yield (
         f"{len(both)} runs again, on {' and '.join(both['device'].unique())}; {num_equal} have the very score of their "
         "row. Batches and first weights are the same, so what differs is rounding."
     )
-    yield plain_table(
-        [
-            [run.setting, f"`{run.mechanism}`", f"{run.rate:g}", str(run.seed), *map(_percent, scores)]
-            for run, scores in zip(both.itertuples(), both[["score of row", "score"]].to_numpy().tolist(), strict=True)
-        ],
-        ["setting", "mechanism", "rate", "seed", "row, %", "again, %"],
-    )
+    lines = [
+        [run.setting, f"`{run.mechanism}`", f"{run.rate}", f"{run.seed}", _percent(run.score_was), _percent(run.score)]
+        for run in each(both)
+    ]
+    yield plain_table(lines, ["setting", "mechanism", "rate", "seed", "row, %", "again, %"])
 
 
 def _percent(share: float) -> str:

@@ -32,8 +32,6 @@ from synthbench.training.seeding import BLOCK_STEPS, init_seed
 
 ROWS = Path(__file__).with_name("runs.csv")
 KEY = ["setting", "data", "mechanism", "rate", "seed"]
-STEPS = 1100
-AT_ONCE = 1000
 
 
 class Setting(NamedTuple):
@@ -140,7 +138,7 @@ def batches(data: Data, setting: Setting, seed: int, steps: int) -> Iterator[Spl
 def best_classes(model: Prototypes, split: Split) -> Int[np.ndarray, "count ranks"]:
     """Rank the five classes with the highest scores."""
     inputs = torch.from_numpy(split.inputs.astype(np.int64))
-    ranked = [model(part).topk(min(5, len(model.weight))).indices for part in inputs.split(AT_ONCE)]
+    ranked = [model(part).topk(min(5, len(model.weight))).indices for part in inputs.split(1000)]
     return torch.cat(ranked).numpy()
 
 
@@ -149,7 +147,7 @@ def accuracy(model: Prototypes, split: Split) -> float:
     return float((best_classes(model, split)[:, :1] == split.targets).any(axis=1).mean())
 
 
-def train(run: Run, data: Data, steps: int = STEPS) -> dict[str, Any]:
+def train(run: Run, data: Data, steps: int = 1100) -> dict[str, Any]:
     """Train one classifier; its row."""
     setting, began = SETTINGS[run.setting], time.perf_counter()
     model = Prototypes(run.mechanism, data, setting.std, torch.Generator().manual_seed(init_seed(run.seed)))

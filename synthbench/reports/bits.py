@@ -11,7 +11,21 @@ from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
-from synthbench.reports.table import Cell, Mark, Table, counted, fixed, interval_cell, percent, ranked_table
+from synthbench.reports.table import (
+    Cell,
+    Column,
+    Line,
+    Mark,
+    Table,
+    common_n_of,
+    counted,
+    fixed,
+    interval_cell,
+    percent,
+    run_remarks,
+    sources_of,
+    table_of,
+)
 
 CAPTION = (
     "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
@@ -62,9 +76,12 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
     names: tuple[Mark, Mark] = ("best", "second")
     marks = {one.key: mark for one, mark in zip(candidates, names, strict=False) if len(candidates) > 1}
 
+    common_n = common_n_of(cells, [task])
+
     def whole(mechanism: MechanismFacts) -> Cell:
         cell = _bits_cell(cells, task, mechanism)
-        return replace(cell, mark=marks.get(mechanism.key, ""), is_tied=mechanism.key in tied)
+        remarks = (*cell.remarks, *run_remarks(cells.cell(task, mechanism), common_n))
+        return Cell(cell.value, "", remarks, marks.get(mechanism.key, ""), is_tied=mechanism.key in tied)
 
     def of_positions(kind: str) -> Callable[[MechanismFacts], Cell]:
         some = of_kind(cells, runs, kind)
@@ -78,28 +95,30 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
 
         return cell
 
-    columns: dict[str, Callable[[MechanismFacts], Cell]] = {"bits per token": whole}
+    columns: dict[Column | str, Callable[[MechanismFacts], Cell | str]] = {"bits per token": whole}
     for kind in [each.removesuffix(".bits") for each in metrics if each.endswith(".bits") and not each.startswith("x")]:
         part = metrics.get(f"{kind}.share")
         columns[f"{kind} ({100 * part:.0f} %)" if is_known(part) else kind] = of_positions(kind)
     columns |= {
         "right, %": share("accuracy"),
         "calibration error, %": share("calibration_error"),
-        "parameters of mixers": lambda mechanism: Cell(fixed(mechanism.num_parameters, 0)),
-        "state": lambda mechanism: Cell(fixed(mechanism.state, 0)),
+        "parameters of mixers": lambda mechanism: fixed(mechanism.num_parameters, 0),
+        "state": lambda mechanism: fixed(mechanism.state, 0),
     }
-    references = {each.removeprefix("reference."): metrics[each] for each in metrics if each.startswith("reference.")}
-    counts = {cell.n for cell in cells.cells_of(task)} - {0}
-    seeds = "n seeds" if len(counts) > 1 else counted(max(counts, default=0), "seed")
-    return ranked_table(
-        cells,
-        task,
+    seeds = "n seeds" if common_n is None else counted(common_n, "seed")
+    table = table_of(
+        *(name, task.label, CAPTION.format(seeds=seeds), ("Mechanism",), cells.ranked(task)),
+        lambda mechanism: (mechanism.label,),
         columns,
-        {each: fixed(bits, 3) for each, bits in sorted(references.items(), key=lambda item: item[1])},
-        name=name,
-        title=task.label,
-        caption=CAPTION.format(seeds=seeds),
+        sources=sources_of([task], cells.mechanisms),
     )
+    references = {each.removeprefix("reference."): metrics[each] for each in metrics if each.startswith("reference.")}
+    empty = (Cell(""),) * (len(columns) - 1)
+    below = [
+        Line((label,), (Cell(fixed(bits, 3)), *empty), is_first_of_group=place == 0)
+        for place, (label, bits) in enumerate(sorted(references.items(), key=lambda item: item[1]))
+    ]
+    return replace(table, lines=(*table.lines, *below))
 
 
 def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:

@@ -9,7 +9,7 @@ floor. With more than two mechanisms, every pair is compared in the same way.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -33,7 +33,7 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.cells import arguments_in
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
-from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, mechanism_in, select, settings
+from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, mechanism_in, partial, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
@@ -378,12 +378,8 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
     """The pairs without those of a block and positions that were run on some of the tasks of another one only."""
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
-    return paired[~around.isin(_partial(tasks))]
-
-
-def _partial(tasks: Mapping[Any, set[Any]]) -> list[Any]:
-    """Find the variants among settings: those that were run on some of the tasks of another one only."""
-    return [one for one, some in tasks.items() if any(some < others for others in tasks.values())]
+    variants = partial(tasks)
+    return paired[~around.isin(variants)]
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
@@ -405,8 +401,8 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(setting=settings(rows))
     names = sorted(set(rows["setting"]))
     if side.kind == "mechanism" and ":" not in side.name and len(names) > 1:
-        partial = _partial({name: set(rows.loc[rows["setting"] == name, "task"]) for name in names})
-        names = [name for name in names if name not in partial]
+        some = partial({name: set(rows.loc[rows["setting"] == name, "task"]) for name in names})
+        names = [name for name in names if name not in some]
         rows = rows[rows["setting"].isin(names)]
     if side.kind == "mechanism" and len(names) > 1:
         raise UsageError(

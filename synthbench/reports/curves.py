@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
@@ -32,39 +31,13 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
         ],
         columns=["run_id", "seed", "task", "mechanism"],
     )
-    run, names = curves["run_id"].factorize()
-    owner = pd.Index(owners["run_id"]).get_indexer(names)[run]
-    is_owned = owner >= 0
-    points = owners.iloc[owner[is_owned]].reset_index(drop=True)
-    for name in ("split", "metric", "step", "value"):
-        points[name] = curves[name].array[is_owned]
-    points = points.astype({"split": "category", "metric": "category", "value": "float64"})
-    parts = [_of_one_task(group) for _rank, group in points.groupby("task")] or [_of_one_task(points)]
-    averages = pd.concat(parts, ignore_index=True)
+    curve = ["task", "mechanism", "split", "metric"]
+    known = curves[curves["run_id"].isin(owners["run_id"])]
+    points = known.astype({"run_id": str, "split": str, "metric": str, "value": "float64"}).merge(owners, on="run_id")
+    of_runs = points.pivot_table(index=[*curve, "step"], columns="seed", values="value", aggfunc="last")
+    filled = of_runs.groupby(level=curve).ffill()
+    averages = pd.DataFrame({"mean": filled.mean(axis=1), "std": filled.std(axis=1), "n": filled.count(axis=1)})
+    averages = averages.reset_index()
     averages["task"] = [cells.tasks[rank].label for rank in averages["task"]]
     averages["mechanism"] = [cells.mechanisms[rank].label for rank in averages["mechanism"]]
     return averages
-
-
-_CURVE = ["task", "mechanism", "split", "metric"]
-
-
-def _of_one_task(points: pd.DataFrame) -> pd.DataFrame:
-    """The averages of one task. Its runs have much the same steps, so the points fit a dense array."""
-    curve = points.groupby(_CURVE, observed=True).ngroup().to_numpy()
-    curves = points[_CURVE].iloc[np.unique(curve, return_index=True)[1]]
-    (seed, seeds), (step, steps) = (pd.factorize(points[name], sort=True) for name in ("seed", "step"))
-    values = np.full((len(curves), len(seeds), len(steps)), np.nan)
-    values[curve, seed, step] = points["value"]
-    is_there = np.zeros((len(curves), len(steps)), dtype=bool)
-    is_there[curve, step] = True
-    # Each gap is filled by the last value before it.
-    places = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(steps))), axis=-1)
-    values = np.take_along_axis(values, places, axis=-1)
-    is_known = ~np.isnan(values)
-    count = is_known.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(is_known, values, 0).sum(axis=1) / count
-        std = np.sqrt(np.where(is_known, (values - mean[:, None]) ** 2, 0).sum(axis=1) / (count - 1))
-    of_curve, at_step = np.nonzero(is_there)
-    return curves.iloc[of_curve].assign(step=steps[at_step], mean=mean[is_there], std=std[is_there], n=count[is_there])

@@ -14,9 +14,9 @@ which do not test what they claim.
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,8 @@ from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import resolve
 from synthbench.terms import MAIN_SUITE, MOVED, STUDIED
+
+K = TypeVar("K")
 
 EXTRA = ".extra"
 """Suffix of the suite name under which rows of tasks outside the suite are stored."""
@@ -98,20 +100,26 @@ class Selection:
         for column, task in zip(columns[has_skill], self.rows[has_skill].groupby(TASK_KEY).ngroup(), strict=True):
             tasks_of.setdefault(column, set()).add(task)
         every = set().union(*tasks_of.values())
-        variants = [
-            column
-            for column, tasks in tasks_of.items()
-            if any(
-                tasks < others and (has_conditions or others == every or other[-2] == column[-2])
-                for other, others in tasks_of.items()
-                if (other[0], other[-1]) == (column[0], column[-1])
-            )
-        ]
+
+        def is_rival(column: tuple[str, ...], other: tuple[str, ...]) -> bool:
+            has_all = has_conditions or tasks_of[other] == every or other[-2] == column[-2]
+            return has_all and (other[0], other[-1]) == (column[0], column[-1])
+
+        variants = partial(tasks_of, is_rival)
         is_variant = columns.isin(variants)
         if "is_variant" in self.rows:  # as :mod:`synthbench.trust.view` says of other conditions
             is_variant |= self.rows["is_variant"].to_numpy(dtype=bool)
         main, others = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
         return replace(self, rows=main, variants=others)
+
+
+def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = lambda *_: True) -> list[K]:
+    """The settings that were run on some of the tasks of a rival only."""
+    return [
+        one
+        for one, some in tasks_of.items()
+        if any(some < others and is_rival(one, other) for other, others in tasks_of.items())
+    ]
 
 
 def select(
@@ -208,7 +216,7 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
                 f"the store has {num_others} rows of suite {suite!r}, all of runs that --steps or --limit shortened or "
                 "that chose learning rates; a report shows full runs only"
             )
-        raise UnknownName("suite with full rows in the store", suite, set(map(_now, full["suite"])))
+        raise UnknownName("suite with full rows in the store", suite, set(map(_now, full["suite"])) - STUDIED)
     newest = {
         str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
     }

@@ -254,7 +254,7 @@ def _score_table(
     rows: Literal["tasks", "mechanisms"],
 ) -> Table:
     """The scores on some tasks; marks and intervals depend on the others too."""
-    common_n = _common_n(cells, tasks)
+    common_n = common_n_of(cells, tasks)
     printed = {
         (task.key, mechanism.key): cell
         for task in tasks
@@ -380,40 +380,14 @@ def score_text(task: TaskFacts, score: float) -> str:
     return fixed(task.ladder.num_rungs * score, 1) if task.ladder else percent(score)
 
 
-def ranked_table(
-    cells: Cells,
-    task: TaskFacts,
-    columns: Mapping[str, Callable[[MechanismFacts], Cell]],
-    references: Mapping[str, str],
-    *,
-    name: str,
-    title: str,
-    caption: str,
-    others: Iterable[str] = (),
-) -> Table:
-    """A row for each mechanism on one task, the highest mean first, then one for each reference and its score.
-
-    The first column has the remarks on the runs; ``others`` are further sources.
-    """
-    lines, common_n = [], _common_n(cells, [task])
-    for mechanism in cells.ranked(task):
-        first, *rest = (fill(mechanism) for fill in columns.values())
-        remarks = (*first.remarks, *_run_remarks(cells.cell(task, mechanism), common_n))
-        lines.append(Line((mechanism.label,), (replace(first, remarks=remarks), *rest)))
-    empty = (Cell(""),) * (len(columns) - 1)
-    for position, (label, score) in enumerate(references.items()):
-        lines.append(Line((label,), (Cell(score), *empty), is_first_of_group=position == 0))
-    sources = sources_of([task], cells.mechanisms, others)
-    return Table(name, title, caption, ("Mechanism",), tuple(map(Column, columns)), tuple(lines), sources)
-
-
 def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
     """Mean and standard deviation in per cent, with the number of seeds unless all cells have ``common_n``."""
     std = "" if math.isnan(cell.std) else percent(cell.std)
-    return Cell(percent(cell.mean), std, _run_remarks(cell, common_n))
+    return Cell(percent(cell.mean), std, run_remarks(cell, common_n))
 
 
-def _run_remarks(cell: Estimate, common_n: int | None) -> tuple[str, ...]:
+def run_remarks(cell: Estimate, common_n: int | None) -> tuple[str, ...]:
+    """The number of seeds of a cell unless it is that of all, and how many failed."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
@@ -443,11 +417,9 @@ def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) 
     return f"{fixed(value, decimals, is_signed=is_signed)} ({fixed(low, decimals)} to {fixed(high, decimals)})"
 
 
-def sources_of(
-    tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts], others: Iterable[str] = ()
-) -> tuple[str, ...]:
-    """The keys of the papers behind some components, and other keys, each once, in alphabetical order."""
-    keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms} | set(others)
+def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts]) -> tuple[str, ...]:
+    """The keys of the papers behind some components, each once, in alphabetical order."""
+    keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms}
     return tuple(sorted(key for key in keys if key))
 
 
@@ -501,7 +473,7 @@ def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
     return replace(cell, value=score_text(task, estimate.mean), std=half, remarks=tuple(remarks))
 
 
-def _common_n(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
+def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
     """The number of seeds that all cells with a score have; None if they differ."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None

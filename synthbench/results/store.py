@@ -25,7 +25,6 @@ import fcntl
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import stat
@@ -50,6 +49,7 @@ from synthbench.results.migration import former, is_older, migrated, stated_name
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     CURVES,
+    MAX_STRING_BYTES,
     RUN_COLUMNS,
     RUNS,
     SCHEMA_VERSION,
@@ -359,8 +359,8 @@ class Store:
 
         That it failed is no failure of the command that asks: the rows stay where they are, and the next one tries.
         """
-        with contextlib.suppress(StoreError):
-            if len(self.loose()) > most_loose:
+        if len(self.loose()) > most_loose:
+            with self.writing(), contextlib.suppress(StoreError):
                 return self.compact()
         return 0
 
@@ -657,9 +657,10 @@ def parts_of(
             _refuse_unreadable(table)
             if not is_older(table):
                 return _folded(table, held, file.path)
-        tables, faults = list[pa.Table](), list[str]()
+        tables, faults, names = list[pa.Table](), list[str](), list[str]()
         for batch in file.batches():
             _refuse_unreadable(batch)
+            names = names or batch["run_id"].slice(0, 1).to_pylist()
             wrong = _faults(batch, is_sealed=file.is_sealed and seal != "nothing")
             holding = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(wrong)))) if wrong else batch
             tables.append(migrated(holding).select(needed))
@@ -667,6 +668,9 @@ def parts_of(
         table = pa.concat_tables(tables)
         if faults and not table.num_rows:
             raise Damaged(faults[0])
+        if not faults and not file.is_sealed and [file.path.stem] != [f"run-{name}" for name in names]:
+            # Its rows hold, but it may stand where another file was.
+            faults = ["its name is not the hash of its content"]
         for fault in faults:
             store.report(file.path, fault)
         return _folded(table, held, file.path)
@@ -674,7 +678,7 @@ def parts_of(
     return store.look_at(store.files_of("runs") if paths is None else paths, look)
 
 
-def collected(parts: Iterator[pa.Table], most_rows: float = math.inf) -> pa.Table:
+def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
     """The rows of files in one table, until there are so many; the iterator goes on behind them."""
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
@@ -682,7 +686,7 @@ def collected(parts: Iterator[pa.Table], most_rows: float = math.inf) -> pa.Tabl
         if len(tables) == _AT_ONCE:
             tables = [pa.concat_tables(tables).combine_chunks()]
         num_rows += part.num_rows
-        if num_rows >= most_rows:
+        if most_rows is not None and num_rows >= most_rows:
             break
     return pa.concat_tables(tables) if tables else _folded(_empty(RUNS), RUNS.names, Path())
 
@@ -782,6 +786,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
             before = stated_name(migrated_from)
             wanted |= {(name, checksum): number} | ({(before[0], checksum): number} if before else {})
     run_ids = {name for name, _ in wanted}
+    is_found = np.zeros(rows.num_rows, dtype=bool)
 
     def look(file: File) -> tuple[pa.Table, Int64[np.ndarray, " points"]]:
         points = only(file.table(), run_ids).combine_chunks()
@@ -791,23 +796,22 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
         is_suspect = suspects(CURVE_COLUMNS, points)
         numbers = np.full(len(starts), -1)
         for curve, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            if not is_suspect[start : start + length].any():
-                columns = points.slice(start, length).to_pydict()
-                numbers[curve] = wanted.get((columns["run_id"][0], curve_sha256(columns)), -1)
-        return points, np.repeat(numbers, lengths)
+            if is_suspect[start : start + length].any():
+                continue
+            columns = points.slice(start, length).to_pydict()
+            number = wanted.get((columns["run_id"][0], curve_sha256(columns)))
+            if number is not None and not is_found[number]:  # the first of several copies
+                numbers[curve], is_found[number] = number, True
+        of_points = np.repeat(numbers, lengths)
+        return points.filter(pa.array(of_points >= 0)), of_points[of_points >= 0]
 
-    tables, numbers = [_empty(CURVES)], [np.zeros(0, dtype=np.int64)]
-    found = {-1}
-    for table, of_points in store.look_at(store.files_of("curves") if paths is None else paths, look):
-        is_new = np.isin(of_points, list(found), invert=True)  # the first of several copies
-        tables.append(table.filter(pa.array(is_new)))
-        numbers.append(of_points[is_new])
-        found.update(numbers[-1].tolist())
-    of_rows = np.concatenate(numbers)
+    found = list(store.look_at(store.files_of("curves") if paths is None else paths, look))
+    of_rows = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for _, numbers in found)])
     order = np.argsort(of_rows, kind="stable")
     names = rows["run_id"].take(pa.array(of_rows[order]))
-    points = pa.concat_tables(tables).take(pa.array(order)).set_column(0, CURVES.field(0), names)
-    lost = {name for (name, _), number in wanted.items() if number not in found}
+    points = pa.concat_tables([_empty(CURVES), *(table for table, _ in found)]).take(pa.array(order))
+    points = points.set_column(0, CURVES.field(0), names)
+    lost = {name for (name, _), number in wanted.items() if not is_found[number]}
     for name in sorted(lost) if paths is None else ():
         path = store.root / "curves" / f"run-{name}.parquet"
         store.report(path, "the curve of this run is missing or does not belong to its row")
@@ -861,7 +865,9 @@ def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " r
         values = table[column.name].combine_chunks()
         if not column.is_nullable and values.null_count:
             is_suspect |= _as_numpy(values.is_null())
-        if pa.types.is_string(values.type):
+        if column.type == "string" and not column.choices:  # only its length counts
+            is_suspect |= _as_numpy(pc.binary_length(values).fill_null(0)) > MAX_STRING_BYTES
+        elif pa.types.is_string(values.type):
             distinct = values.dictionary_encode()
             refused = [
                 index

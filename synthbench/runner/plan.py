@@ -29,7 +29,7 @@ from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
 
 GPU_GROUP_SIZE = 64
-"""Members that a GPU trains as one program: its steps are bound by launches, not by work."""
+"""Runs that a GPU trains as one program: its steps are bound by launches, not by work."""
 
 RERUNS = ("none", "failed", "all")
 
@@ -44,11 +44,11 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 
 @dataclass(frozen=True)
 class Job:
-    """Members that one worker trains; ``missing`` are those whose row is to be written.
+    """Runs that one worker trains; ``missing`` are those whose row is to be written.
 
     They are of one cell, or of several that share a :attr:`Cell.program`. At most ``group_size`` of them train as one
     program. The grouping does not depend on what is missing, so a resumed sweep trains what an undisturbed one trains.
-    Where the suite tunes, a job has all members of its cells, and ``tuning_skills`` has what is known of those that
+    Where the suite tunes, a job has all runs of its cells, and ``tuning_skills`` has what is known of those that
     choose the learning rate: None for one that has no score.
     """
 
@@ -60,12 +60,12 @@ class Job:
 
     @property
     def untuned(self) -> tuple[Member, ...]:
-        """Tuning members without a row yet."""
+        """Tuning runs without a row yet."""
         every = (member for cell in self.cells for member in cell.tuning_members())
         return tuple(member for member in every if member not in self.tuning_skills)
 
     def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
-        """The same job with each cell's learning rate for its members, which had none."""
+        """The same job with each cell's learning rate for its runs, which had none."""
         members, missing = (
             tuple(replace(member, learning_rate=learning_rates[member.cell]) for member in some)
             for some in (self.members, self.missing)
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Member, ...]]:
-        """The groups of members that train as one program, without those that have all their rows."""
+        """The groups of runs that train as one program, without those that have all their rows."""
         if len(self.members) <= self.group_size:
             return [self.members] if self.missing else []
         missing = set(self.missing)
@@ -84,7 +84,7 @@ class Job:
 
     @property
     def trained(self) -> list[Member]:
-        """The members that train before the job is done."""
+        """The runs that train before the job is done."""
         return [*self.untuned, *(member for group in self.groups for member in group)]
 
 
@@ -450,7 +450,7 @@ def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
     """The cells of one part of several, ``2/3``; every cell is in exactly one.
 
-    A cell stays whole: its members choose a learning rate together, or train as one program. Where it goes depends on
+    A cell stays whole: its runs choose a learning rate together, or train as one program. Where it goes depends on
     nothing but its identity, so neither on what is done nor on the seeds.
 
     Raises:
@@ -471,17 +471,17 @@ def make_plan(
     is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group the members of cells into jobs and keep the jobs that lack a row.
+    """Group the runs of cells into jobs and keep the jobs that lack a row.
 
     Those that will take longest come first, so that none begins when the workers are about to run out of jobs.
 
     Args:
         cells: What to train.
-        seeds: Root seeds; a cell has a member for each seed, and for each learning rate unless it chooses one.
+        seeds: Root seeds; a cell has a run for each seed, and for each learning rate unless it chooses one.
         done: Skill by run id of the rows that need no run.
-        group_size: Members that train as one program; None: by the length and the device of their cells.
-        is_across_tasks: Whether cells whose members fit into one program, all of them, share it.
-        estimates: How long members take; None: what their work says.
+        group_size: Runs that train as one program; None: by the length and the device of their cells.
+        is_across_tasks: Whether cells whose runs fit into one program, all of them, share it.
+        estimates: How long runs take; None: what their work says.
 
     Raises:
         UsageError: If a seed is one that the suite tunes on.
@@ -511,7 +511,7 @@ def make_plan(
 
 
 def default_group_size(cell: Cell) -> int:
-    """Members that train as one program, of a cell or of several; it depends on nothing but their size."""
+    """Runs that train as one program, of a cell or of several; it depends on nothing but their size."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     ladder = cell.suite.ladder
@@ -520,7 +520,7 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: int | None) -> list[list[Cell]]:
-    """Cells in the groups that share a program; a cell whose members do not fit beside others stands alone."""
+    """Cells in the groups that share a program; a cell whose runs do not fit beside others stands alone."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, members in ids.items():

@@ -60,7 +60,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a member has no score."""
+    """Why a run has no score."""
 
     status: str
     error_type: str
@@ -72,7 +72,7 @@ class Failure:
 def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The row of a member that was trained, whether it diverged or not, and the points of its learning curve."""
+    """The row of a run that was trained, whether it diverged or not, and the points of its learning curve."""
     member = result.members[index]
     cell = member.member.cell
     training = cell.suite.training
@@ -135,7 +135,7 @@ def _standard_error(ceiling: float, num_sequences: int) -> float:
 
 
 def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
-    """The row of a member that could not be trained: a status, never an accuracy of 0."""
+    """The row of a run that could not be trained: a status, never an accuracy of 0."""
     return {
         **dict.fromkeys(
             column.name for column in RUN_COLUMNS if column.is_nullable and column.decided_by != "configuration"
@@ -348,7 +348,7 @@ def predictions_file(folder: Path, run_id: str) -> Path:
 
 
 def write_predictions(folder: Path, result: MemberResult) -> None:
-    """Write the test sequences of a member and what was predicted for them, if it has predictions.
+    """Write the test sequences of a run and what was predicted for them, if it has predictions.
 
     ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]; ``(predictions == targets).sum()``
     is ``n_correct`` of the row. ``metadata`` is a JSON text: what is known of the task, ``run_id``, and ``config``,

@@ -100,7 +100,7 @@ class RunReport:
 
 
 def planned_rows(members: Mapping[str, Member], results: Path) -> pd.DataFrame:
-    """The rows of a store that are of some members, each in its member's suite, in whichever one it was made.
+    """The rows of a store that are of some runs, each in its run's suite, in whichever one it was made.
 
     Args:
         members: By run id.
@@ -149,7 +149,7 @@ def run(
             for outcome in _judged(done, test):
                 report.outcomes.append(outcome)
                 on_outcome(outcome)
-    Store.open(request.results, create=False).tidy(most_loose)
+    Store.open(request.results, create=True).tidy(most_loose)
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report

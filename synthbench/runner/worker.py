@@ -237,7 +237,7 @@ def replaced_code(job: Job) -> str | None:
 
 
 def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
-    """The parts to try after members failed together: halves if memory ran out, else cells; none of a single one."""
+    """The parts to try after runs failed together: halves if memory ran out, else cells; none of a single one."""
     if failure.status == "oom":
         half = len(members) // 2
         return [members[:half], members[half:]] if half else []

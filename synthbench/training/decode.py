@@ -120,7 +120,7 @@ def streams(model: SequenceModel, inputs: MemberIds) -> bool:
     return not state.has(EVERY_INPUT) and bool(difference <= _AGREEMENT * largest.clamp(min=1))
 
 
-def decoded_scores(model: SequenceModel, block: DeviceBlock, form: Form | None = None) -> list[Decoded | None]:
+def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
     """The scores of every member on the first :data:`SEQUENCES` of a batch; None where no answer has several tokens."""
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)
@@ -128,7 +128,7 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock, form: Form | None =
     is_own = own_tokens(inputs, targets)
     if not is_own.any():
         return [None] * len(inputs)
-    return scores_of(decode(model, inputs, is_own, form), targets, is_own)
+    return scores_of(decode(model, inputs, is_own), targets, is_own)
 
 
 def scores_of(

@@ -15,21 +15,13 @@ from synthbench.layers import ShortConvolution
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.mechanisms.gla import Gla
 from synthbench.positions import POSITIONS
+from tests.mechanisms.loops import moved
 
 SMALL: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 64}
 
 
 def built(name: str, **options: Any) -> Mechanism:
     return MECHANISMS[name](**SMALL, **options, generator=torch.Generator().manual_seed(0)).double().eval()
-
-
-@torch.no_grad()
-def moved(mechanism: Mechanism) -> Mechanism:
-    """With every parameter moved: one that begins at 0 would hide what it is multiplied by."""
-    generator = torch.Generator().manual_seed(1)
-    for parameter in mechanism.parameters():
-        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return mechanism
 
 
 @pytest.mark.parametrize("name", ["cosformer", "deltanet", "gla", "identity", "linear", "lstm", "mean"])
@@ -107,7 +99,7 @@ def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> 
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
     mechanism.turn_by(encoding.rotations(mechanism.turned_widths, generator))
     mechanism.convolution = ShortConvolution(4, 24, generator)
-    moved(mechanism.double())
+    moved(mechanism)
     x = normal(2, 21, 8)
 
     outs, kept = streamed(mechanism, x)

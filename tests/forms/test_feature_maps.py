@@ -6,15 +6,12 @@ import torch
 from torch import Tensor
 
 from synthbench.forms.feature_maps import (
-    Omega,
     node_constants,
     node_directions,
     positive_features,
     unit_vectors,
 )
 from synthbench.forms.quadrature import gauss_laguerre
-
-OMEGAS: list[Omega] = ["iid", "orthogonal"]
 
 
 def test_unit_vectors_have_length_one_and_zero_stays_zero(normal: Callable[..., Tensor]) -> None:

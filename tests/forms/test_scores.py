@@ -69,20 +69,14 @@ def test_softmax_weights_are_a_masked_softmax() -> None:
     torch.testing.assert_close(scores.weights(values, "softmax"), expected)
 
 
-def test_sum_weights_are_scores_over_their_masked_sum() -> None:
+@pytest.mark.parametrize(("normaliser", "power"), [("sum", 1.0), ("softermax", 3.0)])
+def test_other_weights_are_powers_over_their_masked_sum(normaliser: Normaliser, power: float) -> None:
     values = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
+    a, b, c = 4**power, 1, 3**power
 
-    expected = torch.tensor([[4 / (4 + 1e-6), 0], [1 / (4 + 1e-6), 3 / (4 + 1e-6)]], dtype=torch.float64)
+    expected = torch.tensor([[a / (a + 1e-6), 0], [b / (b + c + 1e-6), c / (b + c + 1e-6)]], dtype=torch.float64)
 
-    torch.testing.assert_close(scores.weights(values, "sum"), expected, rtol=1e-12, atol=0)
-
-
-def test_softermax_weights_are_powers_over_their_masked_sum() -> None:
-    values = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
-
-    expected = torch.tensor([[64 / (64 + 1e-6), 0], [1 / (28 + 1e-6), 27 / (28 + 1e-6)]], dtype=torch.float64)
-
-    torch.testing.assert_close(scores.weights(values, "softermax", power=3.0), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(scores.weights(values, normaliser, power=power), expected, rtol=1e-12, atol=0)
 
 
 def test_a_softermax_without_a_power_is_the_sum() -> None:

@@ -100,3 +100,18 @@ def unit(x: Tensor) -> Tensor:
     """Vectors of length 1."""
     normal: Tensor = x / x.norm(dim=-1, keepdim=True)
     return normal
+
+
+def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, alpha: Tensor) -> list[Tensor]:
+    """Reads of two heads at every token from a state that decays by ``alpha`` of each channel, then is corrected.
+
+    Keys and queries become unit vectors. ``beta`` is [batch, length, heads]; ``alpha`` is [batch, heads, length,
+    channels], or with 1 in place of the channels.
+    """
+    q, k = unit(q), unit(k)
+    state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
+    for t in range(q.shape[2]):
+        b, k_t = beta[:, t, :, None, None], k[:, :, t, :, None]
+        state = (eye - b * k_t @ k_t.mT) @ (alpha[:, :, t, :, None] * state) + b * k_t * v[:, :, t, None, :]
+        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return outs

@@ -8,7 +8,7 @@ from torch.nn.functional import silu
 
 from synthbench.layers import Linear
 from synthbench.mechanisms.deltanet import Deltanet
-from tests.mechanisms.loops import agree, built, divide_by_rms, heads_of, merged, summed_taps, unit
+from tests.mechanisms.loops import agree, built, delta_rule, divide_by_rms, heads_of, merged, summed_taps
 
 EYE = torch.eye(3, dtype=torch.float64)
 
@@ -25,7 +25,7 @@ def test_bare_is_the_delta_rule_step_by_step(
     net = built(Deltanet, generator, "bare", eigenvalues=eigenvalues)
     x = normal(3, length, 12).requires_grad_()
 
-    outs = delta_rule(net, x, net.qkv(x), top)
+    outs = reads(net, x, net.qkv(x), top)
     agree(net, x, merged(net, [divide_by_rms(out, 1e-6) for out in outs]))
 
 
@@ -46,7 +46,7 @@ def test_stock_convolves_what_it_projects_and_has_a_gain_behind_the_norm(
     assert net.norm is not None
     x = normal(3, length, 12).requires_grad_()
 
-    outs = delta_rule(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
+    outs = reads(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
     outs = [divide_by_rms(out / 6**0.5, 1e-6) * net.norm.weight for out in outs]
     if output_gate:
         assert isinstance(net.out_gate, Linear)
@@ -55,17 +55,11 @@ def test_stock_convolves_what_it_projects_and_has_a_gain_behind_the_norm(
     agree(net, x, merged(net, outs))
 
 
-def delta_rule(net: Deltanet, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
+def reads(net: Deltanet, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
     """Each head's output before the norm at every token, from q, k and v side by side."""
-    q, k, v = (heads_of(part) for part in fused.chunk(3, dim=-1))
-    q, k = unit(q), unit(k)
     beta = top * (x @ net.rate.weight).sigmoid()
-    state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
-    for t in range(x.shape[1]):
-        b, k_t = beta[:, t, :, None, None], k[:, :, t, :, None]
-        state = (eye - b * k_t @ k_t.mT) @ state + b * k_t * v[:, :, t, None, :]
-        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
-    return outs
+    q, k, v = map(heads_of, fused.chunk(3, dim=-1))
+    return delta_rule(q, k, v, beta, torch.ones(3, 2, x.shape[1], 1))
 
 
 def test_with_beta_one_a_repeated_key_holds_its_last_value(normal: Callable[..., Tensor]) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from synthbench.mechanisms.kda import Kda
-from tests.mechanisms.loops import agree, built, divide_by_rms, heads_of, merged, summed_taps, unit
+from tests.mechanisms.loops import agree, built, delta_rule, divide_by_rms, heads_of, merged, summed_taps
 
 
 @pytest.mark.parametrize(("eigenvalues", "top"), [("zero-one", 1), ("signed", 2)])
@@ -22,7 +22,7 @@ def test_bare_is_the_delta_rule_with_a_gate_a_channel_step_by_step(
     net = built(Kda, generator, "bare", eigenvalues=eigenvalues)
     x = normal(3, length, 12).requires_grad_()
 
-    outs = delta_rule_by_channel(net, x, silu(net.qkv(x)), top)
+    outs = reads(net, x, silu(net.qkv(x)), top)
     agree(net, x, merged(net, [divide_by_rms(out) for out in outs]))
 
 
@@ -41,26 +41,19 @@ def test_stock_convolves_what_it_projects_and_gates_what_it_normed(
     assert net.out_gate is not None
     x = normal(3, length, 12).requires_grad_()
 
-    outs = delta_rule_by_channel(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
+    outs = reads(net, x, silu(summed_taps(net.own_convolution, net.qkv(x))), top)
     few, many, bias = net.out_gate.parameters()
     gates = heads_of((x @ few @ many + bias).sigmoid()).unbind(2)
     normed = [divide_by_rms(out / 6**0.5) * net.norm.weight for out in outs]
     agree(net, x, merged(net, [out * gate for out, gate in zip(normed, gates, strict=True)]))
 
 
-def delta_rule_by_channel(net: Kda, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
+def reads(net: Kda, x: Tensor, fused: Tensor, top: int) -> list[Tensor]:
     """Each head's output before the norm at every token, from q, k and v side by side."""
-    q, k, v = (heads_of(part) for part in fused.chunk(3, dim=-1))
-    q, k = unit(q), unit(k)
     beta = top * (x @ net.rate.weight).sigmoid()
     steps = softplus(heads_of(x @ net.gate_in.weight @ net.gate_out.weight) + net.gate_bias)
-    alpha = torch.exp(-net.log_rate.exp() * steps)
-    state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
-    for t in range(x.shape[1]):
-        b, k_t = beta[:, t, :, None, None], k[:, :, t, :, None]
-        state = (eye - b * k_t @ k_t.mT) @ (alpha[:, :, t, :, None] * state) + b * k_t * v[:, :, t, None, :]
-        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
-    return outs
+    q, k, v = map(heads_of, fused.chunk(3, dim=-1))
+    return delta_rule(q, k, v, beta, torch.exp(-net.log_rate.exp() * steps))
 
 
 def test_gates_begin_in_the_published_ranges(generator: torch.Generator) -> None:

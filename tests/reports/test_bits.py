@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from synthbench.bits import BITS, choice_in
+from synthbench.bits import BITS
 from synthbench.canonical import canonical_json
 from synthbench.reports.build import files_of
 from synthbench.reports.report import Report
@@ -122,9 +122,3 @@ def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> Non
         "README.md", "bits.md", "bits.tex", "cells.csv", "runs.csv", "report.json", "sources.bib",
     }  # fmt: skip
     assert "needs the fewest bits" in str(files["README.md"])
-
-
-def test_a_choice_in_bits_is_the_mean_probability_of_the_right_token() -> None:
-    assert choice_in({"validation_bits": 3.0, "validation_accuracy": 0.9}) == pytest.approx(1 / 8)
-    assert choice_in({"validation_accuracy": 0.9}) == 0.9
-    assert choice_in({}) is None

@@ -39,15 +39,6 @@ def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFra
     assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
 
 
-def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_certain(make_frame: MakeFrame) -> None:
-    cells = grid(make_frame({"slay": [0.98] * 3, "linear": [0.98, 0.3, 0.98], "softmax": [0.3, 0.98, 0.98]}))
-    low, high = cells.interval(
-        cells.tasks[0], next(mechanism for mechanism in cells.mechanisms if mechanism.name == "slay")
-    )
-
-    assert (low < 0.7, high) == (True, 1.0)
-
-
 def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
     rows["skill"] = (rows["score"] - 0.25) / 0.5

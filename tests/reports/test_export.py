@@ -181,17 +181,6 @@ def test_the_order_of_the_rows_changes_nothing(rows: pd.DataFrame, name: str) ->
     )
 
 
-def test_latex_compiles_and_bold_is_bold(rows: pd.DataFrame, compile_latex: Callable[..., str]) -> None:
-    tables = [
-        export(
-            rows.assign(mech_label=rows["mech_label"] + "_&%$#"), "paper", columns=["score", "n_params", "mech_args"]
-        ),
-        export(rows, "paper", columns=["skill"], across="tasks"),
-        export(rows, "paper", columns=["x2.skill"], across="mechanisms"),
-    ]
-    compile_latex({f"{number}.tex": made.latex() for number, made in enumerate(tables)})
-
-
 def test_numbers_of_csv_stay_numbers_and_what_is_missing_is_empty() -> None:
     text = csv_text(["-a", "b"], [(-0.5, 3), (float("nan"), None), (float("-inf"), "-1")])
 

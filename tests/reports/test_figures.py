@@ -274,7 +274,3 @@ def test_what_stands_at_a_point_covers_no_point_and_no_other_text(at: list[tuple
     for box, other in combinations(placed, 2):
         is_beside = box.right <= other.left or other.right <= box.left
         assert is_beside or box.top <= other.bottom or other.top <= box.bottom
-
-
-def test_a_text_that_is_wider_than_the_panel_is_left_out() -> None:
-    assert places(np.array([[1.0, 1.0]]), [4.0], (3.0, 2.0)) == [None]

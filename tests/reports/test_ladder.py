@@ -130,15 +130,6 @@ def test_the_load_is_that_of_a_run_in_the_middle() -> None:
     assert math.isnan(median([]))
 
 
-@pytest.mark.parametrize(
-    ("load", "text"), [(math.inf, "≥ 64"), (0.0, "< 2"), (6.0, "6.0"), (6.77, "6.8"), (23.4, "23"), (math.nan, "--")]
-)
-def test_a_load_is_printed_with_two_digits(core: pd.DataFrame, load: float, text: str) -> None:
-    task = next(task for task in grid(core).tasks if task.name == "mqar")
-    assert task.ladder is not None
-    assert task.ladder.load_text(load) == text
-
-
 def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame]) -> None:
     cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
     (task,) = cells.tasks
@@ -169,15 +160,6 @@ def test_a_mean_profile_is_over_the_runs_that_have_all_rungs() -> None:
     assert mean.low == pytest.approx(profile(low))
     assert mean.high == pytest.approx(profile(high))
     assert mean_profile(PAIRS, [high[:3]]) is None
-
-
-def test_a_control_is_left_out_of_the_verdict_and_drawn(climbed: Callable[..., pd.DataFrame]) -> None:
-    rows = climbed({"softmax": [5, 5.1], "linear": [0, 0]})
-    rows.loc[rows["mech"] == "linear", "mech_family"] = CONTROL
-    (verdict,) = judge(grid(rows)).values()
-    assert verdict.num_pairs == 0
-    lines = numbers(str(build(rows, None, "core", formats=["figures"])["figures/rungs.csv"]))
-    assert {line["mechanism"] for line in lines} == {"Standard", "Linear"}
 
 
 def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(core: pd.DataFrame, make_frame: MakeFrame) -> None:
@@ -256,14 +238,6 @@ def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..
     assert shown.has_pale
     assert shown.coloured == tuple(f"m{place}" for place in range(2, 9))
     assert [line.look for line in panel.lines] == ["pale"] * 2 + [f"l{place}" for place in range(7)]
-
-
-def test_a_hostile_unit_is_shown_and_does_nothing(climbed: Callable[..., pd.DataFrame]) -> None:
-    rows = climbed({"softmax": [3, 4], "linear": [1, 2]}, "mqar", ladder_of("<script>alert(1)</script>", 2, 4, 8, 16))
-    built = build(rows, None, "core", formats=["html", "md", "figures"])
-
-    assert "<script>alert" not in str(built["index.html"])
-    assert "<script>alert" not in str(built["full.md"])
 
 
 def normal_heights(mean: float, count: int) -> list[float]:

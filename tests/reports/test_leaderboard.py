@@ -125,16 +125,6 @@ def test_one_seed_is_ranked_with_the_spread_of_the_others(make_frame: Any) -> No
     assert best.skill.low < 0.9 < best.skill.high
 
 
-def test_one_seed_in_all_is_ranked_without_intervals_and_the_verdict_says_so(make_frame: Any) -> None:
-    board = leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.9], "linear": [0.1]}})))
-    text = " ".join(cell.value for table in leaderboard_tables(board) for line in table.lines for cell in line.cells)
-
-    assert [entry.label for entry in board.entries] == ["Standard", "Linear"]
-    assert "0.90. With one seed each, nothing is known of other seeds." in board.verdict()
-    assert not any(cell.remarks for line in leaderboard_tables(board)[0].lines for cell in line.cells)
-    assert "nan" not in text.lower()
-
-
 def test_a_mechanism_with_some_tasks_is_named_with_their_number_and_never_with_none(make_frame: Any) -> None:
     both: dict[str, list[float | None]] = {"softmax": [0.9, 0.8], "linear": [0.2, 0.3]}
     ranked = frame(make_frame, {"sort": both | {"slay": [0.9, 0.9]}, "copy": both})

@@ -161,24 +161,6 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_fra
     assert "1 ok, 1 tasks missing" in unranked.text
 
 
-def test_rows_that_no_cell_shows_are_counted_with_the_reason(make_frame: MakeFrame) -> None:
-    rows = make_frame({"good": [0.9, 0.8], "unchecked": [1.0, 1.0]})
-    rows["causal_checked"] = rows["mech"] == "good"
-
-    assert "2 of mechanisms that did not pass the check of causality" in parse(page_of(rows)).text
-
-
-def test_one_seed_makes_a_ranking_without_intervals_marks_or_a_best(make_frame: MakeFrame) -> None:
-    root = parse(page_of(make_frame({"good": [0.9], "bad": [0.1]})))
-
-    assert "unranked" not in str(board(root).one("tbody").attributes)
-    assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
-    assert root.one("p", class_="verdict").text.startswith(
-        "good has the highest mean skill over 1 task in 1 category: 0.90. With one seed each"
-    )
-    assert "best" not in root.one("section", id="leaderboard").text
-
-
 def profile_rows(make_frame: MakeFrame) -> pd.DataFrame:
     """A category with a best mechanism, one without, and one of a single task."""
     scores = {
@@ -205,15 +187,6 @@ def test_a_category_names_a_best_only_where_one_is_shown(make_frame: MakeFrame) 
     assert "On tasks like these it is the best of 2." in panels["clear"].text
     assert "No mechanism is shown to be better than another on tasks like these." in panels["open"].text
     assert "better than another" not in panels["single"].text
-
-
-def test_a_control_is_never_the_best(make_frame: MakeFrame) -> None:
-    rows = profile_rows(make_frame)
-    rows.loc[rows["mech"] == "good", "mech_family"] = "control"
-    root = parse(page_of(rows))
-
-    assert "best: " not in root.one("main").text
-    assert "†" not in root.one("main").text
 
 
 def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
@@ -276,11 +249,6 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: M
     for drawing in report.drawings:
         assert drawing.draw().axes
     assert ("best: " in root.one("main").text) == any(verdict.separates for verdict in report.verdicts.values())
-
-
-def test_no_curve_is_drawn_where_there_is_none(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    for curves in (None, paper_curves.iloc[:0]):
-        assert not parse(page_of(paper, curves)).all("figure")
 
 
 def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:

@@ -111,14 +111,6 @@ def values(opened: Page, heading: str) -> list[float]:
     return [float(str(row.locator("> *").nth(column.index(heading)).get_attribute("data-v"))) for row in cells]
 
 
-def test_the_page_opens_without_a_network(open_page: Open) -> None:
-    opened = open_page()
-
-    expect(opened.locator("h1")).to_contain_text("Suite paper")
-    expect(opened.locator("#search")).to_be_visible()
-    assert names(opened)[0] in {"Standard", "SLAY"}
-
-
 def test_a_heading_sorts_and_says_so(open_page: Open) -> None:
     opened = open_page()
     heading = opened.locator("[data-panel=''] th", has_text="Mean skill")
@@ -149,16 +141,6 @@ def test_the_first_screen_holds_the_verdict_and_the_profile(open_page: Open) -> 
     expect(lines(opened).first.locator("> *").last).to_have_class("rank")
     expect(opened.locator(".hint").first).to_be_hidden()
     assert opened.evaluate("document.querySelector('.top').offsetHeight") < 200
-
-
-def test_names_are_sorted_like_words(open_page: Open) -> None:
-    opened = open_page(fragment="#task-copy")
-    section = opened.locator("#task-copy")
-
-    section.get_by_role("button", name="Mechanism").click()
-    found = [cell.inner_text().lower() for cell in section.locator("tbody th a").all()]
-    assert len(found) > 3
-    assert found == sorted(found)
 
 
 def test_the_keyboard_sorts_opens_and_skips(open_page: Open) -> None:
@@ -204,16 +186,6 @@ def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
     assert len(names(opened)) == opened.locator("#mechanisms .unit:visible").count() > 2
 
 
-@pytest.mark.parametrize("words", ["dyck_2", "dyck 2", " Dyck 2 "])
-def test_a_name_is_found_with_underscores_or_spaces(open_page: Open, words: str) -> None:
-    opened = open_page("paper")
-
-    opened.get_by_role("searchbox").fill(words)
-
-    expect(opened.locator("#tasks .unit:visible")).to_have_count(1)
-    expect(opened.locator("#tasks .unit:visible .title")).to_have_text("dyck_2")
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
     [
@@ -246,15 +218,6 @@ def test_a_category_shows_its_own_ranking_and_its_tasks(open_page: Open) -> None
     assert "SLAY" in names(opened)
 
 
-def test_blocks_and_families_are_filtered(open_page: Open) -> None:
-    opened = open_page()
-
-    opened.locator("#by-block").select_option("transformer")
-    assert names(opened) == ["SLAY in a block"]
-    assert opened.locator("#mechanisms .unit:visible").count() == 1
-    assert opened.locator("#tasks .unit:visible").count() == opened.locator("#tasks .unit").count()
-
-
 def test_an_address_opens_its_section(open_page: Open) -> None:
     opened = open_page(fragment="#mech-slay")
 
@@ -263,14 +226,6 @@ def test_an_address_opens_its_section(open_page: Open) -> None:
     opened.locator("#mech-slay tbody a", has_text="reverse").click()
     expect(opened.locator("#task-reverse")).to_have_attribute("open", "")
     expect(opened.locator("#task-reverse > summary")).to_be_in_viewport()
-
-
-def test_what_a_filter_hides_is_shown_to_whoever_follows_its_address(open_page: Open) -> None:
-    opened = open_page()
-
-    opened.locator("#by-category").select_option("basic")
-    opened.evaluate("location.hash = 'task-parity'")
-    expect(opened.locator("#task-parity dl").first).to_be_visible()
 
 
 def test_without_script_everything_is_there(open_page: Open) -> None:

@@ -208,6 +208,7 @@ def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first(make_frame: 
     extra = full.assign(suite="core.extra", finished_at=LATER)
     assert suites_in(extra) == ["core.extra"]
     assert suites_in(pd.concat([extra, full])) == ["core"]
+    assert suites_in(pd.concat([full, full.assign(suite="digits", finished_at=LATER)])) == ["core"]
 
 
 def test_the_suite_of_ones_newest_row_is_shown_or_else_the_main_one(make_frame: MakeFrame) -> None:

@@ -54,6 +54,17 @@ def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     assert not report.ok
 
 
+def test_a_run_compacts_what_it_leaves_once_there_are_many_files(tmp_path: Path) -> None:
+    request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), executor="inline")
+    run(request)
+    assert len(Store.open(tmp_path, create=False).loose()) == 1
+    report = run(request, most_loose=0)
+
+    assert report.ok
+    assert Store.open(tmp_path, create=False).loose() == []
+    assert plan_request(request, CPU).num_missing == 0
+
+
 def later(row: dict[str, Any], seconds: int = 1, **changes: Any) -> dict[str, Any]:
     """A row that replaces another of the same run."""
     return row | {"finished_at": row["finished_at"] + timedelta(seconds=seconds)} | changes

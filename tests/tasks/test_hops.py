@@ -383,20 +383,13 @@ def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) 
     check()
 
 
-def test_triggers_are_drawn_from_all_of_their_ids() -> None:
-    task = InductionLatest(num_symbols=8, num_triggers=2, trigger_ids=5)
+@pytest.mark.parametrize(("options", "ids"), [({}, {8, 9, 10, 11, 12}), ({"ids_used": 3}, {8, 9, 10})])
+def test_triggers_are_drawn_from_all_of_their_ids_or_the_first_ones(options: dict[str, int], ids: set[int]) -> None:
+    task = InductionLatest(num_symbols=8, num_triggers=2, trigger_ids=5, **options)
     inputs, _ = task.sample(np.random.default_rng(0), 64, 16)
 
     assert task.vocab_size == 13
-    assert set(inputs[inputs >= 8].tolist()) == {8, 9, 10, 11, 12}
-
-
-def test_of_the_ids_of_triggers_the_first_ones_are_used() -> None:
-    task = InductionLatest(num_symbols=8, num_triggers=2, trigger_ids=5, ids_used=3)
-    inputs, _ = task.sample(np.random.default_rng(0), 64, 16)
-
-    assert task.vocab_size == 13
-    assert set(inputs[inputs >= 8].tolist()) == {8, 9, 10}
+    assert set(inputs[inputs >= 8].tolist()) == ids
 
 
 @pytest.mark.parametrize(

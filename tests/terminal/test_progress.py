@@ -132,7 +132,7 @@ def test_only_rows_that_are_written_from_now_on_are_new_and_each_once(
 
     assert [(row.run_id, row.seed, row.share_s) for row in watch.new_rows()] == [(new["run_id"], 1, 2.5)]
     assert watch.new_rows() == []
-    store.write(old, [])  # made again
+    store.write(make_row(seed=0, role="tuning", wall_s=3.5), [])  # made again, in another time
     assert [row.run_id for row in watch.new_rows()] == [old["run_id"]]
 
 

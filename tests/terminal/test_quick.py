@@ -238,7 +238,7 @@ def test_a_mechanism_whose_rows_come_with_synthbench_is_judged_at_once(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("mech", "how"), [("slay:R=2", {}), ("lstm", {"device": "cuda"}), ("hyena", {}), ("my_idea", {})]
+    ("mech", "how"), [("slay:R=2", {}), ("lstm", {"device": "cuda"}), ("rewa-fisher", {}), ("my_idea", {})]
 )
 def test_what_has_no_packaged_rows_is_run(mech: str, how: dict[str, str], tmp_path: Path) -> None:
     request = request_of(mech, "core", results=tmp_path / "mine", **how)

@@ -46,13 +46,13 @@ def kernel(unit: Attention, q: Queries, k: Keys) -> PairScores:
     Raises:
         TypeError: If the mechanism is no attention by a kernel.
     """
+    q, k = q.unsqueeze(-3), k.unsqueeze(-3)  # the axis of heads, of which there is one
     if isinstance(unit, ScoreAttention):
-        scores = unit.scores(q, k)
+        scores = unit.scores(q, k).squeeze(-3)
         return scores.exp() if unit.normaliser == "softmax" else scores
     if not isinstance(unit, FeatureAttention):
         raise TypeError(f"{type(unit).__name__} has no kernel")
-    # Features are drawn by head; there is one.
-    pairs = zip(unit.factors(q.unsqueeze(-3), "query"), unit.factors(k.unsqueeze(-3), "key"), strict=True)
+    pairs = zip(unit.factors(q, "query"), unit.factors(k, "key"), strict=True)
     return math.prod((a @ b.mT for a, b in pairs), start=torch.ones((), dtype=q.dtype)).squeeze(-3)
 
 

@@ -5,7 +5,7 @@ A new one whose jobs run in other processes subclasses :class:`WorkerExecutor`, 
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
-memory runs out               the worker halves the members that train together, down to one; if that is too much
+memory runs out               the worker halves the runs that train together, down to one; if that is too much
                               beside other workers, the job is tried again when no other runs; then status ``oom``
 a worker is killed for it     the job is tried once more, when no other runs; then rows with status ``oom``
 the time is up                rows with status ``timeout``; not tried again
@@ -66,7 +66,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobDone:
-    """A job has ended, with the outcomes of its missing members."""
+    """A job has ended, with the outcomes of its missing runs."""
 
     job: Job
     outcomes: list[RunOutcome]
@@ -221,7 +221,7 @@ def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunCon
 
     Args:
         attempt: The job that has ended.
-        result: See :meth:`Workers.result`.
+        result: See :meth:`WorkerExecutor.result`.
         context: Of the command.
 
     Raises:
@@ -247,7 +247,7 @@ def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunCon
 
 
 def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOutcome]:
-    """Write the failure for the members that no worker has finished since the plan was made."""
+    """Write the failure for the runs that no worker has finished since the plan was made."""
     job = attempt.job
     store = Store.open(held_out.folder_of(job, context.results, context.driver), create=True)
     names = {member.run_id: member for member in job.missing}

@@ -112,11 +112,6 @@ def tables(request: pytest.FixtureRequest) -> dict[str, str]:
     return tables_of(request.getfixturevalue(request.param))
 
 
-def test_the_tables_of_a_report_parse(tables: dict[str, str]) -> None:
-    for text in tables.values():
-        check_structure(text)
-
-
 def test_the_tables_of_a_report_compile(tables: dict[str, str], compile_latex: Compile) -> None:
     compile_latex(tables)
 
