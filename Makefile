@@ -11,11 +11,11 @@ PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist workstea
 # of mathematics, tasks and training run again, and in the end-to-end tests. The types of all others mypy knows.
 CHECKED := \
 	synthbench.bench.fidelity,synthbench.blocks, \
-	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.layers, \
+	synthbench.contract.causality,synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.layers, \
 	synthbench.mechanisms,synthbench.positions,synthbench.reports.aggregates,synthbench.reports.cells, \
 	synthbench.reports.leaderboard,synthbench.reports.looks,synthbench.reports.quick, \
 	synthbench.reports.render.figures,synthbench.reports.render.page.charts,synthbench.reports.statistics, \
-	synthbench.reports.variants,synthbench.results.store, \
+	synthbench.reports.variants,synthbench.results.store,synthbench.runner.held_out, \
 	synthbench.tasks,synthbench.training,beartype.beartype
 SHAPES := --jaxtyping-packages=$(subst $(space),,$(CHECKED))
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
