@@ -1,9 +1,8 @@
 """Generate files from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
-These are pages of this folder, and the bounds of the suites' tasks and of all rungs. Bounds already known for a task's
-version stay; ``--all`` measures all again, ``--levels [TASK ...]`` the shortcut baselines of all levels, or of those
-of some tasks: after a change of the rules.
-The prose about a component is its docstring; its numbers are computed.
+It writes pages of this folder, and the bounds of the suites' tasks and of all levels. Bounds already known for a task's
+version stay; ``--all`` measures all again. ``--levels [TASK ...]`` measures the shortcut baselines of all levels again,
+or those of some tasks, after a change of the rules. The prose about a component is its docstring.
 """
 
 import inspect
@@ -132,13 +131,13 @@ def _tasks() -> Iterator[str]:
     yield "# Tasks"
     yield HEADER
     yield (
-        "A task draws sequences of tokens, with the targets to predict at the scored positions. `synthbench show copy` "
-        "prints the whole description of one: source, options, floor, ceiling, baselines of its levels, and an example."
+        "A task draws sequences of tokens, with targets at the scored positions. `synthbench show copy` prints its "
+        "source, options, floor, ceiling, the baselines of its levels, and an example."
     )
     for category, names in _by_category().items():
         yield f"## {category}"
         yield _table(
-            ("task", "what it asks for", "load of its levels"),
+            ("task", "question", "load of its levels"),
             [(name, _first_line(TASKS[name]), TASKS[name].load if TASKS[name].rungs else "--") for name in names],
         )
 
@@ -172,12 +171,12 @@ def _html(text: str) -> str:
 
 def _data() -> Iterator[str]:
     yield "## The data without the trainer"
-    yield "The sequences of a task as a file, or as a dataset for a training loop of your own:"
+    yield "The sequences of a task, as a file:"
     yield "```sh\nsynthbench data mqar:rung=3 --count 10000 --seed 0 --split test --out mqar.npz\n```"
     yield (
-        "The file is a NumPy archive: `inputs` and `targets`, int64 [count, length], with targets of −100 where "
-        "nothing is scored, and `metadata`, a JSON text with task, version, options, length, vocab_size, readout, "
-        "floor, ceiling, split and seed. An existing file is replaced only with `--force`."
+        "The NumPy archive has `inputs` and `targets`, int64 [count, length], with −100 where nothing is scored. Its "
+        "`metadata` is a JSON text: task, version, options, length, vocab_size, readout, floor, ceiling, split and "
+        "seed. `--force` replaces an existing file. As a dataset:"
     )
     yield (
         "```python\n"
@@ -192,12 +191,10 @@ def _data() -> Iterator[str]:
         "```"
     )
     yield (
-        "Both give exactly the sequences of a run with this seed that reads `count` of them in batches of "
-        "`batch_size`. Default: a single batch, as in a test. A stream is drawn in blocks of many batches, so "
-        "other counts and batch sizes give other sequences. `--suite peers` (`suite=`) gives the sequences of a "
-        "suite's runs, at the suite's size: all of them, or the first `count`. Train, validation and test are "
-        "separate streams. If `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
-        "depend on tokens after its position."
+        "These are exactly the sequences of a run with this seed that reads `count` of them in batches of "
+        "`batch_size` (default: one batch, as in a test). Other counts and batch sizes give other sequences. "
+        "`--suite peers` (`suite=`) gives those of a suite's runs. With `readout` `bottleneck` all answers are read "
+        "from the last token, so a target may depend on later tokens."
     )
 
 
@@ -229,7 +226,7 @@ def _task(name: str) -> Iterator[str]:
         ],
     )
     if reached := shortcut_accuracies(task, length):
-        yield "Shortcuts that avoid what it tests, measured:"
+        yield "Accuracy of shortcuts that avoid what it tests:"
         yield _table(("shortcut", "accuracy"), [(rule, f"{found.value:.3f}") for rule, found in reached.items()])
     yield from _ladder(unit)
     yield f"Drawn at {length} tokens, seed {EXAMPLE_SEED}:"
@@ -244,14 +241,13 @@ def _ladder(unit: type[Task]) -> Iterator[str]:
         return
     bounds = [rung_bounds(rung) for rung in rungs]
     yield (
-        f"The rungs of its [ladder](ladder.md) in suite `{MAIN_SUITE}`; the base is the accuracy without doing the "
-        "task:"
+        f"The levels of its [ladder](ladder.md) in suite `{MAIN_SUITE}`, with the accuracy of the shortcut baseline:"
     )
     yield _table(
         (unit.load, *(rung.load for rung in rungs)),
         [
             ("tokens", *(rung.length for rung in rungs)),
-            ("base", *(f"{bound.base:.2f}" for bound in bounds)),
+            ("baseline", *(f"{bound.base:.2f}" for bound in bounds)),
             ("by", *(bound.rule for bound in bounds)),
         ],
     )
@@ -273,13 +269,13 @@ def _mechanisms() -> Iterator[str]:
     yield HEADER
     yield (
         "A mechanism mixes positions. State: the numbers that a layer of width 64 with 4 heads keeps after 64 or 1024 "
-        "tokens. Positions: those of its authors; with them, *places* says whether outputs change where the same "
-        "tokens stand some places later. Bare: the options of [the condition](protocol.md#conditions) bare, where it "
-        "differs from stock. `synthbench show slay` prints formula, source, deviations and options of one."
+        "tokens. Positions: those of its authors. Places: whether outputs change if the same tokens come some places "
+        "later. Bare: the options of [the condition](protocol.md#conditions) bare, where it differs from stock. "
+        "`synthbench show slay` prints formula, source, deviations and options."
     )
     lengths = [f"state at {length}" for length in STATE_LENGTHS]
     yield _table(
-        ("mechanism", "what it computes", "family", "cost", *lengths, "positions", "places", "bare"),
+        ("mechanism", "computes", "family", "cost", *lengths, "positions", "places", "bare"),
         [
             (
                 facts["name"],
@@ -296,7 +292,7 @@ def _mechanisms() -> Iterator[str]:
     )
     for title, registry in (("Position encodings", POSITIONS), ("Blocks", BLOCKS)):
         yield f"## {title}"
-        yield _table(("name", "what it does"), [(name, _first_line(registry[name])) for name in registry])
+        yield _table(("name", "effect"), [(name, _first_line(registry[name])) for name in registry])
 
 
 def _units() -> Iterator[tuple[Any, str, dict[str, Any]]]:
@@ -319,65 +315,62 @@ def _suites() -> Iterator[str]:
     yield HEADER
     yield (
         "A suite is a TOML file: tasks with their options, and the protocol. Rows of two versions never share a "
-        "table. [protocol.md](protocol.md) explains the protocol."
+        "table. `synthbench show core` prints all settings, tasks and mechanisms of a suite, and "
+        "[protocol.md](protocol.md) explains them."
     )
     suites = [load_suite(name) for name in suite_names()]
     yield _table(
-        ("suite", "version", "tasks", "mechanisms", "seeds", "description"),
+        ("suite", "version", "description", "tasks", "mechanisms", "seeds", "studies"),
         [
-            (f"[{s.name}](#{s.name})", s.version, len(s.tasks), len(s.mechanisms), len(s.seeds), s.description)
-            for s in suites
+            (
+                f"[{suite.name}](../synthbench/suites/{suite.name}.toml)",
+                suite.version,
+                suite.description,
+                len(suite.tasks),
+                len(suite.mechanisms),
+                len(suite.seeds),
+                " ".join(f"[{study}](../studies/{study}/README.md)" for study in suite.studies),
+            )
+            for suite in suites
         ],
     )
-    yield from _own_suites()
-    for suite in suites:
-        yield f"## {suite.name}"
-        yield escape(suite.description) + "."
-        yield _table(("setting", "value"), _settings(suite))
-        yield f"Tasks: {', '.join(_with_arguments(suite.tasks))}."
-        yield f"Mechanisms: {', '.join(_with_arguments(suite.mechanisms))}."
-        if suite.studies:
-            links = [f"[{study}](../studies/{study}/README.md)" for study in suite.studies]
-            yield f"Studies of its rows: {', '.join(links)}."
-
-
-def _own_suites() -> Iterator[str]:
+    yield "## Protocols"
+    yield "Width is that of the model; a step has so many sequences, on a ladder at least so many. Optimiser: AdamW."
+    yield _table(("suite", *SETTINGS), [(suite.name, *_settings(suite)) for suite in suites])
     yield "## Tasks that a suite does not list"
-    yield (
-        "Any registered task can be trained under the protocol of any suite. Name it, with a rung or other options "
-        "to change its default length:"
-    )
+    yield "A suite's protocol can train any registered task. Name the task, and its level or options if you like:"
     yield "```sh\nsynthbench run --suite smoke --task mqar:num_pairs=8 --mech softmax,linear\n```"
     yield (
-        "Its rows belong to suite `smoke.extra`, which has the version and the protocol of `smoke`, so the tables of "
-        "`smoke` stay as they are. `synthbench report --suite smoke.extra` shows them, and `synthbench status` counts "
-        "them if it gets the same options as `run`. `all`, categories and globs select only from the suite's own tasks."
+        "The rows belong to suite `smoke.extra`, which has the version and protocol of `smoke`. "
+        "`synthbench report --suite smoke.extra` shows them; `synthbench status` counts them with the options of "
+        "`run`. `all`, categories and globs select only the suite's own tasks."
     )
     yield "## A suite of your own"
     yield (
-        "`--suite ./my_suite.toml` reads a suite from a file, in the format of [the built-in ones]"
-        "(../synthbench/suites/smoke.toml). Its `name` is that of the file, not a built-in suite's, and an unknown key "
-        "is an error. Reports of an installed suite show every run with its protocol and its sizes of tasks; those of "
-        "a file show the runs made in it. Raise `version` whenever the protocol or a task's options change; a report "
-        "shows only rows of the newest row's protocol and counts the others. `synthbench new task my_task` writes one "
-        "beside the task; see [plugins.md](plugins.md#one-file)."
+        "`--suite ./my_suite.toml` reads a suite from a file in the format of [the built-in ones]"
+        "(../synthbench/suites/smoke.toml). Its `name` is the file's name and no built-in suite's; an unknown key is "
+        "an error. `synthbench new task my_task` writes one beside the task ([plugins.md](plugins.md#one-file))."
+    )
+    yield (
+        "Reports of an installed suite show every run with its protocol and task sizes; those of a file show the runs "
+        "made in it. Raise `version` when the protocol or a task's options change: a report shows only the protocol "
+        "of the newest row and counts the other rows."
     )
 
 
-def _settings(suite: Suite) -> list[tuple[str, str]]:
-    sections = suite.model_dump(
-        mode="json", include={"model", "training", "evaluation", "tuning", "ladder"}, exclude_none=True
+SETTINGS = (
+    *("block", "positions", "width", "layers", "steps", "batch", "rates", "schedule"),
+    *("test sequences", "longest level"),
+)
+
+
+def _settings(suite: Suite) -> tuple[object, ...]:
+    model, training = suite.model, suite.training
+    return (
+        *(model.block, model.positions, model.model_dim, model.num_layers, training.steps, training.batch_size),
+        *(" ".join(map(str, training.learning_rates)), training.schedule, suite.evaluation.test_sequences),
+        suite.ladder.longest if suite.ladder else "--",
     )
-    lines = [(f"{section}.{key}", value) for section, of in sections.items() for key, value in of.items()]
-    lines.append(("seeds", list(suite.seeds)))
-    return [(key, " ".join(map(str, value)) if isinstance(value, list) else str(value)) for key, value in lines]
-
-
-def _with_arguments(units: Any) -> list[str]:
-    return [
-        f"`{name}" + (":" if given else "") + ",".join(f"{key}={value}" for key, value in given.items()) + "`"
-        for name, given in units.items()
-    ]
 
 
 def _parameters(facts: dict[str, Any]) -> Iterator[str]:
