@@ -48,10 +48,9 @@ def by_step(models: Mapping[str, tuple[str, str]]) -> Curves:
 def of_mechanisms() -> Curves:
     """Loss against step, by mechanism.
 
-    Figure 3, of smaller models: suite `text`, two layers and about 84,500 parameters, 600 steps on 2.2 MB of
-    docstrings; mean and range of seeds 1 to 3, each at the rate that did best in validation. Softmax attention is the
-    lowest from the first point on, the two Yat kernels come next, and all linear mechanisms, SLAY among them, lie
-    apart above these: in validation they end between 2.14 and 2.28, softmax at 1.70.
+    Figure 3, of smaller models: suite `text`, about 84,500 parameters, 600 steps on 2.2 MB of docstrings; mean and
+    range of seeds 1 to 3. Softmax attention is the lowest throughout, the two Yat kernels come next. All linear
+    mechanisms lie above: they end at 2.14 to 2.28 in validation, softmax at 1.70.
     """
     names = ("softmax", "yat", "yat-spherical", "slay", "performer", "linear", "cosformer")
     return by_step({name: (name, "transformer") for name in names})
@@ -61,9 +60,8 @@ def of_mechanisms() -> Curves:
 def of_blocks() -> Curves:
     """Loss against step, by block.
 
-    Figure 9, of the same models. In validation, softmax attention in a transformer is the lowest throughout, and
-    Aether, which has no norm, ends 0.04 above the transformer with either attention; so it does in training, with 0.04
-    and 0.05.
+    Figure 9, of the same models. Softmax attention in a transformer is the lowest in validation. Aether, which has no
+    norm, ends 0.04 above the transformer with either attention, and 0.04 and 0.05 above it in training.
     """
     pairs = [(mechanism, block) for block in ("transformer", "aether") for mechanism in ("softmax", "yat")]
     return by_step({f"{block}, {mechanism}": (mechanism, block) for mechanism, block in pairs})

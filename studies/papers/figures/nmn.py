@@ -45,9 +45,9 @@ def answers(
 def similarities() -> Maps:
     """Four similarities and their slopes.
 
-    Figure 1. w = (1, 0.5), the star; ε = 0.1. Below: the length of the gradient by x, where the paper has arrows. The
-    slopes of the dot product (1.1) and of the distance (1) are the same everywhere, that of the cosine is large near
-    the origin only. That of the Yat product is large on both sides of its peak, 0 on it and small far away.
+    Figure 1. w = (1, 0.5), the star; ε = 0.1. Below: the length of the gradient by x. The slopes of the dot product
+    (1.1) and of the distance (1) are constant; that of the cosine is large only near the origin. That of the Yat
+    product is large on both sides of its peak and small far away.
     """
     star, marks = torch.tensor(WEIGHT, dtype=torch.float64), np.array([WEIGHT])
     functions: dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, float]]] = {
@@ -70,10 +70,9 @@ def similarities() -> Maps:
 def well() -> Maps:
     """The response of one neuron.
 
-    Figure 2 of the paper. w = (1, 0.5), the star; no bias, scale 1. The dot product grows without end and its
-    square on both sides of a line; the Yat product has one bounded peak, behind the star as seen from the origin
-    (at (1 + ε / |w|²) w), a weaker answer on the opposite side, and is 0 where x is orthogonal to w. The peak grows
-    like 1 / ε; colours end at 4.
+    Figure 2. w = (1, 0.5), the star; no bias, scale 1; colours end at 4. The dot product grows without end, its square
+    on both sides of a line. The Yat product has one bounded peak at (1 + ε / |w|²) w, a weaker answer on the opposite
+    side, and is 0 where x is orthogonal to w. The peak grows like 1 / ε.
     """
     places = grid()
     linear = places @ WEIGHT
@@ -87,9 +86,9 @@ def well() -> Maps:
 def angle_and_radius() -> Curves:
     """One neuron by angle and by radius.
 
-    Figure 3. w = (1, 0). Left: x as long as w, at every angle. Only near 0° does ε matter; at 90° the answer is 0,
-    at 180° it is back at 1/4. Right: x of any length at three angles, ε = 0.1. The answers level off at cos² of the
-    angle. At 0° the peak is 11 and lies beyond x = w, where the paper has 10 at x = w for the maximum.
+    Figure 3. w = (1, 0). Left: x as long as w. ε matters only near 0°; the answer is 0 at 90° and 1/4 at 180°. Right: x
+    of any length, ε = 0.1. The answers level off at cos² of the angle. The peak at 0° is 11, beyond x = w; the paper
+    has 10, at x = w.
     """
     degrees, radii = np.linspace(0, 180, 181), np.geomspace(0.01, 100, 161)
     circle = around(np.radians(degrees))
@@ -110,11 +109,10 @@ def around(angles: Float[np.ndarray, " angles"]) -> Float[np.ndarray, "angles 2"
 def regions() -> Maps:
     """Decision regions of trained classifiers.
 
-    Figure 5. Which of three neurons answers most, on three clouds of 40 points (seed 0, standard deviation 0.45);
-    stars are weights, titles the points that are classified right. First two: the clouds' middles for weights. Last
-    two: weights from seed 0, trained by 300 steps of Adam at 0.03; ε = 0.1, no bias. The paper's localised regions
-    are not what comes out: far from the origin a Yat neuron answers alike on both sides, so that its region is a
-    double cone, and the trained weights stay around the origin.
+    Figure 5. The neuron that answers most, of three, on three clouds of 40 points (seed 0, standard deviation 0.45);
+    stars are weights, titles the accuracy. First two: the clouds' middles for weights. Last two: 300 steps of Adam at
+    0.03; ε = 0.1, no bias. Regions are not localised, as the paper has them: far out a Yat neuron answers alike on both
+    sides, so its region is a double cone.
     """
     classes = torch.arange(len(MIDDLES)).repeat_interleave(40)
     clouds = MIDDLES[classes] + 0.45 * normal(0, len(classes), 2)
@@ -142,9 +140,8 @@ def regions() -> Maps:
 def xor() -> Maps:
     """XOR by one unit.
 
-    Section 3.1: XOR by one unit with w = (1, −1), ε = 0.001; stars are the four inputs. The unit is 0 on the
-    diagonal, where both inputs agree, and 1/5 and 1 at the two others: a threshold of 0.1 separates them. No
-    threshold of the dot product does.
+    Section 3.1, w = (1, −1), ε = 0.001; stars are the four inputs. The unit is 0 where both inputs agree, 1/5 and 1 at
+    the two others, so a threshold of 0.1 separates them. No threshold of the dot product does.
     """
     square, weight = (-1.0, 2.0, -1.0, 2.0), (1.0, -1.0)
     places = grid(square)
@@ -160,12 +157,11 @@ def xor() -> Maps:
 
 @figure("nmn-07-epsilon-and-perturbation")
 def epsilon_and_perturbation() -> Curves:
-    """Epsilon, and how far the output moves.
+    """Epsilon and perturbations.
 
-    Figure 7. w = (1, 0). Left: the answer along the line through w; ε changes the peak (1000 at ε = 0.001) and
-    little else. Right: the change of the answer when x = (0.6, 0.6) moves by some length in 64 directions: median,
-    and the middle four fifths. It grows in proportion up to moves of about a tenth; below ε = 0.1, ε hardly matters
-    unless a move ends near w.
+    Figure 7. w = (1, 0). Left: the answer along the line through w; ε changes the peak (1000 at ε = 0.001) and little
+    else. Right: the change of the answer when x = (0.6, 0.6) moves in 64 directions. It is proportional up to moves of
+    about a tenth. Below 0.1, ε hardly matters unless a move ends near w.
     """
     along, sizes, start = np.linspace(-3, 3, 301), np.geomspace(1e-3, 1, 31), np.array([0.6, 0.6])
     moved = start + sizes[:, None] * around(np.linspace(0, 2 * math.pi, 64, endpoint=False))[:, None]
@@ -183,10 +179,9 @@ def epsilon_and_perturbation() -> Curves:
 def spectrum() -> Curves:
     """The spectrum of the tangent kernel.
 
-    Figure 8a. Eigenvalues by rank, as shares of the trace: 256 random unit vectors, 2,048 normal units with a mean
-    square norm of 1, no training. In the middle, at ranks 8 to 128, those of Yat fall faster than those of ReLU in 4
-    dimensions with ε = 1 only; with ε = 0.01, and in 16 and 64 dimensions, they fall more slowly. The paper has them
-    fall faster and names no inputs.
+    Figure 8a. Eigenvalues by rank, as shares of the trace: 256 random unit vectors, 2,048 normal units, no training. At
+    ranks 8 to 128 those of Yat fall faster than those of ReLU only in 4 dimensions with ε = 1. With ε = 0.01, and in 16
+    and 64 dimensions, they fall more slowly. The paper has them fall faster and names no inputs.
     """
     ranks = np.arange(1.0, tangent.NUM_INPUTS + 1)
     panels = []
@@ -203,9 +198,9 @@ def spectrum() -> Curves:
 def squashing() -> Curves:
     """Squashing functions.
 
-    Figure 10. Softermax of a score beside three scores of 1, soft-sigmoid, soft-tanh, for four powers n; beside
-    each, the softmax, the logistic sigmoid or tanh. All begin at their smallest value at a score of 0, where the
-    exponential ones do not; n sets how steep the passage through a score of 1 is.
+    Figure 10. Softermax of a score beside three scores of 1, soft-sigmoid and soft-tanh for four powers n, beside
+    softmax, logistic sigmoid and tanh. All begin at their smallest value at a score of 0, where the exponential ones do
+    not. n sets the slope at a score of 1.
     """
     x = torch.linspace(0, 5, 201, dtype=torch.float64)
     scores = torch.stack([x, *torch.ones(3, len(x), dtype=x.dtype)], dim=-1)

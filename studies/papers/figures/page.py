@@ -33,15 +33,15 @@ def page() -> Iterator[str]:
     yield "<!-- Written by studies/papers/figures/page.py from the code; edit that. -->"
     yield (
         "The figures of three papers, drawn from the code of this package, and losses from its rows. The papers' "
-        "captions name no seeds and few options. The captions here give our choices, and what the figure shows that "
-        "the paper does not say, or says otherwise. To write SVG and PDF with the numbers as CSV, the same "
-        "bytes on every call, from a checkout:"
+        "captions name no seeds and few options, so the captions here give our choices, and where the figure differs "
+        "from the paper. Unless a caption says otherwise: d = 16, ε = 1e-3, N(0, 1) queries, keys and values, "
+        "mechanisms at their defaults with features from seed 0, and the median and middle four fifths of 20 draws. "
+        "From a checkout, this writes SVG, PDF and the numbers as CSV, the same bytes on every call:"
     )
     yield "```\npython -m studies.papers.figures.page --figure 'nmn-10*' --out figures\n```"
     yield (
-        "Without `--figure` it draws all figures, in a minute. Without `--out` it writes this page and its pictures. "
-        "Figures 2 and 21 of the SLAY paper and 4, 6 and 8b of Neural Matter Networks are not here: "
-        "[reproducing.md](../../../docs/reproducing.md) says what there is of each."
+        "Without `--figure` it draws all figures, in a minute; without `--out` it writes this page and its pictures. "
+        "[reproducing.md](../../../docs/reproducing.md) has the figures that are missing here."
     )
     for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-"), ("REWA", "rewa-")):
         yield f"## {paper}"

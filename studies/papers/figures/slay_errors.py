@@ -36,9 +36,9 @@ def shares(num_nodes: int, x: Float[np.ndarray, " cosines"]) -> Float[np.ndarray
 def quadrature_error() -> Curves:
     """Error of the quadrature.
 
-    Figure 9. Error of R nodes relative to 1 / (2 + ε − 2x), ε = 1e-3, at five cosines. The rule converges
-    exponentially at x = 0.5, slowly at 0.9, hardly at 0.99; at x = 1, 24 nodes still miss 96 %. At x = 0 it is
-    exact and below the axis. The paper's claim of uniform exponential convergence does not hold.
+    Figure 9. Error of R nodes relative to 1 / (2 + ε − 2x) at five cosines. The rule converges exponentially at x =
+    0.5, slowly at 0.9, hardly at 0.99. At x = 1, 24 nodes still miss 96 %; at x = 0 it is exact. The paper's uniform
+    exponential convergence does not hold.
     """
     x, counts = np.array([0.0, 0.5, 0.9, 0.99, 1.0]), np.arange(1.0, 25.0)
     found = [inverse_distance(int(count), EPSILON, torch.from_numpy(x)).numpy() for count in counts]
@@ -52,9 +52,9 @@ def quadrature_error() -> Curves:
 def nodes() -> Curves:
     """Nodes and weights.
 
-    Figure 10. Nodes and weights of Σ w exp(2 s x), ε = 1e-3. Upper line: as the paper has it, weights that fall
-    with the node. Lower line: the same weights at x = C / 2, where every exponential of exp(−s (C − 2x)) is 1: they
-    grow with the node, and stop at a node of 3, 11 and 26, while near x = 1 the integral reaches to 1 / ε = 1000.
+    Figure 10. Nodes and weights of Σ w exp(2 s x). Upper line: weights as in the paper, which fall with the node. Lower
+    line: weights at x = C / 2, where they grow with the node. The largest nodes are 3, 11 and 26, while near x = 1 the
+    integral reaches to 1 / ε = 1000.
     """
     panels = []
     for word, factor, ends in (("w", 0.0, (1e-24, 1e3)), ("w exp(C s)", 2 + EPSILON, (0.1, 1e4))):
@@ -68,12 +68,11 @@ def nodes() -> Curves:
 
 @figure("slay-11-expected-contribution")
 def expected_contribution() -> Curves:
-    """What a node contributes on average.
+    """Contribution of each node on average.
 
-    Figure 11. What each Gauss–Laguerre node contributes to the mean spherical Yat kernel of two random directions,
-    as shares of the exact mean; ε = 1e-3, by Gauss–Gegenbauer integration. In 16 dimensions the first nodes carry
-    nearly all, and R = 3 has 99.5 % of the mean; in 64 dimensions more. In 3 dimensions, where directions often
-    nearly agree, all nodes count alike and R = 8 has 42 %.
+    Figure 11. Shares of the Gauss–Laguerre nodes in the mean spherical Yat kernel of two random directions. In 16
+    dimensions R = 3 has 99.5 % of the exact mean, in 64 more. In 3 dimensions, where directions often nearly agree, all
+    nodes count alike and R = 8 has 42 %.
     """
     sides = Axis("node"), Axis("share of the mean kernel", "log", (1e-7, 2.0))
     panels = []
@@ -89,11 +88,10 @@ def expected_contribution() -> Curves:
 
 @figure("slay-12-node-shares")
 def node_shares() -> Curves:
-    """Which node makes up the kernel where.
+    """Shares of the nodes in the kernel.
 
-    Figure 12. Shares of the nodes in the exact kernel, one above the other; what is white below 1 is lost. ε =
-    1e-3. Far from x = 1 the first nodes suffice, towards it all Gauss–Laguerre nodes fail together: at x = 1, 7 of
-    them have 1 %. That the first nodes dominate at every x does not hold.
+    Figure 12. Shares of the nodes in the exact kernel; white is lost. Far from x = 1 the first nodes suffice. At x = 1
+    all fail together: 7 nodes have 1 %. So the first nodes do not dominate at every x.
     """
     x = np.linspace(-1, 1, 61)
     sides = Axis("cosine x"), Axis("share of the kernel", ends=(0.0, 1.1))
@@ -109,13 +107,12 @@ def node_shares() -> Curves:
 
 @figure("slay-13-reconstruction")
 def reconstruction() -> Curves:
-    """The kernel that is left.
+    """Kernels of the variants.
 
-    Figure 13. Kernels of the variants at their defaults (R = 3, 8 polynomial features, 16 or 32 exponential ones; d
-    = 16, ε = 1e-3), over their mean for random keys; median and the middle four fifths of 20 draws, beside the
-    exact kernel. Anchors, Nyström, Laplace, Hadamard and the sketch are nearly flat, and not 0 at x = 0. The exact
-    square follows the kernel up to the loss at the peak; TensorSketch and Maclaurin follow it in the median only.
-    SLAY does not closely match the quadrature, as the paper says it does.
+    Figure 13. Kernels of the variants at their defaults, over their mean for random keys, beside the exact kernel.
+    Anchors, Nyström, Laplace, Hadamard and the sketch are nearly flat, and not 0 at x = 0. The exact square follows the
+    kernel up to the peak; TensorSketch and Maclaurin follow it only in the median. SLAY does not closely match the
+    quadrature, as the paper says it does.
     """
     x = np.linspace(-1, 1, 41)
     exact = Curve("spherical Yat", x, responses("yat-spherical", x, [0])[0])
@@ -128,10 +125,10 @@ def reconstruction() -> Curves:
 def error_against_features() -> Curves:
     """Error against features.
 
-    Figure 14. The sweep of `bench fidelity`: relative L2 error of a layer's outputs, random inputs, d = 16, 4
-    heads, T = 128, projections with biases, R = 2 and P = D = 8 unless varied; mean and range of seeds 0–2. The
-    running mean, blind to content, is the line to be below: SLAY is there with 64 to 128 features a node or with 32
-    anchors; up to 8 nodes do not bring it there. The paper holds the quadrature to be the dominant error.
+    Figure 14. The sweep of `bench fidelity`: relative L2 error of a layer's outputs, random inputs, 4 heads, T = 128, R
+    = 2 and P = D = 8 unless varied; mean and range of seeds 0–2. SLAY beats the running mean, which is blind to
+    content, with 64 to 128 features a node or 32 anchors, not with up to 8 nodes. The paper holds the quadrature to be
+    the dominant error.
     """
     rows = pd.DataFrame(list(fidelity.sweep((0, 1, 2), Table(fidelity.IDENTITY, fidelity.CPU), num_repeats=1)))
     error = Axis("relative error of outputs", ends=(0.55, 0.75))
@@ -151,11 +148,9 @@ def error_against_features() -> Curves:
 def outputs() -> Curves:
     """Outputs, exact and approximate.
 
-    Figure 18. Coordinates of outputs by spherical Yat attention against the same by approximations, N(0, 1)
-    queries, keys and values, d = 16, T = 128, seed 0, ε = 1e-3, R = 3; some coordinates of some positions; the
-    correlation is that of all from the ninth position on: before it there is little to choose from. SLAY at the
-    sizes of table 9 has 0.62, hardly more than the running mean (0.60), which knows nothing of queries and keys;
-    with many more features it has 0.72, with an exact square 0.98.
+    Figure 18. Coordinates of outputs by spherical Yat attention against approximations of them, T = 128, seed 0, R = 3.
+    The correlation is that of all positions from the ninth on. SLAY at the sizes of table 9 has 0.62, the running mean
+    0.60. With many more features SLAY has 0.72, with an exact square 0.98.
     """
     q, k, v = normal(0, 3, 1, 1, 128, DIM)
     approximate = {

@@ -21,12 +21,12 @@ TILT = math.radians(40)
 
 @figure("slay-01-partitions")
 def partitions() -> Maps:
-    """Who answers where: five keys in the plane.
+    """Regions of attention: five keys in the plane.
 
-    Figure 1. Colours say which of five keys (stars, seed 3) weighs most for a query at that place; heads of width
-    2, features from seed 0. The dot product and the ReLU features give one key nothing, ELU + 1 leaves two keys.
-    The Yat kernel gives the inner key (blue) a disc of its own and repeats regions across the origin. The spherical
-    kernel only sees directions; the regions of SLAY are nearly its own, with slivers where features decide.
+    Figure 1. The key (star, seed 3) that weighs most for a query at each place; heads of width 2. The dot product and
+    the ReLU features give one key nothing, ELU + 1 leaves two keys. The Yat kernel gives the inner key (blue) a disc
+    and repeats regions across the origin. The spherical kernel sees only directions; the regions of SLAY are nearly its
+    own.
     """
     keys, places = 1.2 * normal(3, 5, 2), torch.from_numpy(grid())
     names = {
@@ -45,11 +45,10 @@ def partitions() -> Maps:
 def alignment() -> Curves:
     """Kernels of the cosine.
 
-    Figure 4. Query and keys of length 4 (√d, d = 16), as unit variance gives. Left: the kernels; softmax is
-    exp(4x). Middle: over the mean for 4,096 random keys, which is what normalised attention goes by: Yat and
-    spherical Yat are the same up to their peak (ε = 1e-3). Right: SLAY by the same measure, median and the middle
-    four fifths of 20 draws. The exact kernel gives an identical key 27,000 times the weight of a random one,
-    softmax 34 times, SLAY 3 times at the sizes of the paper's table 9 and 9 times with many more features.
+    Figure 4. Query and keys of length 4 (√d). Left: the kernels; softmax is exp(4x). Middle: over the mean for 4,096
+    random keys, where Yat and spherical Yat agree up to their peak. Right: SLAY by the same measure. The exact kernel
+    gives an identical key 27,000 times the weight of a random one, softmax 34 times. SLAY gives 3 times at the sizes of
+    table 9 and 9 times with many more features.
     """
     x = np.linspace(-1, 1, 81)
     raw = [Curve(label, x, response(head(name), x)) for name, label in EXACT.items()]
@@ -65,11 +64,10 @@ def alignment() -> Curves:
 def geometries() -> Curves:
     """Kernels of four geometries.
 
-    Section 8.2, the geometries side by side, before training. Query and keys of length 4, five dimensions a geometry,
-    τ = 1; over the value for an identical key; median and the middle four fifths of 20 draws of the maps; beside each,
-    softmax attention. In Euclidean space the kernel is the broadest, a half at 70°; on the sphere it falls to a half
-    about where softmax does (34° and 32°), and to 0.04 at 180°. The hyperbolic one and that of all three fall below 0.4
-    within 13°, and only the latter comes close to 0 (0.001).
+    Section 8.2, before training. Query and keys of length 4, five dimensions a geometry, τ = 1, over the value for an
+    identical key; beside each, softmax attention. The Euclidean kernel is the broadest, a half at 70°. The spherical
+    one falls to a half about where softmax does (34° and 32°). The hyperbolic one and that of all three fall below 0.4
+    within 13°; only the latter comes close to 0.
     """
     x = np.linspace(-1, 1, 81)
     softmax, sides = Curve("softmax", x, np.exp(4 * x - 4)), (Axis("cosine x"), Axis("kernel / that at 1"))
@@ -84,10 +82,9 @@ def geometries() -> Curves:
 def angle() -> Curves:
     """Kernels of the angle.
 
-    Figure 5. The kernel over its value at 0°; ε = 1e-3, d = 16. Left: the exact Yat kernels fall to a half within
-    2°, softmax at 36°. Middle: what Gauss–Laguerre nodes alone leave of that, all other approximations exact: a
-    half at 28° for R = 3, at 10° for R = 32. Right: SLAY, median and the middle four fifths of 20 draws: a half
-    near 50°, and at 90° still about a tenth, where the exact kernel is 0.
+    Figure 5. The kernel over its value at 0°. Left: the exact Yat kernels fall to a half within 2°, softmax at 36°.
+    Middle: with Gauss–Laguerre nodes alone, a half at 28° for R = 3, at 10° for R = 32. Right: SLAY falls to a half
+    near 50°, and at 90° to about a tenth, where the exact kernel is 0.
     """
     degrees = np.linspace(0, 180, 91)
     x = np.cos(np.radians(degrees))
@@ -109,10 +106,9 @@ def angle() -> Curves:
 def gradient() -> Curves:
     """Slopes of the kernels.
 
-    Figure 6. By automatic differentiation of the units, keys in one plane, d = 16, ε = 1e-3, cosines from −0.99 to
-    0.99. Left: the slopes of the Yat kernels are the steepest near x = 1, thousands at 0.99. Right: over the kernel
-    itself, which is how weights change: softmax is at 4 everywhere, the Yat kernels are at 100 near x = 1 and
-    beyond at x = 0, where they vanish. SLAY (20 draws) is at 1 to 3, flatter than softmax.
+    Figure 6. Keys in one plane, cosines from −0.99 to 0.99. Left: the slopes of the Yat kernels are the steepest near x
+    = 1, thousands at 0.99. Right: slope over kernel, which is how weights change. Softmax is at 4 everywhere, SLAY at 1
+    to 3; the Yat kernels are at 100 near x = 1, and higher at x = 0, where they vanish.
     """
     x = np.linspace(-0.99, 0.99, 100)
     units = {label: head(name) for name, label in EXACT.items()}
@@ -127,13 +123,11 @@ def gradient() -> Curves:
 
 @figure("slay-19-sphere")
 def sphere() -> Maps:
-    """What a query weighs on the sphere.
+    """Weights of a query on the sphere.
 
-    Figure 19. Weight of keys on a sphere in three dimensions for a query at the pole, which is turned by 40°
-    towards the reader; over the largest weight that is seen, colours by the power 0.4 so that the narrow peak
-    shows. Keys and query of length √3, features from seed 0. The spherical Yat kernel is concentrated at the pole,
-    softmax broad. SLAY at the sizes of table 9 is about as broad as softmax and, like the one with more features,
-    has its peak beside the pole.
+    Figure 19. Weight of keys on a sphere for a query at the pole, tilted by 40° towards the reader, over the largest
+    weight seen; colours by the power 0.4. The spherical Yat kernel is concentrated at the pole, softmax broad. SLAY is
+    about as broad as softmax and has its peak beside the pole.
     """
     square = (-1.0, 1.0, -1.0, 1.0)
     places = grid(square)
@@ -156,9 +150,8 @@ def sphere() -> Maps:
 def polar() -> Curves:
     """Kernels by direction.
 
-    Figure 20. The same kernels once around in a plane through the query at 0°, over their largest value. The
-    spherical Yat kernel is a needle, softmax and SLAY are lobes; those of SLAY are not symmetric, and one points
-    away from the query.
+    Figure 20. The same kernels once around in a plane through the query at 0°. The spherical Yat kernel is a needle,
+    softmax and SLAY are lobes. Those of SLAY are not symmetric, and one points away from the query.
     """
     angles = np.linspace(0, 2 * math.pi, 181)
     keys = torch.from_numpy(np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1))

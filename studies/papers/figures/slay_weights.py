@@ -35,10 +35,9 @@ def mean_kernels(name: str) -> Float[np.ndarray, "seeds batch length"]:
 def denominators() -> Curves:
     """Denominators by variant.
 
-    Figure 7. Histograms of the denominators over the number of keys in them, in units of each variant's median; the
-    title has the share of negative ones. Independent N(0, 1) queries and keys, d = 16, T = 128, 4 sequences, seeds
-    0–9, units at their defaults. TensorSketch and Maclaurin features have 28 and 30 % of negative denominators,
-    Nyström a few in ten thousand, all others none. What lies beyond the ends counts to the outermost bars.
+    Figure 7. Histograms of denominators over the number of keys, in units of each variant's median; titles have the
+    share of negative ones. T = 128, 4 sequences, seeds 0–9. TensorSketch and Maclaurin have 28 and 30 % of negative
+    denominators, Nyström a few in ten thousand, all others none. The outermost bars hold all values beyond the ends.
     """
     sides = Axis("denominator"), Axis("share", ends=(0.0, 0.62))
     panels = []
@@ -53,9 +52,9 @@ def denominators() -> Curves:
 def along_the_sequence() -> Curves:
     """Denominators along the sequence.
 
-    Not in the paper: the denominators of the figure before along the sequence, median, smallest and largest. Those
-    of signed features do not settle as keys add up; those of exact kernels do, but begin close to 0, where a first
-    key may be orthogonal to its query.
+    Not in the paper: median, smallest and largest of these denominators along the sequence. Those of signed features do
+    not settle as keys add up. Those of exact kernels do, but begin close to 0, where a first key may be orthogonal to
+    its query.
     """
     position = np.unique(np.geomspace(1, LENGTH, 24).round())
     sides = Axis("position", "log"), Axis("denominator", ends=(-2.0, 6.0))
@@ -71,9 +70,9 @@ def along_the_sequence() -> Curves:
 def over_seeds() -> Curves:
     """Denominators over seeds.
 
-    Figure 8. The same denominators by seed: the smallest of each, and the share of negative ones. SLAY, Laplace and
-    Hadamard stay above 0 for every seed, as they must, and so does the exact kernel, if barely (0.002). Nyström
-    crosses 0 in some seeds, TensorSketch and Maclaurin in all, with 23 to 36 % negative; Maclaurin reaches −360.
+    Figure 8. The same denominators by seed: the smallest, and the share of negative ones. SLAY, Laplace and Hadamard
+    stay above 0 for every seed, and so does the exact kernel (0.002). Nyström crosses 0 in some seeds, TensorSketch and
+    Maclaurin in all, with 23 to 36 % negative; Maclaurin reaches −360.
     """
     found = {name: mean_kernels(name) for name in VARIANTS[4:8] + VARIANTS[9:]}
     curve = partial(Curve, x=np.array(SEEDS, dtype=float), kind="marked")
@@ -102,11 +101,9 @@ def entropies(name: str, similarity: float) -> Float[np.ndarray, "batch position
 def entropy() -> Curves:
     """Entropy against similarity.
 
-    Figure 15. Entropy of the last query's weights over the log of 64 keys. Tokens are N(0, 1) draws of some
-    correlation, d = 16, seeds 0 and 1; median and the middle four fifths of 32 sequences, units at their defaults.
-    The sum-normalised Yat kernels are at 0.81 for random tokens, below softmax (0.90), which is below SLAY (0.94),
-    and all of them go to 1 as tokens become alike. `yat`, a softmax of the kernel, goes the other way: alike tokens
-    are close, and the closest takes all.
+    Figure 15. Entropy of the last query's weights over the log of 64 keys, for tokens of some correlation; 32
+    sequences. The sum-normalised Yat kernels are at 0.81 for random tokens, softmax at 0.90, SLAY at 0.94; all go to 1
+    as tokens become alike. `yat`, a softmax of the kernel, goes the other way: the closest of alike tokens takes all.
     """
     last = {name: np.stack([entropies(name, at)[:, -1] for at in SIMILARITIES], axis=1) for name in COMPARED}
     curves = [spread(name, np.array(SIMILARITIES), draws, kind="marked") for name, draws in last.items()]
@@ -118,8 +115,8 @@ def entropy() -> Curves:
 def distribution() -> Curves:
     """Distribution of the entropy.
 
-    Figure 16. The same entropies for the queries 32 to 63, as histograms at three correlations. Those of `yat` lie
-    at both ends. Linear and Performer are near 1 whatever the tokens.
+    Figure 16. The same entropies for the queries 32 to 63 at three correlations. Those of `yat` lie at both ends.
+    Linear and Performer are near 1 whatever the tokens.
     """
     sides = Axis("entropy / log of keys"), Axis("share of queries", ends=(0.0, 1.02))
     edges = np.linspace(0, 1.02, 35)
@@ -134,11 +131,9 @@ def distribution() -> Curves:
 def maps() -> Maps:
     """Attention maps of one input.
 
-    Figure 17. Weights on one input: 48 tokens, each one of six prototypes plus noise of 0.3 for the query and
-    another for the key (d = 16, seeds 0 to 2), units at their defaults with features from seed 0; colours end at
-    0.5. Softmax and the sum-normalised Yat kernels find the tokens of the same kind, the latter favouring the
-    closest; `yat` gives all weight to one key. SLAY is closer to the diffuse maps of Performer and cosFormer than
-    to the kernel that it approximates.
+    Figure 17. Weights on 48 tokens, each one of six prototypes plus noise of 0.3, seeds 0 to 2; colours end at 0.5.
+    Softmax and the sum-normalised Yat kernels find the tokens of the same kind, the latter favouring the closest; `yat`
+    gives all weight to one key. SLAY is closer to the diffuse maps of Performer and cosFormer than to its kernel.
     """
     length, num_kinds = 48, 6
     kinds = torch.randint(num_kinds, (length,), generator=torch.Generator().manual_seed(0))
