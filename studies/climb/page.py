@@ -1,7 +1,7 @@
-"""How far the heights of ``climb`` can be trusted: ``python -m studies.climb.page``, or ``--check``.
+"""Checks how far the scores of ``climb`` can be trusted: ``python -m studies.climb.page``, or ``--check``.
 
-From the rows in ``results`` it shows which heights are at an end of their ladder, whether seeds agree on the order of
-the mechanisms, and what ``synthbench quick`` would have said of each mechanism if it had been new.
+The page shows which scores are at an end of their ladder and whether seeds agree on the order of the mechanisms. It
+also checks what ``synthbench quick`` would have said of each mechanism if it had been new.
 """
 
 import sys
@@ -37,7 +37,7 @@ CONFIDENCE = 0.95
 
 
 class Order(NamedTuple):
-    """How well two seeds agree on the order of the mechanisms."""
+    """Agreement of two seeds on the order of the mechanisms."""
 
     tau: float
     low: float
@@ -50,7 +50,7 @@ class Order(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What a first verdict would have said about a mechanism."""
+    """A first verdict on a mechanism that has all rows."""
 
     mechanism: str
     rank: Rank
@@ -59,7 +59,7 @@ class Replay(NamedTuple):
 
     @property
     def covers(self) -> bool:
-        """Whether the interval contains the rank in the full suite."""
+        """Say whether the interval contains the rank in the full suite."""
         return self.rank.low <= self.full <= self.rank.high
 
 
@@ -78,7 +78,7 @@ def complete(rows: pd.DataFrame, seeds: tuple[int, ...]) -> pd.DataFrame:
 
 
 class Place(NamedTuple):
-    """Where the runs of a task sit on its ladder."""
+    """The scores of the runs of a task on its ladder."""
 
     category: str
     task: str
@@ -97,7 +97,7 @@ class Place(NamedTuple):
 
 
 def places(of: Cells) -> Iterator[Place]:
-    """Where the runs of each task sit."""
+    """Find the scores of the runs of each task."""
     for task in of.tasks:
         if task.ladder is not None:
             top = task.ladder.num_rungs
@@ -157,21 +157,20 @@ def page() -> Iterator[str]:
         for one in at
     ]  # fmt: skip
     num_mechanisms, num_seeds = rows["mech"].nunique(), rows["seed"].nunique()
-    yield "# What the rows of climb show"
+    yield "# Rows of climb: saturation and agreement of seeds"
     yield (
         f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
-        "are left out. [ladder.md](../../docs/ladder.md) defines rungs and heights. Here and on the other pages about "
-        "these rows, heights are counted from the baselines of the day on which the rows were made; reports count "
-        "them from those of today."
+        "are left out. [ladder.md](../../docs/ladder.md) defines levels and scores. Pages about these rows count "
+        "scores from the baselines stored with them; reports count them from the committed ones."
     )
-    yield "## Where heights sit"
-    yield f"A run within {END:g} rungs of the ground or the top counts as being there."
-    yield plain_table(lines, ["category", "task", "rungs", "mean heights", "on the ground, %", "at the top, %"])
+    yield "## Are the tasks saturated?"
+    yield f"Scores are in levels. A run within {END:g} levels of the baseline or the top counts as being there."
+    yield plain_table(lines, ["category", "task", "levels", "mean scores", "at the baseline, %", "at the top, %"])
     yield (
-        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at one of the ends; "
+        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at an end of the ladder; "
         f"{_tasks(sum(one.at_an_end > 0.5 for one in at))} more than half of their runs there. On "
         f"{sum(one.highest - one.lowest >= 1 for one in at)} of {len(at)} tasks the highest and the lowest mechanism "
-        "are a rung or more apart."
+        "are a level or more apart."
     )
     of_two = complete(rows, SUITE.seeds[:2])
     if of_two["mech"].nunique() > 2:
@@ -180,16 +179,16 @@ def page() -> Iterator[str]:
         yield (
             f"Order of {of_two['mech'].nunique()} mechanisms, seed {SUITE.seeds[0]} against seed {SUITE.seeds[1]}: "
             f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Both seeds have the same order "
-            f"in {agreed.num_agreeing} of the {agreed.num_apart} pairs that are called apart."
+            f"in {agreed.num_agreeing} of the {agreed.num_apart} pairs that differ significantly."
         )
     of_all = complete(rows, SUITE.seeds)
     if of_all["mech"].nunique() > 2:
         replays = replay(of_all)
         widths = [one.rank.high - one.rank.low + 1 for one in replays]
         lines = [[one.mechanism, one.rank.value, f"{one.rank.low} to {one.rank.high}", one.full] for one in replays]
-        yield "## What a first verdict would have said"
+        yield "## First verdicts, checked"
         yield (
-            "Each mechanism in turn plays the new one: `synthbench quick` sees its seed "
+            "Each mechanism in turn is the new one: `synthbench quick` sees its seed "
             f"{SUITE.seeds[0]} on {len(QUICK)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
         )
         yield plain_table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])

@@ -1,4 +1,4 @@
-"""How far mechanisms get with fewer and with more layers: ``python -m studies.depth.page``, or ``--check``.
+"""Compares mechanisms with fewer and with more layers: ``python -m studies.depth.page``, or ``--check``.
 
 It comes from rows of ``climb`` with another number of layers, as ``synthbench run --suite
 studies/climb.toml --block transformer:layers=4`` makes them, and from those of the suite itself.
@@ -31,7 +31,7 @@ BLOCKS = re.compile(rf"{re.escape(MODEL.block)}(?::layers=(\d+))?")
 """The suite's block, alone or with another number of layers."""
 MORE, LESS = "softmax", "linear"
 PUBLISHED = 4.0
-"""How many times deeper transformers reason than linear models: Allen-Zhu (2025), as announced."""
+"""Ratio of the reasoning depths of transformers and linear models: Allen-Zhu (2025), as announced."""
 LOWER, UPPER = "≥ ", "≤ "
 
 
@@ -43,11 +43,11 @@ class Comparison(NamedTuple):
     layers: int
     ladder: Ladder
     heights: Mapping[int, tuple[float, float]]
-    """Of both, in rungs, by seed; 0 without a score."""
+    """Of both, in levels, by seed; 0 without a score."""
 
     @property
     def bound(self) -> str:
-        """Which bound the ratio is because a mean height is at an end of the ladder; ``NOTHING`` if it is both."""
+        """The bound that the ratio is because a mean score is at an end of the ladder; ``NOTHING`` if it is both."""
         more, less = map(fmean, zip(*self.heights.values(), strict=True))
         ground, top = climb.END, self.ladder.num_rungs - climb.END
         bounds = LOWER * (more > top or less < ground), UPPER * (less > top or more < ground)
@@ -101,7 +101,7 @@ def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.n
 
 
 def ratio(compared: Sequence[Comparison]) -> Interval:
-    """How many times the load of the other ``MORE`` copes with: the geometric mean, and its interval for other seeds.
+    """Compute the ratio of the loads of ``MORE`` and the other: the geometric mean, and its interval over seeds.
 
     Only seeds that all comparisons have count. It is NaN without any, and so are the ends with a single one.
     """
@@ -129,19 +129,19 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
     mechanisms, compared = by_layers(cells), comparisons(cells)
     depths = sorted({layers for of_mechanism in mechanisms.values() for layers in of_mechanism})
     headings = [counted(layers, "layer") for layers in depths]
-    yield "# How far mechanisms get with more layers"
+    yield "# Capacity with more layers"
     yield (
         f"Tasks of suite `climb` under its protocol, with {counted(len(cells.seeds), 'seed')}. The suite has "
-        f"{counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay as they are, so a deeper model has more "
+        f"{counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay, so a deeper model has more "
         "parameters and sees the same data."
     )
     if any(each.other == LESS for each in compared):
         yield _verdict([each for each in compared if each.other == LESS])
-    yield "## What they reach"
+    yield "## Capacity and score"
     yield (
-        "The load at half of the skill, median over seeds, and in brackets the mean height in rungs "
-        "([ladder.md](../../docs/ladder.md) defines both; [tasks.md](../../docs/tasks.md) says what the load is). "
-        "≥: the skill does not fall to one half; <: it is below one half on the first rung."
+        "Capacity, the load at half skill, as the median over seeds, and in brackets the mean score in levels "
+        "([ladder.md](../../docs/ladder.md)). ≥: the skill does not fall to one half; <: it is below one half on the "
+        "first level."
     )
     lines = [
         [task.name, task.ladder.unit, name, *(_reached(task, found.get(layers, NO_ROWS)) for layers in depths)]
@@ -155,11 +155,10 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
     if compared:
         yield f"## `{MORE}` against the others"
         yield (
-            f"How many times the load of the other `{MORE}` copes with: the ratio of the loads that their heights "
-            "stand for, with its 95 % interval for these tasks and other seeds; of several tasks or depths the "
-            f"geometric mean. With a height within {climb.END:g} rungs of an end of the ladder the ratio is a lower "
-            "bound (≥) or an upper one (≤); a mean with bounds of both kinds has both signs. Where both mechanisms "
-            "are at the same end, nothing is compared (--)."
+            f"The ratio of the loads that the scores of `{MORE}` and the other stand for, with its 95 % CI over seeds; "
+            f"of several tasks or depths the geometric mean. With a score within {climb.END:g} levels of an end of the "
+            "ladder the ratio is a lower bound (≥) or an upper one (≤). Where both mechanisms are at the same end, "
+            "nothing is compared (--)."
         )
         yield plain_table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
 
@@ -168,21 +167,20 @@ def _verdict(compared: Sequence[Comparison]) -> str:
     """The ratio over all tasks and depths, beside the published one."""
     known = [each for each in compared if each.bound != NOTHING]
     claim = (
-        f"Claimed is {PUBLISHED:g}, for hops over a permutation, by larger models with more training and Canon layers "
-        "(Allen-Zhu, 2025; we have the number from the author's announcement, and a summary of the paper says 2 to 4). "
-        "The models here have no convolution."
+        f"Larger models with more training and Canon layers are announced to reach {PUBLISHED:g} for hops over a "
+        "permutation (Allen-Zhu, 2025). The models here have no convolution."
     )
     if not known:
         return claim
     value, low, high = ratio(known)
     bounds = [sum(sign in each.bound for each in known) for sign in (LOWER, UPPER)]
     place = "above" if high < PUBLISHED else "below" if low > PUBLISHED else "inside"
-    ends = "" if math.isnan(low) else f" ({fixed(low, 2)} to {fixed(high, 2)} for these tasks and other seeds)"
+    ends = "" if math.isnan(low) else f" (95 % CI over seeds {fixed(low, 2)} to {fixed(high, 2)})"
     return (
-        f"**`{MORE}` copes with {fixed(value, 2)} times the load of `{LESS}`**{ends}: the geometric mean over "
+        f"**`{MORE}` masters {fixed(value, 2)} times the load of `{LESS}`**{ends}: the geometric mean over "
         f"{counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
-        f"{bounds[1]}; left out because both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
-        + (f" The claimed ratio is {place} our interval." if ends else "")
+        f"{bounds[1]}; left out, as both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
+        + (f" The announced ratio is {place} our interval." if ends else "")
     )
 
 

@@ -1,4 +1,4 @@
-"""What the rows of ``climb`` say about questions on which papers differ: ``python -m studies.disputes.page``.
+"""Answers questions on which papers differ, from rows of ``climb``: ``python -m studies.disputes.page``.
 
 ``docs/generate.py`` writes it. Every number comes from the rows in ``results``, or from the code of a mechanism.
 """
@@ -31,7 +31,7 @@ SUITE = climb.SUITE
 
 
 class Rates(NamedTuple):
-    """What one learning rate for all tasks costs a mechanism."""
+    """Cost of one learning rate for all tasks, for one mechanism."""
 
     mechanism: str
     best: float
@@ -41,7 +41,7 @@ class Rates(NamedTuple):
     lost_otherwise: Interval
     """The same with the other rate."""
     num_low: int
-    """Tasks on which the lower rate is better by half a rung or more, on average over seeds."""
+    """Tasks on which the lower rate is better by half a level or more, on average over seeds."""
     num_high: int
     """Tasks on which the higher one is."""
 
@@ -49,10 +49,10 @@ class Rates(NamedTuple):
 def page() -> Iterator[str]:
     """The paragraphs of the page, without those for which there are no rows."""
     rows = Store.open(climb.RESULTS, create=False).runs()
-    yield "# What the rows say about disputes"
+    yield "# Disputes between papers"
     yield (
-        "Papers differ on these questions. Each answer here is from rows of `climb`, one protocol for all mechanisms, "
-        "with 95 % intervals for these tasks and other seeds, or from the code that was run."
+        "Papers differ on these questions. The answers come from rows of `climb`, one protocol for all mechanisms, "
+        "with 95 % CIs over seeds, or from the code."
     )
     yield from _convolution(rows)
     yield from _sizes(rows)
@@ -76,14 +76,13 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     num_seeds = max(change.num_seeds for change in with_conv)
     yield "## Does a short convolution decide recall?"
     yield (
-        "Many layers of recurrent mechanisms contain a causal convolution over three or four tokens, and softmax "
-        "attention, with which they are compared, does not. Here the same convolution stands before any mechanism, or "
-        f"before none: `--conv 4`, on {len(names)} mechanisms ({', '.join(names)}), with {counted(num_seeds, 'seed')}. "
-        "`mamba2` has one of its own in both. Those that have the same runs stand together:"
+        "Many recurrent layers contain a causal convolution over three or four tokens; softmax attention, their "
+        f"baseline, has none. Here `--conv 4` adds the same convolution to {len(names)} mechanisms "
+        f"({', '.join(names)}), with {counted(num_seeds, 'seed')}; `mamba2` has one of its own in both:"
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
-        "[The report](../../reports/core/variants.md) has every mechanism and task side by side."
+        "[The report](../../reports/core/variants.md) has every mechanism and task."
         + " One seed has no interval." * (num_seeds == 1)
     )
 
@@ -97,9 +96,9 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     yield "## Does the size of the state decide recall?"
     yield (
         f"{len(found)} mechanisms at three or more sizes of their state, on {num_tasks} tasks with "
-        f"{counted(num_seeds, 'seed')}. Where no option of a mechanism sets the size, the whole model is narrower or "
-        "wider (`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest "
-        "state to the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
+        f"{counted(num_seeds, 'seed')}. Where no option sets the size, the model's width does (`--match state=2304`). "
+        "Mean skill from the smallest state to the largest, and the gain per doubling of "
+        "the state, by least squares over the logarithm:"
     )
     lines = [
         [
@@ -116,7 +115,7 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     yield plain_table(lines, headings)
     if len(found) > 1:
         yield (
-            "Over these mechanisms, with a 95 % t interval for other mechanisms, a doubling adds "
+            "On average a doubling adds, with a 95 % t interval over mechanisms, "
             + "; ".join(
                 f"{in_words(over_runs([sizes.slope(category) for sizes in found]), 3, is_signed=True)} to "
                 f"{category.replace('_', ' ')}"
@@ -168,9 +167,9 @@ def _all_sizes(rows: pd.DataFrame) -> Iterator[_Sizes]:
 def _states() -> Iterator[str]:
     yield "## Which published state sizes are wrong?"
     yield (
-        "Recall is often drawn over the size of the state, which such figures take from a formula. Beside each formula "
-        "stands what a layer of that shape keeps between two tokens, counted by the code of the mechanism here; "
-        "`check` measures that its count is not too small."
+        "Recall is often drawn over the size of the state, from a formula. Beside each formula stands the state that "
+        "the mechanism here keeps between two tokens in a layer of that shape; `check` measures that the count is not "
+        "too small."
     )
     lines = []
     for published in _published():
@@ -189,9 +188,9 @@ def _states() -> Iterator[str]:
     headings = ["mechanism", "width", "heads", "published formula", "published", "kept", "ratio", "because"]
     yield plain_table(lines, headings)
     yield (
-        "The formulas are those of the code behind the figures of Zoology (github.com/HazyResearch/zoology, "
-        "`state_size` in the files of `zoology/mixers`, 2025); its issue 34 reports the first, which two later "
-        "commits corrected. Key and value are the widths of a head, here equal."
+        "The formulas are `state_size` in the files of `zoology/mixers` (github.com/HazyResearch/zoology, 2025). Issue "
+        "34 there reports the first, which two later commits corrected. Key and value are the widths of a head, here "
+        "equal."
     )
 
 
@@ -202,10 +201,9 @@ def _rates(rows: pd.DataFrame) -> Iterator[str]:
     low, high = SUITE.training.learning_rates or (0.0, 0.0)
     yield "## How narrow are the windows of learning rates?"
     yield (
-        f"Every run of `climb` is made with rates {low:g} and {high:g}; the one with the higher validation accuracy "
-        "counts. A mechanism whose window of good rates moves from task to task loses if one rate is taken for all "
-        "tasks, however well it is chosen. Skill that is lost, and the number of the "
-        f"{len(SUITE.tasks)} tasks on which one of the two rates is better by {LEAST:g} rungs or more:"
+        f"Every run of `climb` is trained at {low:g} and {high:g}, and validation chooses one. A mechanism whose good "
+        "rates differ from task to task loses if one rate is taken for all. The table has the lost skill, and on how "
+        f"many of the {len(SUITE.tasks)} tasks one rate is better by {LEAST:g} levels or more:"
     )
     lines = [
         [
@@ -219,10 +217,9 @@ def _rates(rows: pd.DataFrame) -> Iterator[str]:
     by_best = ", ".join(f"{sum(one.best == rate for one in found)} at {rate:g}" for rate in (low, high))
     worst = max(found, key=lambda one: one.lost_otherwise.value)
     yield (
-        f"The best single rate is not the same for all: {by_best}. With the other of the two, up to "
-        f"{in_words(worst.lost_otherwise, 3)} of mean skill is lost ({worst.mechanism}); with the best, up to "
-        f"{in_words(found[0].lost, 3)} ({found[0].mechanism}). So one rate for all mechanisms decides comparisons, and "
-        "a choice among at least these two is part of the protocol."
+        f"The best single rate differs: {by_best}. With the other rate, up to {in_words(worst.lost_otherwise, 3)} of "
+        f"mean skill is lost ({worst.mechanism}); with the best, up to {in_words(found[0].lost, 3)} "
+        f"({found[0].mechanism}). So the protocol has both."
     )
 
 

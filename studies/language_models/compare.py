@@ -147,7 +147,7 @@ def section(condition: str, baselines: str) -> str:
     table = plain_table(lines, ["tables", "number", "mechanisms", *frame, "share, 95 %", "τ", "papers agree"])
     misses = [f"{a} over {b}" + f" ({n} ×)" * (n > 1) for (a, b), n in misses_of(recall, frame["recall"]).items()]
     unknown = sorted(set(map(str, recall)) - set(frame["recall"].dropna().index))
-    missed = f"Pairs that recall orders otherwise than a table of real recall: {', '.join(misses) or 'none'}."
+    missed = f"Pairs that recall orders otherwise than a table of real recall: {'; '.join(misses) or 'none'}."
     return f"{table}\n\n{missed}\n\nMechanisms without rows of all four recall tasks: {', '.join(unknown) or 'none'}."
 
 

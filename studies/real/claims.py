@@ -180,33 +180,30 @@ def page() -> Iterator[str]:
     rows = Store.open(climb.RESULTS, create=False).runs()
     yield "# Published claims on real data, and the rows here"
     yield (
-        "The papers' experiments on real data are larger than those here, so a claim is compared by its sign. It holds "
-        "if the 95 % interval over seeds (t distribution, paired where two mechanisms share seeds) lies on the "
-        "published side of zero, and is contradicted if it lies on the other one. Of every seed the learning rate "
-        "counts that did best in validation. [real.md](../../docs/real.md) describes suite `text`. The claims on "
-        "digits and on labels of documents are [another study](../prototypes/README.md)."
+        "The papers' experiments are larger than those here, so a claim is compared by its sign. It holds if the 95 % "
+        "CI over seeds (t distribution, paired where possible) lies on the published side of zero, and is contradicted "
+        "if it lies on the other. Validation chooses each seed's rate. [real.md](../../docs/real.md) describes suite "
+        "`text`; [another study](../prototypes/README.md) has the claims on digits and labels."
     )
     yield from tangent.paragraphs()
     yield "## The predictions of the REWA paper"
     yield (
-        "Section 8.1 of that paper plans six experiments on pre-trained models and text, and predicts their results; "
-        "nobody has published one. These are the same questions on tasks of this suite, "
-        "for models of two layers that are trained from the beginning, so they say nothing of language models. The "
-        "intervals are over three seeds. κ is (γ − β) / (α + β + γ), equation 107; the paper writes of negative κ "
-        "where it predicts γ > β, which this formula makes positive."
+        "Section 8.1 of that paper predicts the results of six experiments on pre-trained models and text; nobody has "
+        "published one. These are the same questions on synthetic tasks, for models of two layers, so they say nothing "
+        "of language models. The CIs are over three seeds. κ is (γ − β) / (α + β + γ), equation 107. Where it predicts "
+        "γ > β, the paper writes of negative κ, which this formula makes positive."
     )
     value, low, high = (fixed(number, 2) for number in distance_from_softmax())
     yield (
         "The first experiment needs no training: with the sphere alone, at √2 the temperature, attention weights "
-        "should lie within .02 (Frobenius norm) of those of softmax attention. Those of 64 random queries and keys in "
-        f"64 dimensions are {value} ({low} to {high}, ten draws) apart, where all weights together have a norm near 1. "
-        "Between nearly orthogonal vectors exp(−angle / (√2 τ)) varies as exp(cos / (√2 τ)), not as exp(cos / τ), and "
-        "between nearly equal ones it has a cusp."
+        "should lie within .02 (Frobenius norm) of those of softmax attention. For 64 random queries and keys in 64 "
+        f"dimensions the distance is {value} ({low} to {high}, ten draws), where all weights have a norm near 1. "
+        "Between nearly orthogonal vectors exp(−angle / (√2 τ)) varies as exp(cos / (√2 τ)), not as exp(cos / τ)."
     )
     found = found_in(PREDICTIONS, rows)
     yield (
-        f"{counted(found)}; the number of the experiment stands before each. The fifth, on 16,384 to 131,072 tokens, "
-        "is not tested, and the task of the sixth is one that no mechanism learns here."
+        f"{counted(found)}; the number of the experiment stands before each. The fifth is not tested, and no mechanism "
+        "learns the task of the sixth here."
     )
     yield table(found)
 
@@ -220,7 +217,7 @@ def found_in(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
 
 
 def counted(found: Found) -> str:
-    """How many hold, in words."""
+    """Count the claims that hold, in words."""
     verdicts = [_verdict(claim, interval) for claim, _, interval in found]
     holds, open_, against = (verdicts.count(word) for word in VERDICTS)
     return f"Of {len(verdicts)} comparisons {holds} hold, {open_} are not shown and {against} are contradicted"

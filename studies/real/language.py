@@ -1,4 +1,4 @@
-"""What the rows of suite ``text`` say about the papers' language models: the end of the page.
+"""Compares the papers' language models with the rows of suite ``text``: the end of the page.
 
 ``docs/generate.py`` writes it. Every number comes from rows that are matched as in the study of validity. What lacks
 rows is left out.
@@ -179,15 +179,15 @@ def page() -> Iterator[str]:
 
 
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
-    """What rows say, under headings of their own; nothing without rows."""
+    """Compare the claims with rows, under headings of their own; nothing without rows."""
     of_text = full_runs(rows[(rows["suite"] == TEXT) & rows["match"].notna()])
     if found := _known(CLAIMS, of_text):
         yield "## Language models"
         yield (
-            "Suite [`text`](../../docs/real.md), models of two layers with 84,500 parameters within 5 %, on "
-            "docstrings. Published are hundredths of a nat per token, of models of 124 million "
-            "parameters on 2.5 billion tokens; here stand hundredths of a bit per byte. A run that diverged counts as "
-            f"{WITHOUT_KNOWLEDGE:g} bits per byte, a guess among all bytes. {counted(found)}."
+            "Suite [`text`](../../docs/real.md): models of two layers and 84,500 parameters within 5 %, on docstrings, "
+            "in hundredths of a bit per byte. Published are hundredths of a nat per token, of models of 124 million "
+            f"parameters on 2.5 billion tokens. A diverged run counts as {WITHOUT_KNOWLEDGE:g} bits per byte. "
+            f"{counted(found)}."
         )
         yield table(found)
         yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim, *_ in found))}."
@@ -195,10 +195,9 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
     if found := _known(KAPPA, of_text):
         yield "## κ on text"
         yield (
-            "The fourth experiment of the REWA paper, on texts: code is the standard library of Python, in place of an "
-            "encyclopedia there is a dictionary (GCIDE), in place of novels prose (An Anarchist FAQ). κ × 100, of "
-            "geometric REWA trained from the beginning on each; its weights start at 0.45, 1 and 0.45 (m = p = 5), so "
-            f"κ at −29. {counted(found)}."
+            "The fourth experiment of the REWA paper, on texts. Code is the standard library of Python; a dictionary "
+            "(GCIDE) stands for an encyclopedia, An Anarchist FAQ for novels. κ × 100 of geometric REWA trained on "
+            f"each; its weights start at 0.45, 1 and 0.45 (m = p = 5), so κ at −29. {counted(found)}."
         )
         yield table(found)
 
@@ -226,9 +225,8 @@ def _factorial(rows: pd.DataFrame) -> Iterator[str]:
         lines.append([MIXERS[mixer], BLOCKS[block], *by_rate, *rate, in_words(interval_of(bits(chosen).to_numpy()), 3)])
     yield "## Attention, LayerNorm and rate, each by itself"
     yield (
-        "The one published difference in favour of Yat attention, −6.7 hundredths of a nat, is between models that "
-        "differ in attention, in MLP and LayerNorm, and in learning rate (3e-4 and 1e-4; table 7 of Neural Matter "
-        "Networks). "
+        "The one published difference in favour of Yat attention is −6.7 hundredths of a nat (Neural Matter Networks, "
+        "table 7). Its models also differ in MLP and LayerNorm, and in learning rate (3e-4 and 1e-4). "
         f"Here each changes by itself. {' '.join(_shares(best))}"
     )
     by_rate = [f"{rate:g}, seed {CHOOSING_SEED}" for rate in rates]
@@ -245,5 +243,5 @@ def _shares(rows: pd.DataFrame) -> Iterator[str]:
             between(of("softmax", block=_NO_NORM), of("softmax")),
         )
     )
-    yield f"Aether less a transformer is {whole} hundredths of a bit, each at its own rate:"
-    yield f"with Yat attention in the transformer {attention}, with Aether's block around softmax attention {block}."
+    yield f"Aether minus a transformer is {whole} hundredths of a bit, each at its own rate."
+    yield f"With Yat attention in the transformer it is {attention}, with Aether's block around softmax {block}."

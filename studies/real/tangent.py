@@ -58,7 +58,7 @@ def drawn() -> Iterator[tuple[int, Points, Points]]:
 
 
 class Spectrum(NamedTuple):
-    """How fast the eigenvalues of a kernel fall."""
+    """Decay of the eigenvalues of a kernel."""
 
     exponent: float
     """Of the rank, in a power of it fitted to ``MIDDLE``."""
@@ -88,12 +88,11 @@ def paragraphs() -> Iterator[str]:
     num_cases = len(DIMS) * len(EPSILONS)
     yield "## The spectrum of the tangent kernel"
     yield (
-        "Figure 8 of the Neural Matter Networks paper has the eigenvalues of the tangent kernel of Yat products fall "
-        "faster than those of ReLU, without saying for which inputs. Here the inputs are "
-        f"{NUM_INPUTS} random unit vectors and the {NUM_UNITS:,} units normal, with a mean square norm of 1. In "
-        f"{num_faster} of {num_cases} cases the eigenvalues of Yat fall faster in the middle of the spectrum (8 to "
-        f"128), and in {num_flatter} of {num_cases} it takes more of the largest to make up {100 * PART:.0f} % of the "
-        "trace. So it depends on the dimension and on ε; no training is involved."
+        "In figure 8 of the Neural Matter Networks paper the eigenvalues of the tangent kernel of Yat products fall "
+        f"faster than those of ReLU; it names no inputs. Here, with {NUM_INPUTS} random unit vectors and "
+        f"{NUM_UNITS:,} normal units, those of Yat fall faster at ranks 8 to 128 in {num_faster} of {num_cases} cases. "
+        f"In {num_flatter} of {num_cases} it takes more of the largest to make up {100 * PART:.0f} % of the trace. So "
+        "it depends on the dimension and on ε, without training."
     )
     yield plain_table(
         lines, ["dimension", "unit", "ε", "exponent of the rank", f"eigenvalues of {100 * PART:.0f} % of the trace"]

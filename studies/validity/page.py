@@ -1,4 +1,4 @@
-"""Whether scores on synthetic tasks predict the loss of a language model: what ``plan.md`` plans, from rows.
+"""Tests whether scores on synthetic tasks predict the loss of a language model, as ``plan.md`` plans, from rows.
 
 A predictor is one number a mechanism has on synthetic tasks; an outcome is minus its bits per byte on a text that was
 held out. Both are means over seeds.
@@ -62,7 +62,7 @@ SYNTHETIC, PUBLISHED, TEXT = "climb", "paper", "text"
 """Suites: the one in question, the one with the published tasks, and the language model."""
 
 MATCH, BLOCK = "params=84500", "transformer"
-"""What ``--match`` was asked for, so that all language models have about as many parameters, and the block of all."""
+"""The value of ``--match``, so that all language models have about as many parameters, and the block of all."""
 
 TEXTS = {"sha256-837739805885dfce": "docstrings", "sha256-c31cbf2f65f79c0d": "library"}
 """The texts by the hash that rows name them by. The rates are chosen on the first."""
@@ -93,13 +93,13 @@ class Study:
     predictors: Mapping[str, Numbers]
     """By name, that in question first; NaN where a mechanism lacks rows."""
     categories: Mapping[str, Numbers]
-    """Mean height on the synthetic tasks of each category."""
+    """Mean score on the synthetic tasks of each category."""
     outcomes: Mapping[str, Mapping[str, Numbers]]
     """By text and kind of bytes; kind "" is all bytes."""
     early: Mapping[str, Numbers]
     """By text: minus the validation loss after a part of the steps."""
     covariates: Mapping[str, Numbers]
-    """What else may decide the order; ranks take no logarithm into account."""
+    """Other causes of the order; ranks take no logarithm into account."""
     rates: Numbers
     """The learning rate of each mechanism in the language model."""
     num_seeds: Mapping[str, Sequence[int]]
@@ -142,7 +142,7 @@ def _mean_rank(columns: Iterable[Numbers]) -> Numbers:
 
 
 class Prediction(NamedTuple):
-    """What was predicted before the rows, and what came out."""
+    """A prediction made before the rows, and its outcome."""
 
     words: str
     came_true: bool | None
@@ -257,7 +257,7 @@ def _too_few(num: int) -> UsageError:
 
 
 def predictions_of(study: Study) -> list[Prediction]:
-    """What the plan predicts, judged by its own rules; with one text nothing is."""
+    """Judge the plan's predictions by its own rules; with one text none is judged."""
     losses = {text: outcome[""] for text, outcome in study.outcomes.items()}
     second = 0.0 if len(losses) > 1 else math.nan
     main = {text: interval(spearman, study.main, loss) for text, loss in losses.items()}
@@ -334,7 +334,7 @@ def tables_of(study: Study) -> list[Table]:
     predictions = table_of(
         "predictions",
         "Predictions made before the rows",
-        "Each with the rule of the plan by which it is true, and what came out.",
+        "Each with the plan's rule, and the outcome.",
         ("Prediction",),
         predictions_of(study),
         lambda one: (one.words,),
@@ -365,9 +365,9 @@ def files_of(study: Study, tables: Sequence[Table]) -> Files:
     first = predictions_of(study)[0]
     verdict = {True: "came true", False: "did not come true", None: "cannot be judged yet"}[first.came_true]
     introduction = (
-        f"Does the mean height of a mechanism on {SYNTHETIC} predict the loss of a language model with it? The "
-        f"prediction that it does {verdict}: {first.found}, over {len(study.mechanisms)} mechanisms. "
-        "plan.md is the plan, which was committed before the rows."
+        f"Does the mean score of a mechanism on {SYNTHETIC} predict the loss of a language model with it? The "
+        f"prediction that it does {verdict}, over {len(study.mechanisms)} mechanisms: {first.found}. "
+        "plan.md was committed before the rows."
     )
     labels = [mechanism.label for mechanism in study.mechanisms]
     outcomes = {
@@ -486,11 +486,11 @@ def _correlations_table(study: Study) -> Table:
     return table_of(
         "correlations",
         "Correlations",
-        "Spearman's rho with minus the bits per byte of each text and with the mean of the ranks on both, with its "
-        "95 % interval by a bootstrap over mechanisms (BCa, 10,000 draws), and p by permutation. All language "
-        f"models have about as many parameters. Partial: given {PARAMETERS} in {SYNTHETIC}, then also state, then "
-        f"also the time of a step. Last: rho of {SYNTHETIC} less this one, over the same draws. Of {SYNTHETIC} by "
-        f"a bootstrap over families: {_listed(over_families)}. Between two halves of the seeds: {reliable}.",
+        "Spearman's rho with minus the bits per byte of each text and with the mean of the ranks on both. Its 95 % CI "
+        "is a bootstrap over mechanisms (BCa, 10,000 draws), p is by permutation. Partial: given "
+        f"{PARAMETERS} in {SYNTHETIC}, then also state, then also the time of a step. Last: rho of {SYNTHETIC} minus "
+        f"this one, over the same draws. Of {SYNTHETIC} by a bootstrap over families: {_listed(over_families)}. "
+        f"Between two halves of the seeds: {reliable}.",
         ("Text", "Predictor"),
         rows,
         lambda row: row[:2],
@@ -516,7 +516,7 @@ def _mechanisms_table(study: Study) -> Table:
     return table_of(
         "mechanisms",
         "The mechanisms",
-        f"Mean height on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
+        f"Mean score on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
         f"in {SYNTHETIC}; state, step and rate of the language model; seeds of {', '.join(study.num_seeds)}.",
         ("Mechanism", "Family"),
         np.argsort(-study.main, kind="stable").tolist(),

@@ -53,9 +53,9 @@ def compare(rows: pd.DataFrame) -> pd.DataFrame:
 
     The published standard deviation comes from three seeds, so it is itself uncertain by about a half, and it is 0.00
     by luck if three seeds agree. The standard error of a published mean is therefore not allowed to be smaller than
-    our seeds predict for the published protocol: our spread between seeds, over three seeds, plus the noise of scoring
-    each on only 64 sequences. (Our spread includes the noise of our larger test set, so the prediction is slightly too
-    large.) The larger of the two is taken, plus the variance of rounding to two decimals.
+    our seeds predict for the published protocol. That is our spread between seeds, over three seeds, plus the noise of
+    scoring each on only 64 sequences; it includes the noise of our larger test set, so it is slightly too large. The
+    larger of the two is taken, plus the variance of rounding to two decimals.
     """
     scored = rows[rows["status"] == "ok"]
     noise = scored["metrics"].map(lambda text: json.loads(text).get("score_std_over_sequences")).astype(float)
@@ -126,8 +126,8 @@ def summary(cells: pd.DataFrame) -> str:
     return (
         f"{len(judged) - len(outside)} of {len(cells)} published cells lie within {LIMIT:g} combined standard errors; "
         f"{len(outside)} outside{f' ({names})' if names else ''}. {len(reach)} of them are informative, with a "
-        f"published skill from {UNINFORMATIVE:g} to {1 - UNINFORMATIVE:g}; in half of these, a difference in skill of "
-        f"{reach.median():.2f} would go unnoticed. rms z = {rms:.2f}; an exact reproduction has {expected:.2f} "
+        f"published skill from {UNINFORMATIVE:g} to {1 - UNINFORMATIVE:g}. In half of these, a difference in skill of "
+        f"{reach.median():.2f} would go unnoticed. The rms z is {rms:.2f}; an exact reproduction has {expected:.2f} "
         f"({low:.2f} to {high:.2f})."
         + (f" Not judged, fewer than two runs: {len(cells) - len(judged)}." if len(judged) < len(cells) else "")
     )

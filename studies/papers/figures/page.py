@@ -34,8 +34,8 @@ def page() -> Iterator[str]:
     yield (
         "The figures of three papers, drawn from the code of this package, and losses from its rows. The papers' "
         "captions name no seeds and few options, so the captions here give our choices, and where the figure differs "
-        "from the paper. Unless a caption says otherwise: d = 16, ε = 1e-3, N(0, 1) queries, keys and values, "
-        "mechanisms at their defaults with features from seed 0, and the median and middle four fifths of 20 draws. "
+        "from the paper. Unless a caption says otherwise, d = 16, ε = 1e-3, and queries, keys and values are N(0, 1). "
+        "Mechanisms have their defaults, features are from seed 0, and bands are the middle four fifths of 20 draws. "
         "From a checkout, this writes SVG, PDF and the numbers as CSV, the same bytes on every call:"
     )
     yield "```\npython -m studies.papers.figures.page --figure 'nmn-10*' --out figures\n```"
