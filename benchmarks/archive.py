@@ -1,4 +1,4 @@
-"""What was measured on a device, in a few small files: what one takes along from a machine that is only borrowed."""
+"""Packs the measurements of a device into a few small files, to take along from a borrowed machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,17 +29,17 @@ class Piece:
 
     @property
     def num_bytes(self) -> int:
-        """What it adds to an archive at most."""
+        """Most bytes that it adds to an archive."""
         return sum(path.stat().st_size + _OVERHEAD for path in self.files)
 
 
 @dataclass
 class Archived:
-    """What was written, and what was not."""
+    """Archives written, and files left out."""
 
     files: list[Path] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why, by name."""
+    """Reasons, by name."""
 
 
 def archive(folder: Path, target: Path) -> Archived:

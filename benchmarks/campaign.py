@@ -73,7 +73,7 @@ def select(steps: Sequence[Step], patterns: Sequence[str]) -> list[Step]:
 
 
 def is_there(step: Step, folder: Path) -> bool:
-    """Whether a step has ended well."""
+    """Return whether a step has ended well."""
     return _output(step, folder).exists()
 
 

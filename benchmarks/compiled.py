@@ -1,7 +1,7 @@
 """Kernels as compiled for compute capability 9.0, which takes no GPU: registers, spills, tensor cores, instructions.
 
-The launches of a form are recorded while it runs on tensors without data, and each is compiled with the arguments that
-it would have been launched with, so that nothing here repeats how kernels are launched.
+The launches of a form are recorded while it runs on tensors without data. Each is compiled with the arguments of its
+launch, so nothing here repeats how kernels are launched.
 
 python -m benchmarks.compiled --help
 """
@@ -38,7 +38,7 @@ DIRECTIONS = ("forward", "backward")
 ISSUED_PER_S = 132 * 4 * 1.755e9
 """Instructions of warps that an H100 issues in a second at best: one a scheduler and clock."""
 ISSUE_SHARE = 0.6
-"""How much of it kernels are assumed to reach; not measured."""
+"""Share of it that kernels are assumed to reach; not measured."""
 BYTES_PER_S = 3.0e12
 
 SHOWN = {
@@ -123,7 +123,7 @@ class Launch(NamedTuple):
 
 
 def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
-    """What a form launches, forward and, where it has a gradient of its own, backward, each with that word.
+    """Record the launches of a form, forward and, with a gradient of its own, backward, each with that word.
 
     Raises:
         UsageError: If Triton is not installed.
@@ -150,7 +150,7 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
 
 
 def compile_launch(launch: Launch) -> dict[str, Any]:
-    """What a kernel takes: its own facts and those of :func:`machine_code_facts`."""
+    """Describe a kernel: its own facts and those of :func:`machine_code_facts`."""
     from triton import compile as compile_source  # noqa: PLC0415 - it may not be installed
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler import ASTSource  # noqa: PLC0415
@@ -191,8 +191,8 @@ def forward_ms(launch: Launch, facts: Mapping[str, Any]) -> float:
 def _instructions_of_program(launch: Launch, facts: Mapping[str, Any]) -> float:
     """A warp's: each loop as often as it is gone through on average, all else once.
 
-    Loops are over the anchors, as many as are read at once, unless the compiler wrote them out, over other rows before
-    the tile, and over those beside it, unless that is one step.
+    Loops are over the anchors read at once, unless the compiler unrolled them, and over other rows before the tile. A
+    loop over the rows beside it exists unless that is one step.
     """
     given, loops = launch.arguments, [int(count) for count in facts["in_loops"].split(" + ")]
     rows, reach = given["rows"], given.get("segment", given.get("length", given.get("num_states")))
@@ -209,7 +209,7 @@ def _instructions_of_program(launch: Launch, facts: Mapping[str, Any]) -> float:
 
 
 def _constants(launch: Launch) -> dict[str, Any]:
-    """What a kernel is compiled for, which the interpreter does not know."""
+    """Target of a kernel, which the interpreter does not know."""
     if not hasattr(launch.kernel, "params"):
         raise UsageError("Triton's interpreter is on, which compiles nothing; allowed: TRITON_INTERPRET=0")
     return {param.name: launch.arguments[param.name] for param in launch.kernel.params if param.is_constexpr}

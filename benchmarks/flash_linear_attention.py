@@ -8,7 +8,7 @@ It is one more form in the rows of ``synthbench bench scaling``, on features tha
 values [batch, length, heads, value_dim], and returns the outputs, laid out like the values, and a state. Scores are
 multiplied by ``scale``, 1/√features unless given; with ``normalize`` they are divided by their sum + 1e-10, for which
 all keys are summed once more. Here it is asked for neither: a column of ones beside the values gives the denominators,
-guarded as in the other forms, so that all compute one function, and it has the less to read.
+guarded as in the other forms. So all compute one function.
 
 Its kernels choose the size of their tiles at the first call in a process and keep it, whatever length and features
 come then. So the first call is made at a size that is worth measuring.
@@ -54,7 +54,7 @@ LIMITS = scaling.Limits(seconds=4.0, gigabytes=1e6)
 
 @lru_cache
 def missing(device: torch.device) -> str | None:
-    """Why it is not measured on this device; None if it is."""
+    """Explain why it is not measured on this device; None if it is."""
     if device.type != "cuda":
         return f"{device} does not run its kernels"
     if find_spec("fla") is None:
@@ -70,7 +70,7 @@ def missing(device: torch.device) -> str | None:
 
 
 def serves(setting: forms.Setting) -> bool:
-    """Whether it runs in a setting: it takes fewer tokens than heads for a mistake, and no float64."""
+    """Return whether it runs in a setting: it takes fewer tokens than heads for a mistake, and no float64."""
     return missing(setting.device) is None and setting.length >= forms.NUM_HEADS and setting.dtype in DTYPES
 
 
@@ -96,7 +96,7 @@ def attend(
 
 
 def counted(unit: FeatureAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What does the same arithmetic by PyTorch's operations."""
+    """Form with the same arithmetic in PyTorch's operations."""
     query, key = reduce(outer, unit.factors(q, "query")), reduce(outer, unit.factors(k, "key"))
     return linear.chunked((query,), (key,), v, guard=unit.guard, delta=unit.delta)
 

@@ -1,7 +1,7 @@
-"""What there is to measure on a device: steps, each a command of its own, the most telling first.
+"""Lists the measurements of a device: steps, each a command of its own, the most telling first.
 
-The steps of a GPU answer in three calls of ten minutes what a first hour on it is for: that it computes what it should,
-rows of suite ``paper``, and what attention costs.
+The steps of a GPU answer the first questions in three calls of ten minutes: correct results, rows of suite ``paper``,
+and the cost of attention.
 """
 
 import os
@@ -21,13 +21,13 @@ TESTS = Path(__file__).parents[1] / "tests"
 """The steps run in a checkout."""
 
 KERNELS = "slay,linear,performer,cosformer,softmax,yat-spherical"
-"""What there are kernels and goals for."""
+"""Mechanisms with kernels and goals."""
 FEW = "slay,linear,performer,softmax,yat-spherical"
 """Those that the first measurements are of."""
 UNTIL_FULL = {"max_seconds": 4, "max_gigabytes": 1_000_000}
 """On a GPU only its own memory ends a form, or the time."""
 SEEDS = "42-44"
-"""What a minute of suite ``paper`` trains."""
+"""Mechanisms and seeds that a minute of suite ``paper`` trains."""
 
 KERNEL_TESTS = "forms/kernels/test_on_gpu.py"
 TESTED_KERNELS = ("slay", "linear", "performer", "rff", "yat-spherical")
@@ -57,7 +57,7 @@ class Step:
     arguments: tuple[str, ...]
     """Behind the Python interpreter."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What differs from this process's."""
+    """Differences from this process's environment."""
 
     def within(self, **environment: str) -> "Step":
         """The same command with further variables in its environment."""
@@ -72,7 +72,7 @@ def steps_for(device: torch.device, folder: Path, *, is_quick: bool = False) -> 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where steps measure and where their rows go."""
+    """Device that steps measure, and the folder of their rows."""
 
     device: torch.device
     folder: Path

@@ -1,4 +1,4 @@
-"""How often the tests and intervals of a report err: ``python docs/simulation.py``, ``--check`` to compare.
+"""Simulates how often tests and intervals of a report err: ``python docs/simulation.py``, ``--check`` to compare.
 
 Reports of made-up runs go through the functions that make real ones, and are compared with the truth. The numbers are
 in ``simulation.csv`` and in ``statistics.md``; they take some minutes on one core. ``--check`` makes the first report
@@ -108,7 +108,7 @@ INTERVALS = ("cell", "noisy cell", "category", "skill", "IQM", "solved", "rank",
 NOISY = 1
 """The mechanism whose cells are also counted separately: with unequal spread it is the one that scatters more."""
 BETTER = 0.2
-"""How far one mechanism is above, and another below, all others, so that one nearly always improves on the other."""
+"""Distance of one mechanism above, and another below, all others, so that one nearly always wins."""
 NUM_RANKINGS = 20
 """Rankings per row, since each of them only errs or not."""
 
@@ -308,7 +308,7 @@ def _case(line: Mapping[str, str]) -> str:
 
 
 def stale(rows: Iterable[tuple[str, int]] | None = None) -> list[str]:
-    """What differs from the stored results: numbers of the first reports, of all rows or some, or the tables."""
+    """List differences from the stored results: numbers of the first reports, of all rows or some, or the tables."""
     written = {(line["case"], line["seeds"]): line for line in read() if line["reports"] == "1"}
     found = []
     for line in simulate(1, rows):

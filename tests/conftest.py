@@ -1,4 +1,4 @@
-"""What the tests of several rooms share."""
+"""Shared fixtures of the tests of several rooms."""
 
 import os
 
@@ -162,7 +162,7 @@ def _units_of_tests_are_no_plugins() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _forget_units() -> Iterator[None]:
-    """What a test registers or loads is not there in the next one; built-in units stay."""
+    """Remove what a test registers or loads before the next one; built-in components stay."""
     registries = [registry for registry in Registry.all if registry._room.startswith("synthbench.")]
     before = [set(registry.registered()) for registry in registries]
     yield
@@ -214,7 +214,7 @@ def make_row() -> Callable[..., dict[str, Any]]:
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """Remains of a command."""
 
     returncode: int
     stdout: str

@@ -1,4 +1,4 @@
-"""What is installed: its name belongs to nobody else, the rows come along, and a newcomer needs nothing besides."""
+"""The installed package: its name belongs to nobody else, the rows come along, and a newcomer needs nothing besides."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a job prints goes to a log that no other driver touches, and that may be gone at the end."""
+"""A job's output goes to a log that no other driver touches, and that may be gone at the end."""
 
 import os
 import sys

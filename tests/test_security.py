@@ -54,7 +54,7 @@ COMMANDS = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a user works, well inside a folder in which nothing else may change."""
+    """A user's folder, well inside one in which nothing else may change."""
     work = tmp_path / "home" / "work"
     shutil.copytree(STORES / "1-2fdfcd0", work / "results")
     Store.open(work / "results", create=True)
@@ -103,7 +103,7 @@ PAYLOAD = (
     "\x1b]0;owned\x07\x1b[2J\u202egpj"
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal may obey instead of printing it."""
+"""Characters that a terminal may obey instead of printing them."""
 TEXTS = {column.name for column in RUN_COLUMNS if column.type == "string" and not column.choices} - {
     "run_id", "suite_version", "row_sha256", "curve_sha256",
 }  # fmt: skip

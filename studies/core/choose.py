@@ -70,7 +70,7 @@ class Judged(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """How far apart the mechanisms are, as a part of the ladder."""
+        """Spread of the mechanisms, as a part of the ladder."""
         return (max(self.levels.values()) - min(self.levels.values())) / self.num_levels
 
 

@@ -56,11 +56,11 @@ class Result(NamedTuple):
     error_of_both: float
     """Of the difference: theirs is unknown, so ours counts twice, with the error of reading the number."""
     changes: Mapping[str, str]
-    """What differs from the main setting, by kind; empty for the main setting."""
+    """List differences from the main setting, by kind; empty for the main setting."""
 
     @property
     def verdict(self) -> Literal["equivalent", "differs", "undecided"]:
-        """Where the 90 % interval of the difference lies: within the margin, beyond it, or at its edge."""
+        """Classify the 90 % interval of the difference: within the margin, beyond it, or at its edge."""
         distance, half = abs(self.difference), Z * self.error_of_both
         return "equivalent" if distance + half < MARGIN else "differs" if distance - half > MARGIN else "undecided"
 

@@ -35,8 +35,8 @@ CLASSES = {
     "deltanet": "delta",
     "lstm": "nonlinear",
 }
-"""The class of mechanisms in the literature: softmax attention, a state that is only added to, one that decays by gates
-from 0 to 1, one that a delta rule overwrites, and a nonlinear recurrence. A delta rule whose eigenvalues reach -1 is a
+"""The classes of mechanisms in the literature: softmax attention, an additive state, one that decays by gates from 0 to
+1, one that a delta rule overwrites, and a nonlinear recurrence. A delta rule whose eigenvalues reach -1 is a
 class of its own (``signed``). For other mechanisms nothing is predicted."""
 CLEAR = 0.9
 """Share of the pairs of runs that must agree: all nine of three runs against three."""
@@ -71,7 +71,7 @@ class Comparison(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the loads agree with the prediction."""
+        """True if the loads agree with the prediction."""
         return judge(self.ladder, self.prediction.ratio, self.more.loads, self.less.loads)
 
     @property
@@ -81,7 +81,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_on_ladder(self) -> bool:
-        """Whether both loads are on the ladder, so that their ratio is known."""
+        """True if both loads are on the ladder, so that their ratio is known."""
         return all(0 < load < math.inf for load in self.medians)
 
 

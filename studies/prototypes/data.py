@@ -21,7 +21,7 @@ TEST, VALIDATION = 5, 10
 
 @dataclass(frozen=True)
 class Split:
-    """What is classified, and the classes of each."""
+    """Inputs, and the classes of each."""
 
     inputs: Int[np.ndarray, "count width"]
     """The pixels of an image; of a document its words, counted from 1, the heaviest first, then their weights."""
@@ -46,7 +46,7 @@ class Data:
     num_levels: int
     """Numbers that an input may be; the largest stands for 1."""
     is_bags: bool
-    """Whether inputs are words and weights."""
+    """True if inputs are words and weights."""
 
     @property
     def floor(self) -> float:
@@ -175,7 +175,7 @@ def nearest_mean(data: Data) -> float:
 
 
 def _vectors(split: Split, data: Data) -> sparse.csr_array:
-    """What is classified as vectors; of a document the weights of its words."""
+    """Give the inputs as vectors; of a document the weights of its words."""
     if not data.is_bags:
         return sparse.csr_array(split.inputs.astype(np.float64))
     words, weights = np.split(split.inputs, 2, axis=1)

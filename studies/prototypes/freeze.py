@@ -67,7 +67,7 @@ def documents(
 
     Of definitions with the same features only the first is taken.
 
-    Features are the most frequent words, in that order; their value is how often a word occurs, times the logarithm of
+    Features are the most frequent words, in that order. Their value is how often a word occurs, times the logarithm of
     how many definitions there are for each that has it. Labels are in the order of their frequency.
     """
     kinds = kinds_of(found)

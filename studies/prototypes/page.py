@@ -142,7 +142,7 @@ def _cell(own: pd.DataFrame, linear: pd.DataFrame, column: str) -> str:
 
 
 def repeats(rows: pd.DataFrame, again: pd.DataFrame) -> Iterator[str]:
-    """How near repeated runs come to their rows."""
+    """Compare repeated runs with their rows."""
     both = again.merge(rows, on=KEY, suffixes=("", "_was"))
     num_equal = int((both["score"] == both["score_was"]).sum())
     yield (

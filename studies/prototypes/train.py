@@ -101,7 +101,7 @@ class Prototypes(nn.Module):
         return scale * cast("ScoreAttention", self.kernel).scores(q, k)[0]
 
     def vectors(self, inputs: Int[Tensor, "batch width"]) -> Float[Tensor, "batch dim"]:
-        """What is compared with the prototypes."""
+        """Compute the vectors that are compared with the prototypes."""
         if self.words is None:
             return inputs / self.largest
         words, weights = inputs.chunk(2, dim=1)

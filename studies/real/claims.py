@@ -1,4 +1,4 @@
-"""What the committed rows say about the papers' claims on real data: the first part of the page.
+"""Compares the papers' claims on real data with the committed rows: the first part of the page.
 
 ``docs/generate.py`` writes it. A claim is a sign: which of two is larger. Every number of ours comes
 from the rows and curves in ``results``, but for the first experiment of the REWA paper, which trains nothing.

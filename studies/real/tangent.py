@@ -32,8 +32,8 @@ def relu_kernel(inputs: Points, weights: Points) -> Kernel:
 def yat_kernel(inputs: Points, weights: Points, epsilon: float) -> Kernel:
     """The tangent kernel of f(x) = sum of a_i (w_i x)^2 / (|w_i - x|^2 + epsilon), mean over the units.
 
-    The expectation of proposition 6 by a sample of weights: products of values, from the derivatives by a_i, and of
-    gradients by w_i, which are p x + r w_i with two numbers p and r for each input and unit. Source: Neural Matter
+    The expectation of proposition 6 by a sample of weights. It has products of values, from the derivatives by a_i, and
+    of gradients by w_i. These are p x + r w_i, with two numbers p and r for each input and unit. Source: Neural Matter
     Networks, proposition 6.
     """
     products = inputs @ weights.T

@@ -1,4 +1,4 @@
-"""Whether one number a mechanism has predicts another: rank correlations, with intervals over mechanisms.
+"""Return whether one number a mechanism has predicts another: rank correlations, with intervals over mechanisms.
 
 Arrays hold one number for each mechanism along the last axis; leading axes broadcast, as draws of mechanisms. All
 draws rank anew.

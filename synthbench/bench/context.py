@@ -24,13 +24,13 @@ from synthbench.registry import version_of
 SHORTEST = 128
 
 IDENTITY = ("mechanism", "direction", "gigabytes", "batch_size", "dtype", "tried_to", "max_seconds")
-"""What tells rows of one device apart."""
+"""Columns that tell rows of one device apart."""
 
 SHOWN = (
     *("mechanism", "direction", "gigabytes", "batch_size", "dtype"),
     *("length", "peak_bytes", "seconds", "ended"),
 )
-"""What of a row is printed."""
+"""Printed columns of a row."""
 
 
 def measure(

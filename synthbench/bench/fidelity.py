@@ -1,11 +1,11 @@
-"""How close linear attention comes to the kernel that it approximates, beside what comes as close for nothing.
+"""Measures how close linear attention comes to its kernel, beside content-blind estimators.
 
 The protocol is that of the SLAY paper's Table 6: random inputs and random projections, tied between all estimators, and
 the error of the layer's outputs. Three things are added that its tables lack: the content-blind running mean, the
 limits of infinitely many features, and the error of each of the three approximations by itself.
 
-The projections of the published protocol have biases. What they add to every output is right in all estimators, the
-running mean included, so that all errors look smaller: without biases the mean is at 0.79 instead of 0.64.
+The projections of the published protocol have biases. They add the same right part to every estimator, the running mean
+included, so all errors look smaller: without biases the mean is at 0.79 instead of 0.64.
 
 Source: Luna et al. (2026), section 3.2 and table 6.
 """
@@ -73,7 +73,7 @@ COMPARED = (
 
 
 IDENTITY = ("budget", "estimator", "bias", "seed")
-"""What tells rows of one device apart."""
+"""Columns that tell rows of one device apart."""
 
 
 def measure(
@@ -111,7 +111,7 @@ def measure(
 
 
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
-    """What makes ``slay`` better than the running mean, one change at a time from the smallest budget.
+    """Changes that bring ``slay`` below the running mean, one at a time from the smallest budget.
 
     Arguments and errors are those of :func:`measure`.
     """

@@ -1,7 +1,7 @@
 """Ways to compute a mechanism, and calls of them on random inputs, 8 heads of 32.
 
-``layer`` is the whole mechanism with its projections, ``attend`` what it does between them from q, k, v to the outputs
-of the heads, both in the form that it chooses itself. The other forms compute the same as ``attend``:
+``layer`` is the whole mechanism with its projections. ``attend`` is the part between them, from q, k, v to the outputs
+of the heads. Both take the form that the mechanism chooses itself. The other forms compute the same as ``attend``:
 
 ===============  =====================================================================================================
 form             of features
@@ -44,7 +44,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 Takes = Literal["layer", "heads"]
 Inputs = dict[Takes, tuple[Tensor, ...]]
-"""What forms are called with, by what they take."""
+"""Arguments of forms, by the kind of input."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Form:
 
     name: str
     takes: Takes
-    """Whether it is called with the tokens [batch, length, width], or with q, k and v of all heads."""
+    """True if it is called with the tokens [batch, length, width], or with q, k and v of all heads."""
     call: Callable[..., Tensor]
     counted: Callable[..., Tensor] | None = None
-    """What does the same arithmetic by PyTorch's operations, which can be counted."""
+    """Form with the same arithmetic in PyTorch's operations, which can be counted."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a form is called on."""
+    """Inputs of a form."""
 
     direction: str
     length: int

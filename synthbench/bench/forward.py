@@ -1,4 +1,4 @@
-"""How long a forward pass of one mechanism takes, next to softmax attention."""
+"""Times a forward pass of one mechanism beside softmax attention."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What benches measure with: seconds of calls that take turns, peak memory, and what the device can do."""
+"""Instruments of benches: seconds of calls that take turns, peak memory, and what the device can do."""
 
 import ctypes
 import gc
@@ -40,8 +40,8 @@ COPIED = {"cpu": 2**25, "cuda": 2**28}
 def as_in_a_worker() -> Iterator[None]:
     """Measure as workers train: in one thread, and with a process that keeps the memory it frees.
 
-    With other work on the machine more threads wait for each other, and what is given back is faulted in again: the
-    windows of ``local`` at length 16,384 took 83 and 102 ms so, and 58 and 54 where they were kept.
+    With other work on the machine more threads wait for each other, and freed memory is faulted in again. The windows
+    of ``local`` at length 16,384 took 83 and 102 ms so, and 58 and 54 where they were kept.
 
     Afterwards there are as many threads as before; what glibc was told of memory stays.
     """
@@ -57,7 +57,7 @@ def as_in_a_worker() -> Iterator[None]:
 def give_back_memory() -> None:
     """Return to the system what this process keeps and does not use, where it can be returned.
 
-    Pieces that calls of one size leave behind do not fit those of another: without it the longest sequences of 17
+    Pieces that calls of one size leave behind do not fit those of another. Without it the longest sequences of 17
     mechanisms in 1 GiB were found by a process that held 16 GiB in the end.
     """
     trim = of_glibc("malloc_trim")
@@ -100,8 +100,8 @@ def seconds(call: Call, device: torch.device) -> float:
     queued several times while the GPU waits, so that the time is the GPU's and not that of the host, which launches. A
     call that waits for the GPU itself cannot be queued; what it waits for is then part of its time.
 
-    Python's collector waits until the end: what it looks through grows with what a call holds, an lstm at length 16,384
-    took 47 us a token with it and 37 without, 36 at 2,048 either way.
+    Python's collector waits until the end, since its work grows with what a call holds. An lstm at length 16,384 took
+    47 us a token with it and 37 without; at 2,048 both took 36.
     """
     with _uncollected():
         if device.type != "cuda":
@@ -183,7 +183,7 @@ class _Untracked(ModuleTracker):
 
 
 def unless_out_of_memory(call: Callable[[], T]) -> T | None:
-    """What a call returns, or None if the memory does not suffice."""
+    """Return the call's value, or None if the memory does not suffice."""
     try:
         return call()
     except (torch.OutOfMemoryError, MemoryError):
@@ -198,7 +198,7 @@ def unless_out_of_memory(call: Callable[[], T]) -> T | None:
 
 @dataclass(frozen=True)
 class Roof:
-    """What a device can do, measured."""
+    """Measured rates of a device."""
 
     flops_per_s: float
     bytes_per_s: float

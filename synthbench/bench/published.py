@@ -35,7 +35,7 @@ def publish(model: nn.Module) -> bool:
 
 
 def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What a mechanism computes, in its published form."""
+    """Compute a mechanism in its published form."""
     if isinstance(unit, Softmax):
         return scores.dense(unit.scores, unit.normaliser, q, k, v)
     if isinstance(unit, ProductAttention):

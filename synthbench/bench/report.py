@@ -1,4 +1,4 @@
-"""What was measured on a device, as files: tables in Markdown and CSV, and figures each with its numbers.
+"""Writes the measurements of a device as files: tables in Markdown and CSV, and figures each with its numbers.
 
 All of it comes from the rows: the same rows give the same bytes.
 """
@@ -28,7 +28,7 @@ NUMBERS = (
     ("peak_bytes", "MiB", 2.0**-20),
     ("tokens_per_s", "tokens per second", 1.0),
 )
-"""What figures of scaling show: column, label, factor."""
+"""Quantities in figures of scaling: column, label, factor."""
 
 Facts = Sequence[Mapping[str, Any]]
 
@@ -72,7 +72,7 @@ def build(folder: Path, *, has_figures: bool = True) -> dict[str, str | bytes]:
 
 
 def _about(rows: Sequence[Row], file: str) -> str:
-    """Where the rows are, and what they were measured with."""
+    """Name the folder of the rows, and what they were measured with."""
     versions = sorted({f"torch {row['torch']}, synthbench {row['synthbench_version']}" for row in rows})
     days = sorted({row["measured_at"][:10] for row in rows})
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"

@@ -50,7 +50,7 @@ class Table:
 
     @property
     def rows(self) -> list[Row]:
-        """What was measured on this device, the oldest row first."""
+        """Rows of this device, the oldest first."""
         here = hardware(self.device)["device_name"]
         return [row for row in self._rows.values() if row["device_name"] == here]
 

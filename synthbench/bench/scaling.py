@@ -1,11 +1,10 @@
-"""What attention costs as sequences grow: time, memory, and how near it comes to the floor of its arithmetic.
+"""Measures the cost of attention as sequences grow: time, memory, and the distance from the floor of its arithmetic.
 
-Time is the median of repeats in which all forms and all lengths take turns, so that a slow minute changes neither what
-one form gains over another nor how fast the time grows; on a CPU it is the time that the process has a core. Memory is
-the peak of what tensors held beyond the inputs.
-The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
-large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the
-PyTorch form in their place.
+Time is the median of repeats in which all forms and lengths take turns. So a slow minute changes neither the gain of a
+form nor the growth of the time. On a CPU it is the time that the process has a core. Memory is the peak of what tensors
+held beyond the inputs. The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that
+the device reaches in a large product and a large copy. Triton's arithmetic is not counted, so a kernel is taken to do
+that of the PyTorch form in their place.
 """
 
 import os
@@ -60,7 +59,7 @@ BRIEF_S = 0.05
 """Calls shorter than this are made once untimed before each timing: what other lengths left in caches is not theirs."""
 
 IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
-"""What tells rows of one device apart."""
+"""Columns that tell rows of one device apart."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +173,9 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many times faster than its naive form a mechanism attends at each length, and its share of its memory.
+    """Compute the speed-up over the naive form at each length, and the share of its memory.
 
-    The naive form is the published one, or scores that are all written out; it is compared with what the mechanism
+    The naive form is the published one, or scores that are all written out. It is compared with what the mechanism
     chooses by itself, and with tiles where it has them. The share is that at the longest length that both were measured
     at. Rows are of one device, batch size and type of number.
     """
@@ -218,7 +217,7 @@ class _Course:
         return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
 
     def has(self, row: Row) -> bool:
-        """Whether the table has such a row, which is then the latest."""
+        """Return whether the table has such a row, which is then the latest."""
         known = self.table.find(row)
         # What limits said they may say no more.
         if known is None or (known["status"] == "over budget" and row["status"] != known["status"]):
@@ -235,7 +234,7 @@ class _Course:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What one call of a form takes."""
+    """Cost of one call of a form."""
 
     peak_bytes: int
     flops: int
@@ -257,7 +256,7 @@ class _Trial:
     """Seconds of the calls that count."""
 
     def row(self, roof: Roof) -> dict[str, Any]:
-        """What was found, with the share of the device's roof that was reached."""
+        """Give the measurement, with the share of the device's roof that was reached."""
         names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
         if self.cost is None:
             return {**self.about, **dict.fromkeys(names)}
@@ -275,7 +274,7 @@ class _Trial:
 
 
 def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
-    """What the forms that may and need be measured at one length take once."""
+    """Measure once the forms that may and need be measured at one length."""
     wanted = {}
     for form in forms:
         status = course.status(form.name)

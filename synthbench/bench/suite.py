@@ -1,4 +1,4 @@
-"""How fast members train: in a plain loop, as one batched program, replayed, in processes, and as it was published.
+"""Measures how fast runs train: in a plain loop, as one batched program, replayed, in processes, and as published.
 
 All rates are member-steps a second: one gradient step of one member at the suite's batch size. Ratios are taken within
 one run.
@@ -32,13 +32,13 @@ TASK = "reverse"
 """Scored at every position, so nothing of the model is left out; and defined at every length."""
 
 IDENTITY = ("mechanism", "length", "members", "rates", "num_steps")
-"""What tells rows of one device apart."""
+"""Columns that tell rows of one device apart."""
 
 SHOWN = (
     *("mechanism", "length", "members", "rates", "workers", "loop", "batched", "captured", "processes", "published"),
     *("loop/published", "batched/loop", "captured/loop", "processes/loop", "not_captured"),
 )
-"""What of a row is printed."""
+"""Printed columns of a row."""
 
 LOOPED = 4
 """Members of a plain loop, whose rate does not depend on their number, unless fewer are asked for."""

@@ -19,7 +19,7 @@ _barrier: Barrier | None = None
 
 
 def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
-    """What a function returns for each argument, in a process of one thread for each.
+    """Call a function for each argument, in a process of one thread for each.
 
     The function may call `wait_for_all`, in every process as often.
 

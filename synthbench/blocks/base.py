@@ -1,4 +1,4 @@
-"""What a block is: the layer around a mechanism."""
+"""Defines a block: the layer around a mechanism."""
 
 import inspect
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
 Mix = Callable[[Tensor], Tensor]
-"""What stands for the mechanism of a block: from what it reads, [..., length, model_dim], to all rows or the last."""
+"""Stand-in for the mechanism of a block: from its input, [..., length, model_dim], to all rows or the last."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -32,10 +32,10 @@ class Block(FieldModule):
     that know of members: :class:`synthbench.layers.MemberLayer`. :meth:`around` says what it does, whether with all
     positions, with the last one alone, or token by token.
 
-    Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With
-    ``conv_on=input`` the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation
-    (Allen-Zhu, 2025). With ``conv_on=qkv`` queries, keys and values become ``silu(conv(q))`` and so on before anything
-    else is done with them, as in the layer of DeltaNet (Yang et al., 2024) and those after it.
+    Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``
+    the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation (Allen-Zhu, 2025).
+    With ``conv_on=qkv`` queries, keys and values first become ``silu(conv(q))`` and so on, as in the layer of DeltaNet
+    (Yang et al., 2024) and those after it.
 
     With ``gate`` the mechanism's output is multiplied by a sigmoid of a projection of what it reads. Qiu et al. (2025)
     find most in a gate before the output projection; this one stands behind it, so that it fits any mechanism.
@@ -89,7 +89,7 @@ class Block(FieldModule):
 
     @abstractmethod
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """What the block makes of ``x``, where ``mix`` stands for its mechanism: of all positions, or of the last one.
+        """Apply the block to ``x``, where ``mix`` stands for its mechanism: to all positions, or to the last one.
 
         It gives as many rows as ``mix`` does, and is the same function of each: see :func:`last_rows`.
         """
@@ -99,7 +99,7 @@ class Block(FieldModule):
         return self.around(x, lambda x: self._mixed(self.mixer, self._read(x, None)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position: the mechanism sees every position, the rest only the last."""
+        """Compute ``forward`` at the last position: the mechanism sees every position, the rest only the last."""
         return self.around(x, lambda x: self._mixed(self.mixer.forward_last, self._read(x, None)))
 
     def stream_step(
@@ -123,7 +123,7 @@ class Block(FieldModule):
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 
     def _read(self, x: Tensor, state: State | None) -> Tensor:
-        """What the mechanism reads: its input, and its convolution if the block has one."""
+        """Compute the input of the mechanism: the block's, after its convolution if it has one."""
         return x if self.convolution is None else x + convolved(self.convolution, x, state)
 
 

@@ -1,1 +1,1 @@
-"""How mechanisms are computed: tensor functions, recurrences, streamed and tiled forms, and GPU kernels."""
+"""Computes mechanisms: tensor functions, recurrences, streamed and tiled forms, and GPU kernels."""

@@ -59,8 +59,8 @@ def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: G
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend chunk by chunk, in time linear in the length; what lies before a chunk is one matrix a head.
 
-    That state is [m_b, m_a (value_dim + 1)] for the factors a and b: the values are scaled by a before they meet b, so
-    that nothing as wide as m_a m_b exists for any token.
+    That state is [m_b, m_a (value_dim + 1)] for the factors a and b. The values are scaled by a before they meet b, so
+    nothing as wide as m_a m_b exists for any token.
     """
     query_a, query_b = as_two(tuple(map(widened, query_factors)))
     key_a, key_b = as_two(tuple(map(widened, key_factors)))

@@ -1,7 +1,7 @@
 """Attention by exponential features that may lie beyond the range of floating-point numbers.
 
-The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)). With m_s the largest exponent of key s and M_t the largest of
-all keys up to t, a running maximum, everything that query t reads is held relative to exp(M_t):
+The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)). Let m_s be the largest exponent of key s, and M_t the running
+maximum of these. Everything that query t reads is held relative to exp(M_t):
 
     exp(e_j(k_s)) = exp(e_j(k_s) - m_s) exp(m_s - M_t) exp(M_t),      s ≤ t,
 
@@ -30,7 +30,7 @@ WIDEST_HEAD = 64
 
 
 def may_overflow(k: Tensor) -> bool:
-    """Whether exponential features of keys like these may be too large for their type."""
+    """Return whether exponential features of keys like these may be too large for their type."""
     return k.shape[-1] > WIDEST_HEAD or k.dtype == torch.float16
 
 

@@ -3,10 +3,10 @@
 Three of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
 [key_dim, value_dim] and out_t = S_tᵀ q_t:
 
-* decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all;
-* delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ;
-* both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ with D_t = diag(exp(log_decay_t)). What the state returns
-  for a read key r is taken out at a write key w, and v takes its place, or is added at a key of its own.
+* decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all; * delta
+rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ; * both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ
+with D_t = diag(exp(log_decay_t)). A write takes out, at a write key w, the value that the state returns for a read key
+r. Then v takes its place, or is added at a key of its own.
 
 Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
 sequence goes segment by segment. Leading axes broadcast.
@@ -69,8 +69,8 @@ def delta(
 ) -> Float[Tensor, "... length value_dim"]:
     """Delta rule, chunk by chunk; with a state, the one token after it.
 
-    A chunk that begins with the state S writes K^T N into it, where N = U - W S and U, W solve the triangular system
-    (I + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]: the WY form of a product of the chunk's steps.
+    A chunk that begins with the state S writes K^T N into it, where N = U - W S. U and W solve the triangular system (I
+    + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K], the WY form of a product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
@@ -93,12 +93,12 @@ def corrected(
 ) -> Float[Tensor, "... queries value_dim"]:
     """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
 
-    Where there are n steps for each query, a query comes after the last of its n: a step of the model then multiplies
+    Where there are n steps for each query, a query comes after the last of them. A step of the model then multiplies
     the state by a product of n matrices I - w rᵀ.
 
-    A chunk that begins with the state S writes W^T N into it, where N = B - R S, and B, R solve the triangular system
-    (I + A) [B, R] = [V, R']. A holds the products of read keys with earlier write keys, R' the read keys, all decayed
-    by the time between. Exponents are never positive, as in :func:`decayed`, or below :data:`LARGEST` where no decay is
+    A chunk that begins with the state S writes W^T N into it, where N = B - R S. B and R solve the triangular system (I
+    + A) [B, R] = [V, R']. A holds the products of read keys with earlier write keys, R' the read keys, all decayed by
+    the time between. Exponents are never positive, as in :func:`decayed`, or below :data:`LARGEST` where no decay is
     faster than ``fastest`` allows.
 
     Args:
@@ -262,7 +262,7 @@ def _corrected_segment(
 def _corrected_states(
     news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the steps of each chunk put in, the state before each chunk, and the state after the last."""
+    """Compute the contribution of each chunk, the state before each, and the state after the last."""
     if state is None:
         state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
     states, put_in = [], []

@@ -37,7 +37,7 @@ def attend(
 
 
 def is_short(q: Tensor, k: Tensor) -> bool:
-    """Whether all scores fit in memory at once."""
+    """Return whether all scores fit in memory at once."""
     return q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH
 
 

@@ -14,7 +14,7 @@ KeyHeads = Float[Tensor, "*batch heads length key_dim"]
 ValueHeads = Float[Tensor, "*batch heads length value_dim"]
 QueryHeads = Float[Tensor, "*batch heads queries key_dim"]
 AnswerHeads = Float[Tensor, "*batch heads queries value_dim"]
-"""What the values mix to, one for each query."""
+"""Mixed values, one for each query."""
 
 KeyRows = Float[Tensor, "*batch length key_dim"]
 ValueRows = Float[Tensor, "*batch length value_dim"]

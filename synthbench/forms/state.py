@@ -1,4 +1,4 @@
-"""What a mechanism keeps between two tokens when it goes token by token, as a decoder does."""
+"""State of a mechanism between two tokens when it goes token by token, as a decoder does."""
 
 import torch
 from torch import Tensor
@@ -7,8 +7,8 @@ from torch import Tensor
 class State:
     """Tensors by name, and how many tokens there were; that number is not part of the size.
 
-    A form that goes token by token puts a new tensor in the place of an old one and changes none: a copy of a state is
-    a branch from which another continuation can go on.
+    A form that goes token by token puts a new tensor in the place of an old one and changes none. So a copy of a state
+    is a branch from which another continuation can go on.
 
     >>> state = State()
     >>> state.append("keys", torch.zeros(1, 1, 8)).shape
@@ -47,7 +47,7 @@ class State:
         return self.parts.get(name, State())
 
     def has(self, name: str) -> bool:
-        """Whether it, or that of a part, keeps something under a name."""
+        """Return whether it, or that of a part, keeps something under a name."""
         return name in self.tensors or any(part.has(name) for part in self.parts.values())
 
     def numel(self) -> int:

@@ -3,10 +3,10 @@
 The function is that of :mod:`synthbench.forms.linear`. What is kept from forward to backward is q, k, v, the
 outputs, the denominators and one state a block, so that memory does not grow with features x length.
 
-With v' the values beside a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state of what came before, a query
-reads [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den). A gradient g of [num, den] reaches the queries'
-features in the order of the sequence, with S, and the keys' features and the values in the opposite order, with the sum
-of b(q_t) (a(q_t) ⊗ g_t) over what comes later. Inside a chunk both are products of masked Gram matrices.
+Let v' be the values beside a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state before a query. The query reads
+[num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den). A gradient g of [num, den] reaches the queries' features
+in the order of the sequence, with S. It reaches the keys' features and the values in the opposite order, with the sum
+of b(q_t) (a(q_t) ⊗ g_t) over later tokens. Inside a chunk both are products of masked Gram matrices.
 """
 
 from collections.abc import Callable, Iterator

@@ -5,11 +5,11 @@ A tile is the pairs of some queries and some keys. With x = q·k, a term a of th
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
 On the sphere a = 2 + epsilon and b = 0, off it a = ‖q‖² + epsilon and b = ‖k‖². The weight of a pair is K over its sum,
-or exp(scale K) over its sum, whose exponents are taken relative to the largest that the query has met so far.
+or exp(scale K) over its sum. The exponents are relative to the largest that the query has met so far.
 
 Kept from forward to backward are q, k, v, a, b, the outputs and a number a query. With g the gradient of the sums of
 weighted values, that of a weight is g · v - g · out. The slopes of the kernel are 2x / gap + 2 (x / gap)² in x and
--(x / gap)² in a and in b; where the gap is held at ``smallest`` only 2x / gap is left of them.
+-(x / gap)² in a and in b. Where the gap is held at ``smallest`` only 2x / gap is left of them.
 """
 
 import math
@@ -30,7 +30,7 @@ from synthbench.forms.shapes import AnswerRows, KeyRows, Queries, ValueRows
 
 
 class Tiling(NamedTuple):
-    """How many pairs are worked on at a time."""
+    """Number of pairs that are worked on at a time."""
 
     heads: int
     queries: int
@@ -58,7 +58,7 @@ def of(unit: Any) -> Form | None:
 
 
 class Weighting(NamedTuple):
-    """What makes weights of the kernel's values."""
+    """Turns the kernel's values into weights."""
 
     normaliser: Literal["softmax", "sum"]
     scale: float = 1.0
@@ -66,7 +66,7 @@ class Weighting(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """What the kernel of every query and key is computed from, each [..., length, width]."""
+    """Inputs of the kernel of every query and key, each [..., length, width]."""
 
     q: Tensor
     k: Tensor

@@ -78,7 +78,7 @@ class Hybrid(Mechanism):
         return x.unsqueeze(-2)
 
     def state_elements(self, length: int) -> int:
-        """What a layer keeps on average, rounded up."""
+        """Average state of a layer, rounded up."""
         return mean_state([cast("Mechanism", layer).state_elements(length) for layer in self.layers])
 
 

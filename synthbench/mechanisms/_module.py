@@ -1,4 +1,4 @@
-"""What makes ordinary PyTorch modules work here: how a plain ``nn.Module`` is built, and what its layers draw from."""
+"""Makes ordinary PyTorch modules work here: builds a plain ``nn.Module`` and directs what its layers draw from."""
 
 import inspect
 import math
@@ -25,7 +25,7 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
         "generator": "generator",
     }
 )
-"""What the model around a mechanism says of it, by the constructor's parameter that asks for it."""
+"""Facts of the model around a mechanism, by the constructor's parameter that asks for them."""
 
 AMBIGUOUS = "block_size"
 """The longest sequence in GPTs, and the length of a block in sparse attention, where it has a default."""
@@ -43,7 +43,7 @@ FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
 
 
 class Construction(NamedTuple):
-    """How a module is built."""
+    """Construction of a module."""
 
     fields: Mapping[str, str]
     """The mechanism's field by the constructor's parameter."""
@@ -78,7 +78,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """What a module says of itself, and what follows from its class's name: ``GatedMean`` is ``gated_mean``."""
+    """Read what a module declares, and what follows from its class's name: ``GatedMean`` is ``gated_mean``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
         "name": words.lower().strip("_"),
@@ -158,14 +158,14 @@ def _fits(default: Any, kind: Any) -> bool:
 
 
 def _is_fact(name: str, fact: Any) -> bool:
-    """Whether a class variable is what a mechanism declares under this name, and not something of the module's own."""
+    """Return whether a class variable is what a mechanism declares under this name, not one of the module's own."""
     if name == "version":
         return isinstance(fact, int) and not isinstance(fact, bool) and fact >= 1
     return isinstance(fact, str) and fact.strip() != "" and fact.isprintable()
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Why a module cannot be built, with its place, or that of the line that raised, and what is supplied."""
+    """Explain why a module cannot be built, with its place, or that of the line that raised, and what is supplied."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

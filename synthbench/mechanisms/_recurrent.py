@@ -1,4 +1,4 @@
-"""What attention with a matrix for a state has in common, and how the gates of several papers begin."""
+"""Shared code of attention with a matrix for a state, and the initial gates of several papers."""
 
 import math
 from abc import abstractmethod

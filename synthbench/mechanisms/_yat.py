@@ -15,7 +15,7 @@ from synthbench.mechanisms.base import ScoreAttention
 def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
     """(q·k)² / (‖q - k‖² + epsilon) for every pair.
 
-    The squared distance comes from inner products, which is cheap but can round below zero where q ≈ k; it is then
+    The squared distance comes from inner products, which is cheap but can round below zero where q ≈ k. It is then
     taken for zero, so that the kernel stays finite. The code behind the papers' tables does not guard this.
 
     For one q it is largest at k = (1 + epsilon/‖q‖²) q, where it is ‖q‖⁴/epsilon + ‖q‖²; Bouhsine (2026, prop. 11) has

@@ -1,4 +1,4 @@
-"""What a mechanism is, in four levels; an author implements the highest one that fits and gets the rest.
+"""Defines a mechanism, in four levels; an author implements the highest one that fits and gets the rest.
 
 ============================  ================================  ====================================================
 level                         implements                        gets
@@ -68,7 +68,7 @@ class Mechanism(FieldModule, Mixer):
     name: ClassVar[str]
     """The registered name: the file's name with ``-`` for ``_``."""
     label: ClassVar[str]
-    """What a table prints."""
+    """Label in tables."""
     family: ClassVar[str]
     """``softmax``, ``linear``, ``yat``, ``slay``, ...: which idea it descends from."""
     version: ClassVar[int] = 1
@@ -122,11 +122,11 @@ class Mechanism(FieldModule, Mixer):
         """Mix positions causally: output t depends on inputs 0..t."""
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position: all that is needed where nothing else is scored."""
+        """Compute ``forward`` at the last position: all that is needed where nothing else is scored."""
         return self.forward(x)[..., -1:, :]
 
     def init_state(self) -> State:
-        """What is kept before the first token: nothing."""
+        """Return the state before the first token: nothing."""
         return State()
 
     def stream_step(
@@ -165,7 +165,7 @@ class Mechanism(FieldModule, Mixer):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
-        """What stands in each layer of a model: a class, and what it is built with but for its generator."""
+        """Choose the mechanism of each layer of a model: a class, and its arguments but for its generator."""
         return [(cls, values)] * num_layers
 
 
@@ -185,7 +185,7 @@ class Attention(Mechanism):
 
     own_positions: ClassVar[Literal["none", "rope"]] = "rope"
     takes_last_queries: ClassVar[bool] = False
-    """Whether ``attend`` also takes fewer queries than keys, which are then the last ones."""
+    """True if ``attend`` also takes fewer queries than keys, which are then the last ones."""
     rotation_note: ClassVar[str] = ""
     """The reason why rotated queries and keys mean nothing to it; empty if they see the offsets between tokens."""
 
@@ -227,7 +227,7 @@ class Attention(Mechanism):
         return self.merge_heads(self.attend(*self.heads(x)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position, from the last query alone where ``attend`` takes that."""
+        """Compute ``forward`` at the last position, from the last query alone where ``attend`` takes that."""
         q, k, v = self.heads(x)
         if self.takes_last_queries:
             return self.merge_heads(self.attend(q[..., -1:, :], k, v))
@@ -305,7 +305,7 @@ class ScoreAttention(Attention):
 
     @property
     def normaliser(self) -> Normaliser:
-        """How the scores of a query become weights: ``softmax``, ``sum`` or ``softermax``."""
+        """Normaliser that turns the scores of a query into weights: ``softmax``, ``sum`` or ``softermax``."""
         return "softmax"
 
     @property
@@ -342,8 +342,8 @@ class ScoreAttention(Attention):
 class FeatureAttention(Attention):
     """Attention by a kernel that is an inner product of features, linear in the length.
 
-    The features may come as factors: (a, b) stands for the tensor product a ⊗ b, which is never formed, since
-    ⟨a ⊗ b, a' ⊗ b'⟩ = ⟨a, a'⟩⟨b, b'⟩.
+    The features may come as factors: (a, b) stands for the tensor product a ⊗ b. It is never formed, since ⟨a ⊗ b, a' ⊗
+    b'⟩ = ⟨a, a'⟩⟨b, b'⟩.
     """
 
     takes_last_queries: ClassVar = True
@@ -418,7 +418,7 @@ class FeatureAttention(Attention):
         return out.unsqueeze(-2)
 
     def _has_trained_features(self) -> bool:
-        """Whether features read something trained, which must then get its gradient from them."""
+        """Return whether features read something trained, which must then get its gradient from them."""
         return any(not name.startswith(("qkv.", "out.")) for name, _ in self.named_parameters())
 
     def _bound(self) -> "FeatureAttention":
@@ -460,7 +460,7 @@ class ModuleMechanism(Mechanism):
         return mixed
 
     def state_elements(self, length: int) -> int:
-        """What the module's own ``state_elements`` says; else an upper bound, every input so far."""
+        """Ask the module's own ``state_elements``; else give an upper bound, every input so far."""
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
 
@@ -487,7 +487,7 @@ def kept_by_convolution(width: int, channels: int, length: int) -> int:
 
 
 def takes_state(attend: Callable[..., Tensor]) -> bool:
-    """Whether an ``attend`` can go on from a state with one token."""
+    """Return whether an ``attend`` can go on from a state with one token."""
     return "state" in inspect.signature(attend).parameters
 
 
@@ -555,12 +555,12 @@ def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]
 
 
 def mean_state(states: Sequence[int]) -> int:
-    """What layers keep on average, rounded up."""
+    """Average state of layers, rounded up."""
     return -(-sum(states) // len(states))
 
 
 def part_option(part: str, option: str) -> str:
-    """How a hybrid calls an option of a part: ``slay_R``."""
+    """Name of a part's option in a hybrid: ``slay_R``."""
     return f"{part.replace('-', '_').replace('.', '_').replace('/', '_')}_{option}"
 
 

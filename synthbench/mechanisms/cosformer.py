@@ -22,7 +22,7 @@ class Cosformer(FeatureAttention):
     State: ``2 * key_dim * (value_dim + 1)`` numbers a head.
 
     Source: Qin et al. (2022), the cos-based reweighting. There T is the length of the input at hand, so that an early
-    output depends on how long the whole input is; here T is ``max_length``, which keeps outputs causal across lengths.
+    output depends on how long the whole input is. Here T is ``max_length``, which keeps outputs causal across lengths.
     """
 
     name: ClassVar = "cosformer"

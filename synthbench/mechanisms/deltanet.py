@@ -36,9 +36,10 @@ class Deltanet(SiluAttention):
     State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
-    the delta rule, for the form that is computed and the scaling of q and k; flash-linear-attention,
-    ``layers/delta_net.py``, for the parts around it; Grazzi et al. (2025) for signed eigenvalues. In *bare* q is not
-    divided by the root of its width, which changes only what the norm's epsilon is compared with.
+    the delta rule, for the form that is computed and the scaling of q and k. The parts around it are those of
+    flash-linear-attention, ``layers/delta_net.py``, for the parts around it; Grazzi et al. (2025) for signed
+    eigenvalues. In *bare* q is not divided by the root of its width, which changes only what the norm's epsilon is
+    compared with.
     """
 
     name: ClassVar = "deltanet"
@@ -67,7 +68,7 @@ class Deltanet(SiluAttention):
         return self.beta(x), self.output_gates(x)
 
     def beta(self, x: Tokens) -> Float[Tensor, "*batch heads length 1"]:
-        """How far a token moves the value of its key towards its own: 1 replaces it."""
+        """Compute how far a token moves the value of its key towards its own: 1 replaces it."""
         beta: Tensor = self.rate(x).sigmoid().mT.unsqueeze(-1)
         return beta if self.eigenvalues == "zero-one" else 2 * beta
 

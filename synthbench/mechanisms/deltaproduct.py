@@ -22,9 +22,9 @@ from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
 class Deltaproduct(SiluAttention):
     r"""The delta rule in ``steps`` steps a token, each with a key, a value and a rate of its own.
 
-    With q, the k and the v passed through a causal convolution of ``conv`` taps a channel and SiLU, q and the k then
-    scaled to length 1, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and
-    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a head,
+    First q, the k and the v pass a causal convolution of ``conv`` taps a channel and SiLU; q and the k are then scaled
+    to length 1. With :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t = \exp(-A\,softplus(x_t
+    W_\alpha + b))`, one a head,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
@@ -37,7 +37,7 @@ class Deltaproduct(SiluAttention):
 
     State: ``key_dim * value_dim`` numbers a head; q, the k and the v of the last three tokens before the convolution.
 
-    Source: Siems et al. (2025), DeltaProduct, gated or not; two steps, beta up to 2, the gate, the parts around the
+    Source: Siems et al. (2025), DeltaProduct, gated or not. The two steps, beta up to 2, the gate, the parts around the
     recurrence, and how A and b begin (as in ``gated-deltanet``) are those of flash-linear-attention,
     ``layers/gated_deltaproduct.py``. Values are as wide as keys; there they are twice as wide, and keys take three
     quarters of the width. In *bare* q is not divided by the root of its width, as in ``gated-deltanet``.

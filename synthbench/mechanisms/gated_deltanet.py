@@ -21,9 +21,8 @@ from synthbench.mechanisms.base import mechanism
 class GatedDeltanet(SiluAttention):
     r"""The delta rule, whose memory also forgets as a whole, by a gate that is read off the token.
 
-    With q, k and v passed through a causal convolution of ``conv`` taps a channel and SiLU, q and k then scaled to
-    length 1, :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a
-    head,
+    First q, k and v pass a causal convolution of ``conv`` taps a channel and SiLU; q and k are then scaled to length 1.
+    With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a head,
 
     .. math::
         S_t = \alpha_t (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T, \qquad
@@ -35,7 +34,7 @@ class GatedDeltanet(SiluAttention):
 
     State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
 
-    Source: Yang et al. (2025), section 3.1, the gated delta rule; the parts around it, and how A and b begin, as in
+    Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around it, and how A and b begin, as in
     flash-linear-attention, ``layers/gated_deltanet.py``: A uniform in [0, 16], the softplus of b log-uniform in
     [0.001, 0.1]. Values are as wide as keys; there they are twice as wide, and keys take three quarters of the width.
     In *bare* q is not divided by the root of its width, which changes only what the norm's epsilon is compared with.

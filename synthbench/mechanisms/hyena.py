@@ -26,8 +26,8 @@ LOWEST = 1e-4
 class Hyena(Mechanism):
     r"""The Hyena operator of order 2: gate, convolve with a filter as long as the sequence, gate.
 
-    With u, a and v projections of a token, each channel of which passes a causal convolution of ``conv`` taps,
-    L = ``max_length`` and r = t / (L - 1),
+    The projections u, a and v of a token pass a causal convolution of ``conv`` taps by channel. With L = ``max_length``
+    and r = t / (L - 1),
 
     .. math::
         z_t = a_t \odot v_t, \qquad
@@ -43,11 +43,11 @@ class Hyena(Mechanism):
     State: the gated values z of all tokens and ``conv - 1`` inputs of the short convolution; only an approximation of
     the filters would need less.
 
-    Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. As in the authors' code are FFN, its inputs,
-    the normal D, and delta, with which the decay reaches 0.01 after 1.5 times the longest sequence in the first channel
-    and 0.3 times in the last. Their filters are laid out for the longest sequence too, and a shorter one uses how they
-    begin. Their setting for recall has 5 inputs of FFN and frequencies that begin at 10, here 3 and 1 as by default
-    there. Left out: inputs of FFN that are trained at a rate of 1e-5.
+    Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, the normal D and delta are
+    as in the authors' code. The decay reaches 0.01 after 1.5 times the longest sequence in the first channel and 0.3
+    times in the last. Their filters are laid out for the longest sequence too, and a shorter one uses how they begin.
+    Their setting for recall has 5 inputs of FFN and frequencies that begin at 10, here 3 and 1 as by default there.
+    Left out: inputs of FFN that are trained at a rate of 1e-5.
     """
 
     name: ClassVar = "hyena"

@@ -51,7 +51,7 @@ class Lstm(Mechanism):
         return projected
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         projected: Tensor = self.out(self.hidden(x)[..., -1:, :])
         return projected
 

@@ -23,7 +23,8 @@ class Mamba2(Mechanism):
     r"""A state space model that reads its step, input and output vectors off the token.
 
     One projection of the token gives a gate z, values x in heads, vectors B and C of width N that all heads share, and
-    a step a head. x, B and C pass a causal convolution of ``conv_width`` taps a channel and SiLU; then in every head
+    a step a head. Vectors x, B and C pass a causal convolution of ``conv_width`` taps a channel and SiLU. Then in every
+    head
 
     .. math::
         S_t = e^{-A \Delta_t} S_{t-1} + \Delta_t B_t x_t^T, \qquad y_t = S_t^T C_t + D x_t, \qquad
@@ -38,8 +39,8 @@ class Mamba2(Mechanism):
     State: ``expand * model_dim * N`` numbers, and ``conv_width - 1`` inputs of the convolution.
 
     Source: Dao & Gu (2024), sections 6 and 7 (block-decomposed SSD, parallel projections, one group of B and C, the
-    extra norm), and their initial values: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N is 16
-    here, 64 or more there. Left out: a learned initial state, limits on the step, several groups of B and C.
+    extra norm). Their initial values: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N is 16 here,
+    64 or more there. Left out: a learned initial state, limits on the step, several groups of B and C.
     """
 
     name: ClassVar = "mamba2"
@@ -94,7 +95,7 @@ class Mamba2(Mechanism):
         return self._outputs(x, first=0)
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         return self._outputs(x, first=x.shape[-2] - 1)
 
     def advance(self, x: Token, state: State) -> Token:

@@ -41,7 +41,7 @@ class Mean(Mechanism):
         return projected
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         projected: Tensor = self.out(self.value(x.mean(-2, keepdim=True)))
         return projected
 

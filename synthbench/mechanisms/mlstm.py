@@ -35,14 +35,14 @@ class Mlstm(RecurrentAttention):
 
     Stock has all of this, no bias in projections, and weight decay of matrices and taps alone (xlstm,
     blocks/mlstm/layer.py and cell.py). Bare is the cell of the paper: the token instead of u and of y, the sigmoid
-    instead of SiLU, neither gain nor s, and the suite's biases and weight decay.
+    instead of SiLU, and neither gain nor s. It has the suite's biases and weight decay.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers a head: C, n and m; and ``conv - 1`` tokens.
 
-    Source: Beck et al. (2024), section 2.3, with the sigmoid for f; as in the authors' code w_i and w_f begin at 0, b_i
+    Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code w_i and w_f begin at 0, b_i
     normal with deviation 0.1, b_f from 3 to 6 over the heads, and s at 1. There m has no 0 in its maximum, and the 1
     becomes exp(-m): the same function, but for 1e-6 that is added to the denominator. Left out: the projection up to
-    twice the width, so x is the layer's input and not half of that projection; q, k and v there come from 4 channels
+    twice the width, so x is the layer's input and not half of that projection. There q, k and v come from 4 channels
     each, here from all.
     """
 
@@ -109,7 +109,7 @@ class Mlstm(RecurrentAttention):
         return self.merge_heads(self._attended(x))
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         return self.merge_heads(self._attended(x)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:

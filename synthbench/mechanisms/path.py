@@ -103,11 +103,11 @@ def turned_attention(
 
     With Q, K, W the rows of a chunk and B = diag(rate), a product of its matrices is :math:`I - W^T Y` with
     :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. So the scores within a chunk are
-    :math:`tril(Q K^T) - tril(Q W^T) X` with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`; its queries
+    :math:`tril(Q K^T) - tril(Q W^T) X` with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`. Its queries
     reach back to its beginning as :math:`Q - tril(Q W^T) Y`, its keys on to its end as :math:`K - X^T W`, and earlier
     keys pass it by :math:`I - Y^T W`. A loop over chunks carries the keys.
 
-    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product); the order of the
+    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). The order of the
     loop is ours: a chunk has all its scores at once, so that no softmax is put together from parts.
     """
     length = k.shape[-2]

@@ -38,21 +38,21 @@ class Rwkv7(RecurrentAttention):
         out_t = g_t \odot (norm(S_t^T r_t) + (r_t \cdot (\rho \odot \tilde k_t)) v_t)
 
     and the norm is a layer norm a head with a gain and a shift. Stock is the time mixing of the authors' code for a
-    first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py): no projection has a bias, and only the projections of r, k
+    first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and only the projections of r, k
     and v and the last one have weight decay. Bare has neither the mixes, nor g, nor gain and shift; its biases and
     weight decay are the suite's.
 
     State: ``key_dim * value_dim`` numbers a head, and the token before.
 
     Source: Peng et al. (2025), section 4; their state is the transpose. The beginnings are those of a first layer in
-    that code: the mixes, b_w, b_a and xi by channel, alpha 1.02, rho -0.04, r and v projected by entries up to 0.5 over
-    the root of the width, k by entries up to 0.05 over it, and G_1 0. W_2, A_2 and G_2 are small: there orthogonal rows
-    times 0.1, here uniform times 0.1. There W_1 and A_1 have 32 columns too below a width of 369, and G_1 below 92.
-    There W_1, A_1 and the output projection are 0 at first, which gives others no gradient in the first step; here W_1
-    and A_1 are small and the output projection is as in other mechanisms.
+    that code: the mixes, b_w, b_a and xi by channel, alpha 1.02, rho -0.04, and G_1 0. Entries of the projections of r
+    and v are up to 0.5 over the root of the width, those of k up to 0.05 over it. W_2, A_2 and G_2 are small: there
+    orthogonal rows times 0.1, here uniform times 0.1. There W_1 and A_1 have 32 columns too below a width of 369, and
+    G_1 below 92. There W_1, A_1 and the output projection are 0 at first, which gives others no gradient in the first
+    step. Here W_1 and A_1 are small and the output projection is as in other mechanisms.
 
-    Left out: the share of the first layer's values in those of later layers, since a mechanism sees one layer;
-    beginnings that differ from layer to layer; and a rate of learning for b_w that is twice the others'.
+    Left out: the share of the first layer's values in those of later layers, since a mechanism sees one layer. Also
+    left out: beginnings that differ from layer to layer, and a rate of learning for b_w that is twice the others'.
     """
 
     name: ClassVar = "rwkv7"
@@ -134,7 +134,7 @@ class Rwkv7(RecurrentAttention):
         return self.merge_heads(self._attended(x))
 
     def forward_last(self, x: Tokens) -> Token:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         return self.merge_heads(self._attended(x)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:

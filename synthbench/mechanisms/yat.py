@@ -22,8 +22,8 @@ class Yat(YatAttention):
     Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of the SLAY paper. Queries
     and keys keep their lengths. Neither paper has a scale; the code of the SLAY paper has one, and uses its root.
 
-    The authors' package ``nmn`` has other conventions: it divides the kernel by :math:`\sqrt{d}`, with d the channels
-    of a head, multiplies it by a learned number alpha that begins at 1, and adds 1e-5 to the squared distance. With
+    The authors' package ``nmn`` has other conventions. It divides the kernel by :math:`\sqrt{d}`, with d the channels
+    of a head, and multiplies it by a learned number alpha that begins at 1. It adds 1e-5 to the squared distance. With
     heads of 16 channels, ``yat:scale=0.25,epsilon=1e-5`` is that, with alpha kept at 1.
     """
 

@@ -58,7 +58,7 @@ class LearnedRotation(Rotation):
 
 
 def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
-    """Where the tokens stand, in the precision of the parameters."""
+    """Coordinates of the tokens, in the precision of the parameters."""
     return cast("Tensor", encoding.coordinates).to(torch.get_default_dtype())
 
 

@@ -1,4 +1,4 @@
-"""What a position encoding is: how the order of the tokens reaches a mechanism.
+"""Defines a position encoding: it carries the order of the tokens to a mechanism.
 
 Either it adds something to the embeddings, once, or it turns queries and keys in every layer.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T", bound="PositionEncoding")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PositionEncoding(FieldModule, MemberLayer):
-    """How the order of the tokens reaches a mechanism; built for sequences of up to ``length`` tokens.
+    """Carries the order of the tokens to a mechanism; built for sequences of up to ``length`` tokens.
 
     Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model.
     """
@@ -32,15 +32,15 @@ class PositionEncoding(FieldModule, MemberLayer):
     version: ClassVar[int] = 1
     source: ClassVar[str]
     rotates: ClassVar[bool] = False
-    """Whether it turns queries and keys, which a mechanism must then have."""
+    """True if it turns queries and keys, which a mechanism must then have."""
     extends: ClassVar[bool] = True
-    """Whether a model that was trained with it can be built for longer sequences: not with a learned table."""
+    """True if a model that was trained with it can be built for longer sequences: not with a learned table."""
 
     model_dim: int = 64
     num_heads: int = 4
     length: int = 512
     coordinates: Tensor | None = None
-    """Where the tokens stand, [length, axes]; 0, 1, ... on one axis if None."""
+    """Coordinates of the tokens, [length, axes]; 0, 1, ... on one axis if None."""
     generator: InitVar[torch.Generator | None] = None
 
     def __post_init__(self, generator: torch.Generator | None) -> None:

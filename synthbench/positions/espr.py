@@ -112,22 +112,22 @@ class Espr(PositionEncoding):
 
     ``null=drop`` is T4.3 and T4.4: null channels are zeroed before and behind the map, and scores are divided by
     :math:`\sqrt{2m}` where a mechanism writes :math:`\sqrt d`. ``null=keep`` leaves the mechanism all channels and its
-    scale. Scores q·k see offsets only, unless generators do not commute, or ``drop`` meets ``conjugate``: there the
+    scale. Scores q·k see offsets only, unless generators do not commute or ``drop`` meets ``conjugate``. There the
     projection stands between two P that mix active and null channels, and absolute positions come through.
 
     ``commuting``: generators in the block form of T2.5 with learned :math:`\beta`, any number of axes. If false, each
     :math:`L_k` is a free skew-symmetric matrix on the active channels that begins in that form, and R(r) a matrix
-    exponential a position and head; with one axis scores still see offsets only, with several they do not. In float32
+    exponential a position and head. With one axis scores still see offsets only, with several they do not. In float32
     it is a rotation to within about 2e-3 at position 8 000.
 
     Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7 (U = I; P does what U would). It names
-    neither m nor how S begins: here a share of the planes, and :math:`N(0, \mathrm{spread}^2 / d)`, since S = 0 is a
-    stationary point of what mixes active and null channels (T6'.7 is quadratic in it).
-    Its bounds hold in other forms than printed. T6'.1's middle sum is a maximum over planes. T5.8, T6'.8: A is near an
-    orthogonal matrix, not near I. T6'.9: :math:`|P - I|` is linear in the mixing :math:`\eta`; only the active block is
-    quadratic. T6'.11 and T8'.13 lack a factor: with :math:`\rho = |S| < 1` the residual is at most
-    :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 / (1 - \rho)` for T4.4's scores, and with 8 for 4 where T6'.10 and
-    T8'.7 leave out the projection in the middle. T8'.14 contradicts T8'.23.
+    neither m nor how S begins: here a share of the planes, and :math:`N(0, \mathrm{spread}^2 / d)`. S = 0 is a
+    stationary point of what mixes active and null channels (T6'.7 is quadratic in it). Its bounds hold in other forms
+    than printed. T6'.1's middle sum is a maximum over planes. T5.8, T6'.8: A is near an orthogonal matrix, not near I.
+    T6'.9: :math:`|P - I|` is linear in the mixing :math:`\eta`; only the active block is quadratic. T6'.11 and T8'.13
+    lack a factor. With :math:`\rho = |S| < 1` the residual is at most :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 /
+    (1 - \rho)` for T4.4's scores. It has 8 for 4 where T6'.10 and T8'.7 leave out the projection in the middle. T8'.14
+    contradicts T8'.23.
     """
 
     name: ClassVar = "espr"

@@ -60,9 +60,9 @@ class Rope(PositionEncoding):
     Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by
     :math:`\exp(\mathrm{i}\, r\, \theta_i)` with :math:`\theta_i = \mathrm{base}^{-2i/d}`.
 
-    Source: Su et al. (2024), eq. 14-16. Positions count from 0, there from 1: only offsets matter. With several axes of
-    coordinates, which the paper does not treat, the planes are dealt out, the first ones to the first axis, and
-    :math:`d` is twice the number of planes of that axis. Angles are computed in float64.
+    Source: Su et al. (2024), eq. 14-16. Positions count from 0, there from 1: only offsets matter. The paper does not
+    treat several axes of coordinates. Here the planes are dealt out, the first ones to the first axis, and :math:`d` is
+    twice the number of planes of that axis. Angles are computed in float64.
     """
 
     name: ClassVar = "rope"

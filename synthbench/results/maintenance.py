@@ -36,7 +36,7 @@ _GROUPS = (
 )
 """Columns by whose values rows are counted, each with the one that tells its versions apart."""
 COUNTED = tuple(column for group in _GROUPS for column in group)
-"""What :func:`contents` needs of a row, beside its status."""
+"""Columns that :func:`contents` needs, beside the status."""
 
 
 def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Leftover:
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     """Delete what no reader needs: what killed writers left, rows that another row replaced, curves without a row.
 
-    A file of rows goes only if it is not compacted and no row that counts is in it alone, and a file of curves only if
+    A file of rows goes only if it is not compacted and no row that counts is in it alone. A file of curves goes only if
     it is older than any writer takes to write the rows after it.
 
     Args:

@@ -26,7 +26,7 @@ _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
 
 
 def is_older(table: pa.Table) -> bool:
-    """Whether any row of a table has to be migrated."""
+    """Return whether any row of a table has to be migrated."""
     oldest = pc.min(table["schema_version"]).as_py()
     return oldest is not None and bool(oldest <= LAST_BY_SUITE)
 

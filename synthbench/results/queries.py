@@ -1,4 +1,4 @@
-"""How often a store's results were compared with an incumbent: each comparison spends some of the error allowed.
+"""Counts how often a store's results were compared with a reference: each comparison spends some of the error allowed.
 
 ::
 
@@ -45,7 +45,7 @@ def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str
 
 
 def _read(store: Store) -> Queries:
-    """What was asked so far.
+    """Queries so far.
 
     Raises:
         StoreError: If the file cannot be read.

@@ -44,7 +44,7 @@ ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64",
 """``name`` is like ``string-copy``, ``term`` may have arguments too, ``json`` is a string that holds strict JSON."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
-"""What decides a value: ``verify`` checks what the configuration and the code decide in every row, and trains again for
+"""Origin of a value: ``verify`` checks what the configuration and the code decide in every row, and trains again for
 what the training decides. Circumstances are the rest, such as who made a row, when and where."""
 
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
@@ -66,7 +66,7 @@ _ARROW: dict[ColumnType, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Column:
-    """What is known of one column."""
+    """Facts of one column."""
 
     name: str
     type: ColumnType
@@ -256,7 +256,7 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """What column ``match`` says of a mechanism that ``--match`` brought to a size: ``state=4096 of slay:P=8``."""
+    """Value of column ``match`` for a mechanism that ``--match`` brought to a size: ``state=4096 of slay:P=8``."""
     return f"{asked} of {term}"
 
 
@@ -285,7 +285,7 @@ def run_id(identity: dict[str, Any]) -> str:
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Where a score lies between floor (0) and ceiling (1); None without a score or if the two are equal."""
+    """Place a score between floor (0) and ceiling (1); None without a score or if the two are equal."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)

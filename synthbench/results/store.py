@@ -159,7 +159,7 @@ class Store:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """What readers of this object left out so far, each once; code that prints a report prints this too."""
+        """Rows and files that readers left out so far, each once; code that prints a report prints this too."""
         return list(self._left_out)
 
     # Reading
@@ -233,7 +233,7 @@ class Store:
         return to_frame(rows), to_frame(curves_of(self, rows)[0])
 
     def has_curves(self) -> bool:
-        """Whether there is a file of curves, whatever is in it."""
+        """Return whether there is a file of curves, whatever is in it."""
         return bool(self._paths("curves") or self._paths("compact", "curves"))
 
     def _read(self, *, is_checked: bool) -> pa.Table:
@@ -260,9 +260,9 @@ class Store:
         """Append the finished runs of a job, all or none; safe to kill at any time.
 
         Args:
-            runs: Of each the row, with every column of ``RUNS`` (the store itself fills ``schema_version``,
-                ``curve_sha256`` and ``row_sha256``), and the curve, points with every column of ``CURVES``
-                (``run_id`` may be absent; there may be no points).
+            runs: Of each the row, with every column of ``RUNS``; the store itself fills ``schema_version``,
+                ``curve_sha256`` and ``row_sha256``. The curve has points with every column of ``CURVES``, perhaps none;
+                ``run_id`` may be absent.
 
         Raises:
             UsageError: If a key or a value does not fit the schema; then nothing is written.
@@ -564,7 +564,7 @@ class Store:
             seen.update(new)
 
     def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
-        """What a look at each file finds; a file that it calls damaged is set aside, one that is gone left out."""
+        """Look at each file; one that is damaged is set aside, one that is gone left out."""
         for path in paths:
             try:
                 if (file := open_file(path, self.limits)) is None:
@@ -576,7 +576,7 @@ class Store:
                 yield found
 
     def stale_partials(self) -> list[Path]:
-        """What killed writers left half written: it is old, and no process has it open."""
+        """Find what killed writers left half written: it is old, and no process has it open."""
         folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
         held = [
             path
@@ -626,9 +626,9 @@ def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
 """The order of a report."""
 Seal = Literal["nothing", "checksums", "values"]
-"""What the seal of a file stands for in its rows."""
+"""Columns of rows that the seal of a file covers."""
 KEYS = ("run_id", "finished_at", "row_sha256")
-"""What tells which rows count, beside whether they are migrated, and results."""
+"""Columns that tell which rows count, and results."""
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing") -> pa.Table:
@@ -747,7 +747,7 @@ def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Ta
 
 
 def verifications_of(store: Store) -> dict[tuple[str, str], str]:
-    """Who says that a row was run again, by its run_id and checksum; the latest word counts."""
+    """Find who says that a row was run again, by its run_id and checksum; the latest word counts."""
 
     def look(file: File) -> list[dict[str, Any]]:
         table = file.table()
@@ -819,7 +819,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
 
 
 def _curve_starts(points: pa.Table) -> Int64[np.ndarray, " curves"]:
-    """Where the points of another run begin: those of one lie together."""
+    """Find where the points of another run begin: those of one lie together."""
     if not points.num_rows:
         return np.zeros(0, dtype=np.int64)
     ends = pc.run_end_encode(points["run_id"].combine_chunks()).run_ends.to_numpy()
@@ -834,7 +834,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
-    """Why some rows of a readable table cannot be trusted, by their number.
+    """Explain why some rows of a readable table cannot be trusted, by their number.
 
     Args:
         table: Rows.
@@ -849,7 +849,7 @@ def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
 
 
 def _fault_of(row: Mapping[str, Any]) -> str | None:
-    """Why a row cannot be trusted; None if it can."""
+    """Explain why a row cannot be trusted; None if it can."""
     if refusal := _refusal(RUN_COLUMNS, row):
         return refusal
     name = row["run_id"]
@@ -859,7 +859,7 @@ def _fault_of(row: Mapping[str, Any]) -> str | None:
 
 
 def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
-    """Which rows of a readable table ``check_values`` might refuse; it may name a row too many, never one too few."""
+    """Find rows of a readable table that ``check_values`` might refuse; perhaps a row too many, never one too few."""
     is_suspect = np.zeros(table.num_rows, dtype=bool)
     for column in columns:
         values = table[column.name].combine_chunks()
@@ -923,7 +923,7 @@ class File:
 
     path: Path
     is_sealed: bool
-    """Whether its name is the hash of its bytes."""
+    """True if its name is the hash of its bytes."""
     schema: pa.Schema
     """The present one; columns that the writer did not know yet are read as null."""
     parquet: pq.ParquetFile
@@ -1033,7 +1033,7 @@ def _hash(content: bytes) -> str:
 
 
 def _schema_of(path: Path) -> pa.Schema:
-    """What a file holds, by its place."""
+    """Kind of a file, by its place."""
     if path.parent.name == "verified":
         return VERIFICATIONS
     return RUNS if path.parent.name == "runs" or path.name.startswith("runs-") else CURVES
@@ -1106,13 +1106,13 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
 
 def is_old(path: Path) -> bool:
-    """Whether a file has lain there longer than any writer takes from its first file to its last."""
+    """Return whether a file has lain there longer than any writer takes from its first file to its last."""
     status = status_of(path)
     return status is not None and time.time() - status.st_mtime > _STALE_S
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """What is known of a file; None if somebody has removed it since it was listed."""
+    """Read the facts of a file; None if somebody has removed it since it was listed."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -1128,7 +1128,7 @@ def mark_in_use(file: BinaryIO) -> None:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether a file is old, and no process has it open."""
+    """Return whether a file is old, and no process has it open."""
     if not is_old(path):
         return False
     try:

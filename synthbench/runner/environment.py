@@ -92,7 +92,7 @@ def _gpu_name(device: torch.device) -> str:
 
 
 def num_memory_kills() -> int:
-    """How often the kernel has killed a process of this machine for its memory; 0 if unknown."""
+    """Count how often the kernel has killed a process of this machine for its memory; 0 if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -130,7 +130,7 @@ def stated_commit() -> str | None:
 
 
 def commit_warning() -> str | None:
-    """What to say if the repository contradicts ``SYNTHBENCH_COMMIT``; None if nothing does."""
+    """Word the warning if the repository contradicts ``SYNTHBENCH_COMMIT``; None if it does not."""
     stated = stated_commit()
     checked_out = software()["git_sha"]
     if stated is None or checked_out is None or stated == checked_out:

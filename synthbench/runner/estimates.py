@@ -1,4 +1,4 @@
-"""How long a job will take: from rows that were measured, else a guess; for the order of jobs and for the ETA.
+"""Estimates how long a job will take: from measured rows, else a guess; for the order of jobs and the time left.
 
 An estimate decides when a job begins and what is said of the rest, and no number in a row.
 """
@@ -29,7 +29,7 @@ TIMED = (
 
 
 def cost_columns(cell: Cell) -> dict[str, Any]:
-    """What decides how long a run of a cell takes, by column of its rows."""
+    """Give what decides how long a run of a cell takes, by column of its rows."""
     model, training = cell.suite.model, cell.suite.training
     return {
         "device_type": cell.device_type,

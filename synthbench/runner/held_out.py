@@ -58,7 +58,7 @@ class Questions:
 
 
 class Result(NamedTuple):
-    """What the judge measured in one test."""
+    """Measurements of the judge in one test."""
 
     num_correct: int
     num_questions: int

@@ -20,7 +20,7 @@ from synthbench.training.cell import Cell
 Quantity = Literal["params", "state"]
 
 TOLERANCE = 0.05
-"""How far the result may lie from the target, as a part of it."""
+"""Tolerance of the result, as a part of the target."""
 LARGEST = 4096
 """Width or count beyond which no solution is looked for."""
 
@@ -75,7 +75,7 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """How a cell misses the target that it says it is matched to, in its suite; empty if it does not."""
+    """Say how a cell misses the target that it names, in its suite; empty if it does not."""
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
     if abs(size - target) <= TOLERANCE * target:
@@ -111,7 +111,7 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
 
     The cell is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
     the order of declaration, and the model's width, in steps that the heads divide. For a state the arguments come
-    first because they change nothing but the mechanism; for parameters the width does, because an argument such as the
+    first because they change nothing but the mechanism. For parameters the width does, because an argument such as the
     steps of ``deltaproduct`` makes another mechanism. Where none reaches the target, the nearest is kept and another
     changed.
 

@@ -48,8 +48,8 @@ class Job:
 
     They are of one cell, or of several that share a :attr:`Cell.program`. At most ``group_size`` of them train as one
     program. The grouping does not depend on what is missing, so a resumed sweep trains what an undisturbed one trains.
-    Where the suite tunes, a job has all runs of its cells, and ``tuning_skills`` has what is known of those that
-    choose the learning rate: None for one that has no score.
+    Where the suite tunes, a job has all runs of its cells. ``tuning_skills`` has the known skills of those that choose
+    the learning rate: None for one that has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -98,13 +98,13 @@ class Plan:
     members: Mapping[str, Member] = field(default_factory=dict)
     """All planned rows, by run id; those already done too."""
     estimates: Estimates = field(default_factory=Estimates)
-    """How long the jobs may take."""
+    """Estimated time of the jobs."""
     num_failed: int = 0
     """Of the rows already done, those without a score."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """When the rows finished that are made again, by run id: of two rows of a run the later one counts."""
+    """Times at which rows finished that are made again, by run id: of two rows of a run the later one counts."""
     notices: tuple[str, ...] = ()
-    """What the user should know before the first job, a sentence each."""
+    """Remarks for the user before the first job, a sentence each."""
 
     def __repr__(self) -> str:
         return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
@@ -126,7 +126,7 @@ class Plan:
 
 
 class Selected(NamedTuple):
-    """What a request names: the suite with its block and positions, some of its tasks, some mechanisms."""
+    """Suite with block and positions, tasks and mechanisms that a request names."""
 
     suite: Suite
     tasks: Selection
@@ -258,7 +258,7 @@ def cells_and_seeds(
 
 
 def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple[str, str]]) -> bool:
-    """Whether a stored row needs no run; ``sources`` are the hashes of task and mechanism that are here."""
+    """Return whether a stored row needs no run; ``sources`` are the hashes of task and mechanism that are here."""
     if request.rerun == "all" or (request.deterministic and not row["deterministic"]):
         return False
     if row["status"] == "ok":

@@ -9,13 +9,13 @@ from synthbench.terms import RUN_SUITE
 
 
 class Kind(NamedTuple):
-    """What an executor can do, and the package that it needs."""
+    """Abilities of an executor, and the package that it needs."""
 
     package: str | None = None
     is_elsewhere: bool = False
-    """Whether it runs jobs on other machines."""
+    """True if it runs jobs on other machines."""
     divides_gpus: bool = False
-    """Whether it can run several processes on a GPU."""
+    """True if it can run several processes on a GPU."""
 
 
 EXECUTORS = {
@@ -25,12 +25,12 @@ EXECUTORS = {
     "ray": Kind("ray", is_elsewhere=True, divides_gpus=True),
     "slurm": Kind("submitit", is_elsewhere=True),
 }
-"""What ``--executor`` can name; but for ``auto``, each is a class of its name in a module of ``runner/executors``."""
+"""Values of ``--executor``; but for ``auto``, each is a class of its name in a module of ``runner/executors``."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to run, and how; every field but ``only`` is an option of ``synthbench run``."""
+    """Request for runs; every field but ``only`` is an option of ``synthbench run``."""
 
     suite: str = RUN_SUITE
     tasks: Sequence[str] = ("all",)

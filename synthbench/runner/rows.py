@@ -1,4 +1,4 @@
-"""What is kept of a run: its row, its learning curve and, where asked for, its predictions."""
+"""Makes the record of a run: its row, its learning curve and, where asked for, its predictions."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ STANDARD_ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where and how a row was made: what it says besides its result."""
+    """Place and circumstances of a row, besides its result."""
 
     device: torch.device
     executor: str
@@ -50,7 +50,7 @@ class Provenance:
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """When the rows finished that these may replace, by run id: they finish later, whatever the clock says."""
+    """Times at which rows finished that these may replace, by run id: they finish later, whatever the clock says."""
 
     def finished_at(self, run_id: str) -> datetime:
         """Now, or a moment after the row that is replaced if a clock was ahead then."""
@@ -60,7 +60,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run has no score."""
+    """Reason for a missing score."""
 
     status: str
     error_type: str
@@ -129,7 +129,7 @@ def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standard_error(ceiling: float, num_sequences: int) -> float:
-    """How far chance lifts a score above a ceiling: a share of right answers, or bits, of about one a token."""
+    """Compute how far chance lifts a score above a ceiling: a share of right answers, or bits, of about one a token."""
     spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
     return math.sqrt(spread / num_sequences)
 

@@ -83,7 +83,7 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every planned row has a score."""
+        """True if every planned row has a score."""
         return not self.failed and not self.num_failed_before and not self.is_interrupted
 
     def followed_by(self, other: "RunReport") -> "RunReport":

@@ -1,7 +1,7 @@
 """Notices that what trains was replaced: by a plugin that cheats, or by a one-liner that patches attention for all.
 
-The code that trains is noted when this module is imported, which is before a worker loads a plugin, and looked at again
-before and after each job that runs somebody else's code.
+The code that trains is noted when this module is imported, before a worker loads a plugin. It is looked at again before
+and after each job that runs somebody else's code.
 """
 
 import builtins
@@ -18,7 +18,7 @@ from synthbench import layers, training
 from synthbench.runner import held_out, rows
 
 INNER = ("__func__", "fget", "func", "__wrapped__")
-"""Where the function stands in a class method, a property, a cached property, and one that is decorated."""
+"""Attribute of the function in a class method, a property, a cached property, and a decorated one."""
 
 
 def replaced() -> str | None:
@@ -34,7 +34,7 @@ def replaced() -> str | None:
 
 
 def _codes() -> dict[str, list[object]]:
-    """What the functions and classes of the sealed modules do, by their full names."""
+    """Digest what the functions and classes of the sealed modules do, by their full names."""
     spaces = {module.__name__: vars(module) for module in _modules()} | {"torch.Tensor": vars(torch.Tensor)}
     for module in [space for space in spaces if space.startswith("synthbench.")]:
         own = [value for value in spaces[module].values() if isinstance(value, type) and value.__module__ == module]

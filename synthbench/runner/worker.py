@@ -38,17 +38,17 @@ class RunContext:
     planned_at: float
     """``time.time()`` when the plan was made."""
     plugins: Sequence[str] = ()
-    """What a worker process loads before it looks for a component."""
+    """Plugins that a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
     """By name: the promise that a mechanism of a plugin breaks."""
     is_deterministic: bool = False
-    """Whether only deterministic algorithms may be used."""
+    """True if only deterministic algorithms may be used."""
     is_alone: bool = True
-    """Whether no other worker uses the memory of the device at the same time."""
+    """True if no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
     """Folder for what models predict in the test; None: nothing is kept."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """When the rows finished that this command makes again, by run id; a clock may have been ahead then."""
+    """Times at which rows finished that this command makes again, by run id; a clock may have been ahead then."""
     foreign: tuple[str, ...] = ()
     """The modules of the jobs' components that do not come with synthbench."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
@@ -246,7 +246,7 @@ def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]
 
 
 def _message(problem: BaseException, cell: Cell) -> str:
-    """What a row says of an exception: the plugin's line first, if one led to it, since long messages are cut."""
+    """Describe an exception for a row: the plugin's line first, if one led to it, since long messages are cut."""
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
     return f"{place}: {problem}" if place else str(problem)

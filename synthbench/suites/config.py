@@ -54,11 +54,11 @@ class ModelSettings(_Strict):
     num_heads: Positive
     num_layers: Positive
     bias: bool
-    """Whether the projections of q, k, v and the output have biases; the head always has one."""
+    """True if the projections of q, k, v and the output have biases; the head always has one."""
 
 
 class TrainingSettings(_Strict):
-    """How a member is trained. ``adamw`` decays every parameter, without clipping."""
+    """Training of a run. ``adamw`` decays every parameter, without clipping."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -73,7 +73,7 @@ class TrainingSettings(_Strict):
     schedule: Literal[
         "constant", "geometric-curriculum", "curriculum-rates", "warmup-cosine", "warmup-stable-decay"
     ] = "constant"
-    """What the learning rate does. ``geometric-curriculum`` also adds the geometries of a mechanism one after another;
+    """Course of the learning rate. ``geometric-curriculum`` also adds the geometries of a mechanism one after another;
     ``curriculum-rates`` has its learning rates alone."""
     warmup_steps: Positive | None = None
     """Steps over which the rate rises linearly from 0."""
@@ -96,7 +96,7 @@ class TrainingSettings(_Strict):
 
 
 class LadderSettings(_Strict):
-    """How a model climbs the rungs of each task, in place of one size; docs/ladder.md has the reasons.
+    """Training on all levels of each task, in place of one size; docs/ladder.md has the reasons.
 
     The order of the rungs is the same for all mechanisms, tasks of as many rungs and seeds: see
     :func:`synthbench.training.ladder.mixture`.
@@ -109,11 +109,11 @@ class LadderSettings(_Strict):
     batch_answers: Positive
     """Answers of a step, at least, on average: a task that asks once a sequence takes more sequences."""
     extended: bool = False
-    """Whether tasks that have a ladder with harder levels climb that one. In ids the levels express it."""
+    """True if tasks that have a ladder with harder levels climb that one. In ids the levels express it."""
 
 
 class TuningSettings(_Strict):
-    """How one of several learning rates is chosen, for every task and mechanism by itself.
+    """Choice among several learning rates, for every task and mechanism by itself.
 
     Every rate is trained on every tuning seed; the one with the highest mean skill on the validation sequences after
     the last step trains the reported members. The test stream stays closed.
@@ -124,7 +124,7 @@ class TuningSettings(_Strict):
 
 
 class EvaluationSettings(_Strict):
-    """What is measured. The test stream is opened once, after the last step."""
+    """Measurements. The test stream is opened once, after the last step."""
 
     test_sequences: Positive
     """Sequences of the test; on a ladder of each rung."""
@@ -160,9 +160,9 @@ class Suite(_Strict):
     mechanisms: Annotated[dict[str, Arguments], Field(min_length=1)]
     """Arguments by mechanism, in the order of the tables; others run with their defaults."""
     tuning: TuningSettings | None = None
-    """How a learning rate is chosen; without it, every rate makes rows."""
+    """Choice of the learning rate; without it, every rate makes rows."""
     ladder: LadderSettings | None = None
-    """How rungs are climbed; without it, each task has one size."""
+    """Training on levels; without it, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
     """The condition of its mechanisms: one of ``CONDITIONS``, or ``BEFORE``. In ids the options express it."""
     merged: dict[str, str] = {}
@@ -238,7 +238,7 @@ def load_suite(name: str) -> Suite:
 
     Raises:
         UnknownName: If there is no suite of this name, or a key is not a suite's.
-        UsageError: If the file cannot be read, or a value is missing, of the wrong type or out of range; or if the
+        UsageError: If the file cannot be read, or a value is missing, of the wrong type or out of range. Also if the
             name is one that a suite had before.
         ContractError: If the suite is that of a package that cannot be loaded.
     """

@@ -45,7 +45,7 @@ def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Floa
     """Probability that independent Poisson counts are all at most ``cap`` and add up to each of 0..largest.
 
     Divided by the probability of the total, this is the probability that no symbol occurs more than ``cap`` times among
-    that many uniform draws: Poisson counts, given their total, are multinomial.
+    that many uniform draws. Poisson counts, given their total, are multinomial.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

@@ -5,7 +5,7 @@ from jaxtyping import Int
 
 
 def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch items"]:
-    """Where the latest earlier copy of each symbol stands in its row; -1 if there is none."""
+    """Find the latest earlier copy of each symbol in its row; -1 if there is none."""
     order = np.argsort(symbols, axis=1, kind="stable")
     in_order = np.take_along_axis(symbols, order, axis=1)
     copies = np.full_like(order, -1)

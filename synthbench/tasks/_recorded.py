@@ -16,11 +16,11 @@ from synthbench.tasks.base import Bound, Rung, Task
 FILE = Path(__file__).with_name("bounds.json")
 
 Entry = Mapping[str, Any]
-"""What the file says of a task at a length; lists are the fields of a :class:`Bound`."""
+"""Entry of a task at a length; lists are the fields of a :class:`Bound`."""
 
 
 def key_of(task: Task, length: int) -> str:
-    """What the file calls a task at a length: name, declared version, length and every option."""
+    """Key of a task at a length in the file: name, declared version, length and every option."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
@@ -37,7 +37,7 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """What the file has, by :func:`key_of`; read when it is first needed."""
+    """Read the file's entries, by :func:`key_of`, when they are first needed."""
     read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
     return read
 
@@ -60,8 +60,8 @@ def local_ceiling(task: Task, length: int) -> Bound:
     """Accuracy of the best rule that sees its own token and its position, and no other token; not of a task in bits.
 
     What a model gains above it needs mixing of positions; what lies between it and the floor does not. The rule is the
-    most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another,
-    so the true ceiling may be a little higher where pairs are many. It is at least the floor. Where all answers are
+    most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another.
+    So the true ceiling may be a little higher where pairs are many. It is at least the floor. Where all answers are
     read from the last position, its token is the one that is seen.
     """
     found = _recorded(task, length).get("local_ceiling")
@@ -83,19 +83,19 @@ def references(task: Task, length: int) -> dict[str, float]:
 
 
 class RungBounds(NamedTuple):
-    """What skill is measured from on a rung, accuracies of its new targets, fractions in [0, 1]; and its answers."""
+    """Baseline and ceiling of skill on a level, accuracies of its new targets in [0, 1]; and its answers."""
 
     base: float
     """The most that is reached without what the rung asks for."""
     rule: str
-    """What reaches it: see :func:`synthbench.tasks._measured.measured_bases`."""
+    """Rule that reaches it: see :func:`synthbench.tasks._measured.measured_bases`."""
     ceiling: float
     answers: float
     """Targets of a sequence, on average, those of lower rungs included."""
 
 
 def rung_key(rung: Rung) -> str:
-    """What the file calls a rung."""
+    """Key of a level in the file."""
     return f"{key_of(rung.task, rung.length)} from {rung.first_new}"
 
 

@@ -48,12 +48,12 @@ class Found:
 
     @property
     def skill(self) -> float:
-        """What the rule reaches above the baseline, as a part of what can be."""
+        """Skill of the rule: its part of the distance from baseline to ceiling."""
         return (self.best - self.baseline) / (self.ceiling - self.baseline)
 
     @property
     def is_beaten(self) -> bool:
-        """Whether the rule should count into the baseline."""
+        """True if the rule should count into the baseline."""
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:

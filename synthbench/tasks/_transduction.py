@@ -1,4 +1,4 @@
-"""What the tasks share that read a string of varying length and write an answer into slots after it."""
+"""Shared code of tasks that read a string of varying length and write an answer into slots after it."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a task is: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
+"""Defines a task: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -27,15 +27,15 @@ IGNORE = -100
 """The target of a position that is neither trained nor scored."""
 
 Split = Literal["train", "validation", "test"]
-"""What sequences are for: to train on, to choose a learning rate by, or for the score."""
+"""Purpose of sequences: training, choice of a learning rate, or the score."""
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 Measure = Literal["accuracy", "bits"]
-"""What a score counts: the share of right answers, or the bits that the answers cost, with a minus sign."""
+"""Measure of a score: the share of right answers, or the bits that the answers cost, with a minus sign."""
 
 Readout = Literal["position", "bottleneck"]
-"""Whether an answer is read from its own position's vector, or all of them from the last one's."""
+"""True if an answer is read from its own position's vector, or all of them from the last one's."""
 
 
 class Batch(NamedTuple):
@@ -64,7 +64,7 @@ class Rung(NamedTuple):
     length: int
     """Tokens of a sequence."""
     load: int
-    """How much a model has to cope with, in the unit of :attr:`Task.load`."""
+    """Difficulty, in the unit of :attr:`Task.load`."""
     first_new: int
     """Targets before this position are trained and not scored: a lower rung has them, or they are easier."""
 
@@ -95,8 +95,8 @@ class Task(ABC):
     """The ladder, easiest rung first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
 
     Loads grow by about the square root of 2. All rungs have the same token ids. No rung scores what a lower one scores:
-    its strings are longer than those below; or, where the beginning of a sequence is a shorter one, only positions
-    from ``first_new`` on are scored. A task without rungs is not ranked.
+    its strings are longer than those below. Where the beginning of a sequence is a shorter one, only positions from
+    ``first_new`` on are scored. A task without rungs is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
     """The ladder of suites that ask for it, where it is not :attr:`rungs`: without levels on which a rule leaves little
@@ -105,11 +105,11 @@ class Task(ABC):
     Rows are named by the levels of their ladder, so :attr:`rungs` stays as it is; and more levels may need more ids.
     """
     load: ClassVar[str] = "tokens"
-    """What the load counts, in the plural: ``pairs``."""
+    """Unit of the load, in the plural: ``pairs``."""
     readout: ClassVar[Readout] = "position"
-    """Where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
+    """Place where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
     measure: ClassVar[Measure] = "accuracy"
-    """What its scores count. In bits nothing bounds a score but 0, so rows have no skill; see :meth:`references`."""
+    """Measure of its scores. In bits nothing bounds a score but 0, so rows have no skill; see :meth:`references`."""
     no_shortcuts: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Generic rules that do what the task asks for, or more: patterns of their names, and the reason in one sentence.
 
@@ -152,7 +152,7 @@ class Task(ABC):
         return size
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Where the tokens stand: 0, 1, ... on one axis, unless a task says otherwise."""
+        """Coordinates of the tokens: 0, 1, ... on one axis, unless a task says otherwise."""
         return np.arange(length, dtype=np.float64)[:, None]
 
     @property
@@ -192,7 +192,7 @@ class Task(ABC):
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """What simple predictors that learned from the training split reach on the test split, by name.
+        """Scores on the test split of simple predictors that learned from the training split, by name.
 
         Accuracies; of a task in bits what they need, in bits per token.
         """
@@ -238,7 +238,7 @@ class Task(ABC):
         return found
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
-        """What a model that was trained on this is tested on out of range: ``factor`` times the length or the load.
+        """Task for tests out of range: ``factor`` times the length or the load.
 
         Ids mean the same in both. Unless a task says otherwise only the length grows.
 
@@ -319,7 +319,7 @@ class Sized(NamedTuple):
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """What ``rung``, ``length`` and knobs amount to: what is given counts before what the rung says.
+    """Resolve ``rung``, ``length`` and options; given values win over the level's.
 
     Args:
         name: The task's registered name.

@@ -67,7 +67,7 @@ class Cell:
     device_type: str
     is_full: bool = True
     match: str | None = None
-    """What its size was matched to, ``state=4096 of slay:P=8``; None where arguments and width are those asked for."""
+    """Target of its size, ``state=4096 of slay:P=8``; None where arguments and width are those asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel by names: a worker finds the units again, and may first have to load a plugin."""
@@ -137,7 +137,7 @@ class Cell:
         return TASKS[self.task_name], self.mechanism, self.block[0], self.positions[0]
 
     def mechanism_fields(self) -> dict[str, Any]:
-        """What the mechanism is built with, but for its generator."""
+        """Arguments of the mechanism, but for its generator."""
         model = self.suite.model
         return {
             **self.mechanism_arguments,
@@ -149,7 +149,7 @@ class Cell:
 
     @property
     def layers(self) -> list[Layer]:
-        """What stands in each layer of its models, and what it is built with but for its generator."""
+        """Mechanism of each layer of its models, and its arguments but for its generator."""
         return self.mechanism.layers_of(self.mechanism_fields(), self.num_layers)
 
     @property
@@ -224,7 +224,7 @@ class Cell:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What decides the result of every member, but for its seed and learning rate."""
+        """Configuration that decides the result of every run, but for seed and learning rate."""
         task, mechanism = TASKS[self.task_name], self.mechanism
         block, positions = self.block, self.positions
         components = {
@@ -247,7 +247,7 @@ class Cell:
 
     @cached_property
     def program(self) -> str:
-        """What two cells must have in common for their members to train as one program: all but the task's contents.
+        """Key that two cells share if their runs can train as one program: all but the task's contents.
 
         A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
         """

@@ -25,7 +25,7 @@ _AGREEMENT = 1e-3
 
 
 class Decoded(NamedTuple):
-    """How well a member answers when it reads its own answers."""
+    """Accuracy of a run that reads its own answers."""
 
     tokens: float
     """Share of the tokens of all answers that are right."""
@@ -34,7 +34,7 @@ class Decoded(NamedTuple):
 
 
 def own_tokens(inputs: MemberIds, targets: MemberIds) -> Bool[Tensor, "members batch length"]:
-    """Where an input is the answer that was asked for at the position before, and its answer goes on.
+    """Mark inputs that are the answer asked for at the position before, where that answer goes on.
 
     An answer is a run of scored positions each of which shows what the one before it asked for. So a member answers in
     steps if, of all neighbours that are scored, the second shows the first's target; otherwise no input is its own.
@@ -57,10 +57,9 @@ def decode(
 ) -> MemberIds:
     """The most probable token at every position, where the model reads its own choice in place of some inputs.
 
-    Both forms give the same tokens but for ties within rounding. All at once takes as many passes as an answer has
-    tokens, or fewer: what the model reads is right up to one more own token after every pass, and the tokens stay once
-    it reads what it answered, as a causal model has one such sequence only. This is the iteration of Jacobi (Santilli
-    et al., 2023, algorithm 1).
+    Both forms give the same tokens but for ties within rounding. All at once takes at most as many passes as an answer
+    has tokens: after every pass one more own token is right. The tokens stay once the model reads what it answered, as
+    a causal model has only one such sequence. This is the iteration of Jacobi (Santilli et al., 2023, algorithm 1).
 
     Args:
         model: Of all members.
@@ -102,7 +101,7 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def streams(model: SequenceModel, inputs: MemberIds) -> bool:
-    """Whether a model goes token by token by forms of its own that give what it gives at once: tried, not declared.
+    """Try whether a model goes token by token by forms of its own that give what it gives at once.
 
     A mechanism without such a form would compute every token again at each step, and one of a plugin may have a form
     that cannot take members together.

@@ -31,7 +31,7 @@ class KindLoss(NamedTuple):
 class Score:
     """The score of one member on its sequences.
 
-    ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a target, and
+    ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a target.
     ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set. ``kinds`` has
     the losses at the kinds of positions that a task tells apart, where they were asked for. ``calibration_error`` is
     for tasks in bits.
@@ -134,7 +134,7 @@ def _by_confidence(
 
 
 def calibration_errors(by_confidence: Float[Tensor, "members 3 bins"]) -> list[float]:
-    """How far the confidence of predictions is from the share that is right: the mean of |difference| over them.
+    """Compute the mean distance between confidence and the share that is right, over predictions.
 
     The confidence of a prediction is the probability of the class that it takes for the most probable. Predictions
     are compared in ``NUM_BINS`` bins of equal width. Source: Guo et al. (2017), eq. 3.

@@ -1,4 +1,4 @@
-"""What decides the result of a run and so names its row: its configuration and the versions of its components."""
+"""Names rows by what decides the result of a run: its configuration and the versions of its components."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ TRAINING_VERSION = 1
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """What an id says of a task: its length and options in full, or its rungs and what their load counts."""
+    """Describe a task for an id: its length and options in full, or its levels and the unit of their load."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     rungs = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
@@ -29,7 +29,7 @@ class Component(NamedTuple):
 
     name: str
     version: str
-    """What :func:`synthbench.registry.version_of` says."""
+    """Value of :func:`synthbench.registry.version_of`."""
     arguments: dict[str, Any]
     """Of all options, but for additions at their defaults; of a ladder, its rungs."""
 
@@ -52,7 +52,7 @@ def of_suite(suite: Suite) -> dict[str, Any]:
 def of_cell(
     suite: Suite, components: Mapping[str, Component], *, device_type: str, match: str | None = None
 ) -> dict[str, Any]:
-    """What decides the result of every run of a cell, but for its seed and learning rate.
+    """Collect what decides the result of every run of a cell, but for seed and learning rate.
 
     Args:
         suite: The protocol; its name and version are no part of it.
@@ -80,7 +80,7 @@ def of_cell(
 
 
 def of_member(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
-    """What decides the result of one run beside its cell.
+    """Collect what decides the result of one run beside its cell.
 
     The rate is no part of a tuned run: the rates to choose from and the seeds of the choice decide it.
     """

@@ -1,4 +1,4 @@
-"""Which rung of a ladder each training step is on, and how many sequences it has."""
+"""Chooses the level of each training step, and its number of sequences."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def mixture(num_steps: int, num_rungs: int) -> list[int]:
     """The rung of each step, from 0; the same for every mechanism and seed.
 
-    All rungs from the first step to the last, low ones more often, as what is learned there serves above: the lowest
+    All levels from the first step to the last, easy ones more often, as what is learned there serves above. The easiest
     quarter of a ladder has half of the steps.
 
     >>> mixture(12, 3)
@@ -42,7 +42,7 @@ def evenly(step: int) -> float:
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """What a suite and a command say of a task: on a ladder no options, and the length of the last rung.
+    """Resolve a task of a suite and a command: on a ladder no options, and the length of the last level.
 
     Raises:
         UnknownName: If the task or an option does not exist.

@@ -1,4 +1,4 @@
-"""What the learning rate does over the steps, and what a curriculum says to the mechanisms."""
+"""Sets the learning rate over the steps, and what a curriculum says to the mechanisms."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ class Schedule(ABC):
     """The learning rates of every step, as shares of each member's own rate."""
 
     keeps_program: ClassVar[bool] = True
-    """Whether only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
+    """True if only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
 
     @abstractmethod
     def share(self, step: int) -> float:

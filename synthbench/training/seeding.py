@@ -1,6 +1,6 @@
 """One root seed a member, and separate streams from it: ``init``, ``train``, ``validation``, ``test``.
 
-The data streams are keyed by task, task version, size, split and seed, never by mechanism or learning rate: every
+The data streams are keyed by task, task version, size, split and seed, never by mechanism or learning rate. Every
 mechanism sees the same batches, so a worker keeps the blocks that it has drawn for the next mechanism. The ``init``
 stream is keyed by the seed alone, so all mechanisms begin with the same embeddings. Philox is counter-based: its
 streams are the same on every machine.

@@ -147,7 +147,7 @@ def _split(name: str) -> Split:
 
 
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
-    """How many batches make ``count`` sequences, and the size of one."""
+    """Split ``count`` sequences into batches: their number and size."""
     if count is None:
         raise UsageError("count is missing; give it, or a suite, whose runs read a number of their own")
     batch_size = batch_size or count
@@ -157,7 +157,7 @@ def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
 
 
 def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
-    """How many batches a run of a suite reads, and the size of one."""
+    """Give the number of batches that a run of a suite reads, and the size of one."""
     training, evaluation = suite.training, suite.evaluation
     return {
         "train": (training.steps, training.batch_size),

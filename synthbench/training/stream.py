@@ -20,7 +20,7 @@ TOKENS_AT_ONCE = {"cpu": 1536, "cuda": 1 << 20}
 """Tokens of all members that pass through the model at once: on a CPU the activations should stay in a core's cache.
 
 Measured on one thread: four members at length 16 and batch 16 take 20 to 40 % less a step together than alone, two at
-length 64 no less; at length 256 and batch 32 six pieces take 40 % less than the whole for slay, 60 % for yat-spherical.
+length 64 no less. At length 256 and batch 32 six pieces take 40 % less than the whole for slay, 60 % for yat-spherical.
 """
 
 

@@ -40,7 +40,7 @@ SEQUENCES_BEYOND = 128
 TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
 """Tokens of those that pass through the model at once.
 
-More than elsewhere on a CPU, where few long sequences at once cost an LSTM six times as much; fewer on a GPU, where
+More than elsewhere on a CPU, where few long sequences at once cost an LSTM six times as much. Fewer on a GPU, where
 scores of 1,024 tokens take more memory.
 """
 
@@ -87,7 +87,7 @@ class MemberResult:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to train."""
+        """True if there is nothing left to train."""
         return self.diverged_at is not None or self.stopped_at is not None
 
 
@@ -98,7 +98,7 @@ class GroupResult:
     members: list[MemberResult]
     strategy: Strategy
     is_captured: bool = False
-    """Whether steps were replayed from a CUDA graph."""
+    """True if steps were replayed from a CUDA graph."""
     steps: int = 0
     train_s: float = 0.0
     eval_s: float = 0.0
@@ -361,7 +361,7 @@ def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score | 
 
 
 def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
-    """Whether a score on sequences as trained on has a skill; never in bits, or where floor and ceiling are equal."""
+    """Return whether a score on sequences as trained on has a skill; not in bits, or if floor and ceiling are equal."""
     if cell.task.measure == "bits":
         return False
     floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
@@ -481,7 +481,7 @@ def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Sc
 
 
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
-    """How well every member answers when it reads its own answers: ``decoded.tokens``, on a rung ``rung1.decoded...``.
+    """Measure every run when it reads its own answers: ``decoded.tokens``, on a rung ``rung1.decoded...``.
 
     Nothing where no answer has several tokens.
     """
@@ -563,6 +563,6 @@ def _scores_beyond(trainer: Trainer, members: Sequence[Member], factor: int, num
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether an exception says that the memory did not suffice."""
+    """Return whether an exception says that the memory did not suffice."""
     # On a CPU a failed allocation is a plain RuntimeError.
     return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)

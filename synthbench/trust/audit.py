@@ -1,8 +1,8 @@
 """Contradictions within a row: checks that need neither the code that made it nor a re-run.
 
 A row from a stranger has passed the schema and its own checksum when it comes here, and both can be forged with it.
-What is checked here is that its name is the hash of its configuration, that its numbers fit each other, and that
-nothing in it is so large that looking at it does harm. That the numbers are true only a re-run can tell.
+Checks here: its name is the hash of its configuration, its numbers fit each other, and nothing in it is so large that
+looking at it does harm. That the numbers are true only a re-run can tell.
 """
 
 import json
@@ -41,7 +41,7 @@ MAX_ARGUMENT = 2**16
 """Largest whole number among the arguments of a task or a mechanism."""
 
 CLOCK_SKEW = timedelta(days=1)
-"""How far a row's clock may be ahead: of two rows the later counts, so a date in the future would win for ever."""
+"""Limit on how far a row's clock may be ahead: of two rows the later counts, so a future date would win for ever."""
 
 _TOLERANCE = 1e-9
 """Differences below this come from the order of operations."""
@@ -84,7 +84,7 @@ def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -
 
 
 def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
-    """What a row says against itself; empty if nothing.
+    """Find contradictions within a row; empty if there is none.
 
     Args:
         row: A row of the store: right columns, types and checksum.

@@ -52,7 +52,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Manifest(BaseModel):
-    """What a bundle says it holds; a reader counts and hashes again."""
+    """Declared content of a bundle; a reader counts and hashes again."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -148,7 +148,7 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
 
 
 def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: Manifest) -> list[str]:
-    """Where a manifest disagrees with what lies beside it: the rows of its store, their curves and the plugin."""
+    """List disagreements of a manifest with what lies beside it: the rows of its store, their curves and the plugin."""
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
     plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)
@@ -164,7 +164,7 @@ def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: 
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether a bundle can hold a plugin under this file name."""
+    """Return whether a bundle can hold a plugin under this file name."""
     return _PLUGIN_FILE.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Whether a run that was made again came out the same, and how near it has to be where not every bit can agree."""
+"""Compares a run with its re-run, bit by bit or within a tolerance where not every bit can agree."""
 
 import json
 import math
@@ -13,16 +13,16 @@ Points = list[tuple[Any, ...]]
 """A learning curve."""
 
 STANDARD_ERRORS = 4.0
-"""How far a score may be off elsewhere, in standard errors of a difference of two scores on test sets of this size."""
+"""Tolerance elsewhere, in standard errors of a difference of two scores on test sets of this size."""
 SEED_DEVIATIONS = 3.0
 """The same in standard deviations over the seeds of the row's cell; whichever is more is allowed.
 
-Measured with every gradient of every step off by 3e-7 of itself, a few units in the last place, as on another device:
-most trainings of the paper suite end with the very same score, and those that follow another path end up to 2.7
-deviations away, three seeds giving the deviation. In standard errors of the test set the same are up to 72 away.
+Measured with every gradient of every step off by 3e-7 of itself, a few units in the last place, as on another device.
+Most trainings of suite ``paper`` end with the very same score; those that follow another path end up to 2.7 deviations
+over three seeds away. In standard errors of the test set the same are up to 72 away.
 """
 LARGEST_TOLERANCE = 0.1
-"""Where a re-run elsewhere is further off than this it confirms nothing, however much the seeds of a cell scatter."""
+"""Largest tolerance of a re-run elsewhere, however much the seeds of a cell scatter."""
 
 SAME_NUMBERS = (
     *("device_type", "device_name", "num_threads", "dtype", "amp", "compiled", "tf32", "deterministic"),
@@ -52,7 +52,7 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
 
 
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
-    """How far a score may be off on another device or with other versions; a fraction like the score.
+    """Tolerance of a score on another device or with other versions; a fraction like the score.
 
     Other rounding sends a training along another path, and a path is a draw from what the seeds draw from. So the
     re-run may be off by what two seeds of the cell differ by, and by what two test sets of this size differ by.

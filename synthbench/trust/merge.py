@@ -27,7 +27,7 @@ class Conflict:
 
     @property
     def is_outcome(self) -> bool:
-        """Whether they disagree in how the run ended, not only in when and where it was made."""
+        """True if they disagree in how the run ended, not only in when and where it was made."""
         return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Merged:
     """Rows that are in both, to the last bit."""
     conflicts: tuple[Conflict, ...]
     left_out: dict[str, str]
-    """What was not taken, and why: files that cannot be read, and rows that say something against themselves."""
+    """Items not taken, with reasons: files that cannot be read, and rows that contradict themselves."""
 
 
 def merge(store: Store, source: Path) -> Merged:

@@ -40,7 +40,7 @@ SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full
 """Columns that a cell is looked up by, beside the names in its configuration: the audit has bounded each of them."""
 
 OF_RUN = ("seed", "learning_rate", "role", "tuning")
-"""What a configuration says of its run only; the rest it shares with the other runs of its cell."""
+"""Keys of a configuration that belong to its run only; its cell's runs share the rest."""
 
 WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source", "plugins_loaded")
 """Columns in which another source of the same version may say the same otherwise."""
@@ -51,12 +51,12 @@ class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be rig
 
 
 class Checked(NamedTuple):
-    """What is known of some rows without a training, by run id."""
+    """Findings about rows without a training, by run id."""
 
     unverifiable: dict[str, str]
-    """Why a row cannot be run again here."""
+    """Reason why a row cannot be run again here."""
     faults: list[tuple[str, str]]
-    """Where a row says otherwise than its plan."""
+    """Differences between a row and its plan."""
 
 
 def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
@@ -146,7 +146,7 @@ class Groups:
         return together if self._is_one_program(together) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Whether members of these rows' cells can train together, whatever the rows say."""
+        """Return whether members of these rows' cells can train together, whatever the rows say."""
         if len({self._cell_key(row) for row in rows}) == 1:
             return True
         if any(map(is_foreign, rows)):
@@ -188,7 +188,7 @@ class Groups:
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
     def _batch(self, row: Row) -> tuple[Any, ...]:
-        """What only rows share that were trained together; they may be of several tasks."""
+        """Key of rows that were trained together; they may be of several tasks."""
         return *self._batch_of_program(row), row["host_hash"], row["started_at"]
 
     def _batch_of_cell(self, row: Row) -> tuple[Any, ...]:
@@ -331,7 +331,7 @@ def _member(cell: Cell, config: Mapping[str, Any], row: Row) -> Member:
 
 
 def _against_the_plan(row: Row, member: Member) -> list[str]:
-    """What a row says of its plan that the plan says otherwise: above all the floor and ceiling of its skill."""
+    """List differences between a row and its plan: above all the floor and ceiling of its skill."""
     with _what_is_not_here():
         planned = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
     left_out = {*WORDS, *(("suite", "suite_version", "condition") if row["suite"].removesuffix(EXTRA) in MOVED else ())}

@@ -170,7 +170,7 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
 
 
 def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
-    """What keeps a bundle from being what its manifest says: complete, nothing but that, and true to the contract."""
+    """List what keeps a bundle from being what its manifest says: complete, nothing more, and passing its checks."""
     suite = load_suite(_installed(manifest.suite))
     if suite.version != manifest.suite_version:
         raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")

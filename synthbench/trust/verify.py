@@ -3,8 +3,8 @@
 A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since
 runs none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
 
-Code that does not come with synthbench runs in other processes only, which have no part in what is compared: the score
-of such a row is what this process measures of the answers that the model gives (:mod:`synthbench.runner.held_out`).
+Code that does not come with synthbench runs in other processes only, which have no part in what is compared. This
+process measures the score of such a row from the answers that the model gives (:mod:`synthbench.runner.held_out`).
 """
 
 import json
@@ -55,7 +55,7 @@ class Rerun:
     recorded: float | None
     again: float | None
     tolerance: float
-    """How far the scores may be apart where not every bit can be expected to agree."""
+    """Tolerance of the scores where not every bit can be expected to agree."""
     verdict: Verdict
     detail: str
     device_name: str
@@ -67,7 +67,7 @@ class Rerun:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the same came out."""
+        """True if the same came out."""
         return self.verdict in ("bitwise", "tolerance")
 
 
@@ -80,16 +80,16 @@ class Verification:
     checksums: list[str] = field(default_factory=list)
     """Of the rows that were checked."""
     faults: list[tuple[str, str]] = field(default_factory=list)
-    """What is wrong with a row or a file, by run id or name."""
+    """Faults of a row or a file, by run id or name."""
     unverifiable: dict[str, str] = field(default_factory=dict)
-    """Why a row cannot be run again here, by run id."""
+    """Reasons why a row cannot be run again here, by run id."""
     notes: list[str] = field(default_factory=list)
     """Remarks on rows in which nothing is wrong, a sentence each."""
     reruns: list[Rerun] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, all rows could be run again, some were, and all of these came out the same."""
+        """True if nothing is wrong, all rows could be run again, some were, and all of these came out the same."""
         is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
         return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
 
@@ -103,7 +103,7 @@ class Verification:
         )
 
     def confirmed(self, name: str) -> list[dict[str, Any]]:
-        """What :meth:`synthbench.results.Store.verify` records of the rows that came out the same.
+        """Facts that :meth:`synthbench.results.Store.verify` records of the rows that came out the same.
 
         Args:
             name: Who says so.
@@ -127,7 +127,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which rows are run again, and on what.
+    """Choice of the rows to run again, and the device.
 
     A sampled row brings the whole group that was trained with it: it takes no longer, and the last bits depend on it.
     """
@@ -168,7 +168,7 @@ class Sampling:
         return math.inf if self.timeout_s is None else self.timeout_s
 
     def device_of(self, row: Row) -> torch.device:
-        """Where a row is run again."""
+        """Device of the re-run."""
         if self.device != "auto":
             return resolve_device(self.device)
         try:
@@ -210,7 +210,7 @@ def verify(
 
 
 def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
-    """What is known of rows that name somebody else's code; its process may say anything."""
+    """Examine rows that name somebody else's code; its process may say anything."""
     with Trial(sampling.plugins, sampling.timeout_s) as trial:
         try:
             found = trial.attempt("a plan", replan.check, rows)
@@ -251,7 +251,7 @@ class Made:
     standard_error: float | None = None
     """Of the score that the judge measured; None where it measured none."""
     problem: str | None = None
-    """Why it was not made again."""
+    """Reason why it was not made again."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
         """Give the verdict, and the reason, where the seeds of the cell scatter by some standard deviation."""
@@ -275,7 +275,7 @@ class Made:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it depends on the scatter of its cell if the row is confirmed."""
+        """True if it depends on the scatter of its cell if the row is confirmed."""
         return self.judged(0.0)[0] == "differs" != self.judged(math.inf)[0]
 
 

@@ -76,8 +76,8 @@ def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Say of each row of a suite what the board shows: its condition, if it sees places, if it is a mere variant.
 
-    A row from before the conditions has one if its configuration is the same as a run of that condition would have;
-    a rotation that only adds offsets to a recurrence leaves it bare.
+    A row from before the conditions has one if its configuration is the same as a run of that condition would have.
+    A rotation that only adds offsets to a recurrence leaves it bare.
     ``sees_places`` is null for a mechanism that is not installed, and for other positions than its authors'. A variant
     is a layer in no condition of the suite.
     """

@@ -1,4 +1,4 @@
-"""What the built-in components compute, in the form in which golden files hold it."""
+"""Computes the built-in components' numbers in the form in which golden files hold them."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ NEEDS: dict[str, dict[str, Value]] = {
     "conv_on": {"conv": 4},
     **{name: {"K": 4} for name in ("L", "bits", "cell")},
 }
-"""What an option needs beside it to be allowed at another value than its default, or to change anything there."""
+"""Companion values that an option needs to be allowed off its default, or to change anything there."""
 NUM_COORDINATES = {"n": 3}
 """Coordinates of spherical witnesses: one alone is refused."""
 
@@ -57,12 +57,12 @@ AROUND: dict[str, dict[str, Any]] = {
     "with 1 head": {"num_heads": 1},
     "with 4 heads": {"num_heads": 4},
 }
-"""What else a suite may set around a mechanism."""
+"""Other settings of a suite around a mechanism."""
 
 
 @cache
 def entry_of(kind: str, name: str) -> Entry:
-    """What a component declares, then what it computes."""
+    """Declared facts of a component, then its numbers."""
     unit = unit_of(kind, name)
     options = with_defaults(unit, absent_values(unit))
     additions = {option: knob.absent for option, knob in knobs_of(unit).items() if knob.absent is not None}
@@ -230,7 +230,7 @@ COMPUTED: dict[str, Callable[[type[Any]], dict[str, Any]]] = {
 
 
 def by_term(unit: type[Any], computed: Callable[[dict[str, Value]], Lists]) -> dict[str, Lists]:
-    """What is computed at the defaults, and with each option at each of its other values."""
+    """Compute the numbers at the defaults, and with each option at each of its other values."""
     settings: list[dict[str, Value]] = [{}]
     for knob in knobs_of(unit).values():
         if knob.name in absent_values(unit):

@@ -30,7 +30,7 @@ to 6e-6, losses of training by 2e-7. It is ``rough``, up to 3e-4, where a mechan
 
 
 def changes(component: str, held: Entry, now: Entry, *, number: str | None = None) -> list[str]:
-    """What a component declares or computes otherwise than is held of its version, and what to do about it.
+    """List differences between a component and its held version, and what to do about them.
 
     Args:
         component: How messages name it: ``mechanism 'rff'``.

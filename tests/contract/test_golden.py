@@ -1,9 +1,9 @@
-"""What every built-in component computes, held to its ``version``: a change of numbers shows as a difference in a file.
+"""Golden numbers of every built-in component, held to its ``version``: a change shows as a difference in a file.
 
 A row is known by the versions that its components declare, so whoever changes what one computes raises its ``version``.
-Of a task the batches and bounds are held: at its own length, at 2 and 4 times its length or load if it says how, and
-with every option at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their
-gradients: at the defaults, with every option at other values, and for more tokens in float32. Of all, the options.
+The batches and bounds of a task are held at its own length, at 2 and 4 times that if it says how, and with every option
+at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their gradients: at the
+defaults, with every option at other values, and for more tokens in float32. Of all, the options.
 
 What is held must be the same on every processor, so each entry is also computed as other processors might round it.
 What then moves by more than a third of its tolerance is fragile: hold it otherwise, in ``_computed.py``.

@@ -1,4 +1,4 @@
-"""What training computes for a configuration, held to ``TRAINING_VERSION``: a change of numbers shows in a file.
+"""Golden numbers of training, held to ``TRAINING_VERSION``: a change shows in a file.
 
 A few tiny models are trained for a few steps. The initialisation, the seeds and streams of data, the batching of runs,
 the optimiser, the schedules and the evaluation are those of any run.
@@ -49,7 +49,7 @@ NUM_BATCHES = 401
 
 
 class Program(NamedTuple):
-    """What is trained, and in which surroundings."""
+    """Trained model and its surroundings."""
 
     block: str
     positions: str

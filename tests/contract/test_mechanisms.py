@@ -156,7 +156,7 @@ def count_in_a_buffer(self: Any, x: Tensor) -> Tensor:
 
 
 def note_the_length(self: Any, x: Tensor) -> Tensor:
-    """What a module notes of its last input, and a count while it trains, changes no output."""
+    """A module's notes on its last input, and a count while it trains, change no output."""
     self.length = x.shape[-2]
     self.steps = getattr(self, "steps", 0) + self.training
     return x

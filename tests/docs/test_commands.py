@@ -46,7 +46,7 @@ def commands(page: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a reader has before them: the committed rows and reports, and rows of suite ``smoke``."""
+    """A reader's checkout: the committed rows and reports, and rows of suite ``smoke``."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("results", "reports"):
         shutil.copytree(ROOT / name, folder / name)

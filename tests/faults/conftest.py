@@ -1,4 +1,4 @@
-"""What the tests of faults share: a sweep of seconds, what it must leave behind, and drivers to be killed."""
+"""Shared code of the tests of faults: a sweep of seconds, what it must leave behind, and drivers to be killed."""
 
 import json
 import os
@@ -101,7 +101,7 @@ class Driver:
 
     @property
     def said(self) -> str:
-        """What the latest children printed."""
+        """Output of the latest children."""
         return (self._scratch / f"{self._number}.log").read_text(encoding="utf-8")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What one process replaces or removes while another looks at it costs neither a row nor a crash."""
+"""A file that one process replaces or removes while another looks at it costs neither a row nor a crash."""
 
 import os
 import threading

@@ -204,7 +204,7 @@ def descendants(process: int) -> set[int]:
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Return whether a process runs; one that has ended and was not waited for does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
     return state.stdout.strip()[:1] not in ("", "Z")
 

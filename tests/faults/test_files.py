@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of a store, no row or curve is silently another; and nothing in it is ever run."""
+"""Damage to the bytes of a store never alters a row or curve silently; and nothing in it is ever run."""
 
 import ast
 import errno
@@ -29,7 +29,7 @@ MakeRow = Callable[..., dict[str, Any]]
 KINDS = ("runs", "curves", "compact/runs", "compact/curves", "verified")
 
 Edit = tuple[str, float, int]
-"""What is done, where (as a fraction of the file) and with which number."""
+"""Damage: its kind, place (as a fraction of the file) and number."""
 
 
 class Files(dict[str, bytes]):
@@ -178,7 +178,7 @@ synthbench.runner.worker.datetime = synthbench.runner.rows.datetime = Clock
 
 
 class Bomb:
-    """What would be called if anything unpickled it."""
+    """Raise if anything unpickles it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pytest.fail, ("a store was unpickled",)
@@ -210,7 +210,7 @@ EVALUATING = {"eval", "exec"}
 
 
 def suspicious(node: ast.AST) -> bool:
-    """Whether a node of a syntax tree imports what unpickles, or calls what evaluates or may unpickle."""
+    """Return whether a node of a syntax tree imports what unpickles, or calls what evaluates or may unpickle."""
     if isinstance(node, ast.Import):
         return any(alias.name.partition(".")[0] in UNPICKLING for alias in node.names)
     if isinstance(node, ast.ImportFrom):

@@ -20,7 +20,7 @@ Rows = dict[str, tuple[object, ...]]
 
 
 def rows(results: Path) -> Rows:
-    """What training decides of every row, by its id."""
+    """Columns of every row that training decides, by its id."""
     runs = Store.open(results, create=False).runs().set_index("run_id")
     return {str(name): tuple(row) for name, *row in runs[["status", "score", "metrics", "train_loss"]].itertuples()}
 

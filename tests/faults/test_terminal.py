@@ -1,4 +1,4 @@
-"""Whatever the terminal, the environment or the rows of a stranger are, a command prints its results or one line."""
+"""A command prints its results or one line, whatever the terminal, the environment or a stranger's rows are."""
 
 import os
 import pty
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.end_to_end
 MakeRow = Callable[..., dict[str, Any]]
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal may obey instead of printing it."""
+"""Characters that a terminal may obey instead of printing them."""
 
 
 def synthbench(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -102,7 +102,7 @@ def test_a_worker_that_is_killed_while_it_trains_costs_no_row(request_of: MakeRe
 def test_workers_that_die_before_they_have_a_job_are_replaced(
     request_of: MakeRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is killed while it starts has no job that could be lost with it, and yet the sweep must go on."""
+    """A worker that is killed while it starts has no job to lose, and yet the sweep must go on."""
     launched: list[int] = []
     genuine = multiprocessing.process.BaseProcess.start
 

@@ -1,4 +1,4 @@
-"""What plain loops over tokens need, with which tests compare mechanisms."""
+"""Plain loops over tokens, with which tests compare mechanisms."""
 
 from typing import Any, TypeVar
 

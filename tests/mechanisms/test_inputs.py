@@ -1,4 +1,4 @@
-"""What mechanisms do with inputs out of the ordinary, in the forms for short and for long sequences."""
+"""Behaviour of mechanisms on unusual inputs, in the forms for short and for long sequences."""
 
 import pytest
 import torch

@@ -19,7 +19,7 @@ from synthbench.training.ensemble import strategy_of
 
 
 class Passing(nn.Module):
-    """What a case of a test adds its constructor or its class variables to."""
+    """Module to which a test's case adds its constructor or class variables."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x

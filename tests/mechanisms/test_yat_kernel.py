@@ -1,4 +1,4 @@
-"""What the papers prove of the Yat kernel, and what they claim of it that is false."""
+"""Theorems of the papers about the Yat kernel, and claims that are false."""
 
 import math
 from collections.abc import Callable

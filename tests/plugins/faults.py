@@ -32,7 +32,7 @@ class Late(Mechanism):
         return x.cumsum(-2) * self.weight
 
     def misbehave(self) -> None:
-        """What is wrong with it."""
+        """Fault of the plugin."""
 
     def state_elements(self, length: int) -> int:
         return self.model_dim

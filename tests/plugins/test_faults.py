@@ -1,4 +1,4 @@
-"""What a plugin does wrong costs its own row and nothing else."""
+"""A plugin's fault costs its own row and nothing else."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What a plugin changes in its process reaches no row of another component."""
+"""A plugin's changes to its process reach no row of another component."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What ``new`` writes works as it is, and nothing is overwritten."""
+"""Files from ``new`` work as they are, and nothing is overwritten."""
 
 import json
 import os

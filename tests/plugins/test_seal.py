@@ -1,4 +1,4 @@
-"""What is found out about a component at its registration and during its jobs, whatever it does to its process."""
+"""Checks of a component at its registration and during its jobs, whatever it does to its process."""
 
 import os
 import subprocess

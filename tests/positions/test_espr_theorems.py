@@ -1,4 +1,4 @@
-"""What the ESPR derivation proves of the maps that are computed, and those of its statements that are false."""
+"""Theorems of the ESPR derivation about the computed maps, and statements of it that are false."""
 
 import itertools
 import math
@@ -109,7 +109,7 @@ def test_theorems_2_8_and_3_5_every_map_is_a_rotation(
 
 
 def residual_of_offsets(rotation: Rotation, matrices: Callable[..., Tensor]) -> float:
-    """How far R(r_i)ᵀR(r_j) is from R(0)ᵀR(r_j - r_i), at most; the rows of the grid are offsets of each other."""
+    """Compute the largest distance of R(r_i)ᵀR(r_j) from R(0)ᵀR(r_j - r_i); rows of the grid are offsets."""
     turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
     between = turned.mT.unsqueeze(2) @ turned.unsqueeze(1)  # [heads, i, j, dim, dim]
     differences = [

@@ -1,4 +1,4 @@
-"""What holds for every encoding that turns queries and keys."""
+"""Properties of every encoding that turns queries and keys."""
 
 import copy
 from collections.abc import Callable

@@ -24,7 +24,7 @@ Heights = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True)
 class MadeTask:
-    """What rows say about a task."""
+    """Facts of a task in rows."""
 
     name: str
     category: str
@@ -206,7 +206,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="session")
 def hostile_strings() -> tuple[str, ...]:
-    """What a stranger may write where a name is expected."""
+    """Hostile texts in place of a name."""
     return HOSTILE
 
 

@@ -19,7 +19,7 @@ from synthbench.terminal.example import describe
 MakeFrame = Callable[..., pd.DataFrame]
 
 TABLES = ("md", "tex", "csv")
-"""What takes no time to draw."""
+"""Formats that take no time to draw."""
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
 

@@ -45,7 +45,7 @@ def files(core: pd.DataFrame) -> dict[str, str]:
 
 
 def column(cells: Cells, task: str, label: str) -> Cell:
-    """What the table of all tasks says of a mechanism on a task."""
+    """Read a mechanism's cell on a task from the table of all tasks."""
     table = full_table(cells, judge(cells))
     place = [column.label for column in table.columns].index(label)
     return next(line.cells[place] for line in table.lines if line.labels[1] == task)

@@ -22,7 +22,7 @@ MOST_SEEDS = 10
 
 
 class Climb(NamedTuple):
-    """How the pairs of one task ended, each in the order of ``numpy.triu_indices(cells, 1)``."""
+    """Outcomes of the pairs of one task, each in the order of ``numpy.triu_indices(cells, 1)``."""
 
     apart: Bool[np.ndarray, " pairs"]
     within: Bool[np.ndarray, " pairs"]

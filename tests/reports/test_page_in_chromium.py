@@ -103,7 +103,7 @@ def names(opened: Page, panel: str = "") -> list[str]:
 
 
 def values(opened: Page, heading: str) -> list[float]:
-    """What the ranked mechanisms are sorted by in a column."""
+    """Read the sort keys of the ranked mechanisms in a column."""
     column = [
         one.split(" ↓")[0].split(" ↑")[0] for one in opened.locator("[data-panel=''] th[scope=col]").all_inner_texts()
     ]

@@ -14,7 +14,7 @@ FULL = [f"category {number // 6}" for number in range(48)]
 
 
 def residuals(shape: tuple[int, ...], rng: np.random.Generator, *, is_skewed: bool = False) -> np.ndarray:
-    """How runs scatter around the height of their mechanism, in parts of 11 rungs; the tasks are the second axis.
+    """Scatter of runs around the score of their mechanism, in parts of 11 levels; the tasks are the second axis.
 
     On five of six tasks by .4 rung; on the sixth by 3 rungs, or, if skewed, every tenth run climbs 10 rungs higher.
     """

@@ -37,7 +37,7 @@ def store() -> pd.DataFrame:
 
 
 def protocol(config: str) -> str:
-    """What a suite decides of a run; matching may change its width."""
+    """Columns of a run that a suite decides; matching may change its width."""
     given = json.loads(config)
     parts = (given.get(name) for name in ("training", "evaluation", "tuning", "ladder"))
     return json.dumps([given["model"] | {"model_dim": None}, *parts], sort_keys=True)
@@ -120,7 +120,7 @@ def with_intervals(cells: pd.DataFrame, lowest: float, highest: float) -> pd.Dat
 
 
 def is_printed(text: str, *wanted: float) -> bool:
-    """Whether a cell has these numbers, to its last digits; without p, and one number for several that print alike."""
+    """Return whether a cell has these numbers, to its last digits, without p; one number may stand for several."""
     plain = re.sub("≥ [0-9.]+", "inf", re.sub("< [0-9.]+", "0", text.partition(", p ")[0]))
     found = re.findall(r"inf|\d+(?:\.\d+)?", plain)
     found = found * len(wanted) if len(found) == 1 else found

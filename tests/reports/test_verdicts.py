@@ -1,4 +1,4 @@
-"""What a task says about mechanisms: whether it separates them, which, and where its scores sit."""
+"""Verdicts of a task: significant differences, between which mechanisms, and saturation."""
 
 import math
 from collections.abc import Callable, Mapping

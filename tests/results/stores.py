@@ -1,4 +1,4 @@
-"""What the tests of stores share."""
+"""Shared code of the tests of stores."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

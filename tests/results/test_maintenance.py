@@ -1,4 +1,4 @@
-"""What a store holds is said as it is; what is broken is found; what counts is never deleted."""
+"""A store's content is listed as it is, damage is found, and rows that count are never deleted."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Which rows were run again is said beside them, and rows of another store come in unchanged."""
+"""Rows that were run again are marked beside them, and rows of another store come in unchanged."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of planning and of workers share."""
+"""Shared code of the tests of planning and of workers."""
 
 import os
 import shutil

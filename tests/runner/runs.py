@@ -25,7 +25,7 @@ def tiny(results: Path, **changes: Any) -> Request:
 
 
 def command(request: Request, *more: str) -> list[str]:
-    """What a user types for a request, with further options."""
+    """Command line of a request, with further options."""
     words = [
         sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
         "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),

@@ -1,4 +1,4 @@
-"""How long a run takes: what rows of the nearest kind took, else a guess."""
+"""Estimates of a run's time: the time of rows of the nearest kind, else a guess."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from synthbench.training.cell import Cell
 
 
 def timed(cell: Cell, wall_s: float, **changes: Any) -> dict[str, Any]:
-    """What a row of a cell says of its time."""
+    """Time of a cell's row."""
     return {**cost_columns(cell), "status": "ok", "ensemble_size": 1, "wall_s": wall_s, **changes}
 
 

@@ -36,9 +36,9 @@ class Waits:
     def __init__(self) -> None:
         self.num_begun = self.num_done = 0
         self.outside: list[str] = []
-        """What waited at a point of the curve, before the first step or after the last."""
+        """Waits at a point of the curve, before the first step or after the last."""
         self.inside: list[str] = []
-        """What waited within an interval."""
+        """Waits within an interval."""
 
     def note(self, name: str) -> None:
         is_outside = self.num_begun == self.num_done and self.num_done % EVERY == 0
@@ -46,7 +46,7 @@ class Waits:
 
 
 class _OfPython(TorchFunctionMode):
-    """What Python asks a tensor for; on a CPU most of it reaches no kernel."""
+    """Calls by which Python asks a tensor for values; on a CPU most reach no kernel."""
 
     def __init__(self, waits: Waits) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _OfPython(TorchFunctionMode):
 
 
 class _OfKernels(TorchDispatchMode):
-    """What kernels tell the host, moves to another device and masks as indices, which are counted first."""
+    """Kernels that tell the host a value, moves to another device and masks as indices, which are counted first."""
 
     def __init__(self, waits: Waits) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

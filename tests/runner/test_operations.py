@@ -1,4 +1,4 @@
-"""How many operations a training step takes: on a GPU each is a launch, and a small model's step is little else."""
+"""Number of operations of a training step: on a GPU each is a launch, and a small model's step is little else."""
 
 import json
 import os
@@ -28,7 +28,7 @@ REWRITE = f"{SWITCH}=1 pytest tests/runner/test_operations.py rewrites {PATH.nam
 VERSION = ".".join(torch.__version__.split(".")[:2])
 
 SUITE = "peers"
-"""Where every mechanism is counted; in ``paper`` those that it lists."""
+"""Suite in which every mechanism is counted; in ``paper`` those that it lists."""
 PROGRAMS = [
     *((SUITE, mechanism) for mechanism in MECHANISMS if MECHANISMS.is_built_in(mechanism)),
     *(("paper", mechanism) for mechanism in load_suite("paper").mechanisms),
@@ -125,7 +125,7 @@ def held() -> Counts:
 
 
 def verdict(program: str, held: int | None, now: int) -> str:
-    """What is wrong with a number of operations beside the one that the file holds; empty if nothing is."""
+    """Compare a number of operations with the one that the file holds; empty if nothing is wrong."""
     if held is None:
         return f"{program} is not held: {REWRITE}"
     if now > held:

@@ -1,4 +1,4 @@
-"""What is kept of a test agrees with the row, and keeping it changes nothing."""
+"""Saved predictions agree with the row, and saving them changes nothing."""
 
 import json
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from synthbench.training.cell import Member
 from synthbench.training.train import train_group
 
 MARGIN = 0.15
-"""What skill may differ by between two trainings of the same difficulty."""
+"""Tolerance of skill between two trainings of the same difficulty."""
 
 
 def skill_on(task: str, number: int, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> float:

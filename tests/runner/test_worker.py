@@ -1,4 +1,4 @@
-"""What a worker makes of a job: rows that explain themselves, also where something is raised."""
+"""Rows that a worker makes of a job explain themselves, also where something is raised."""
 
 import json
 import shutil

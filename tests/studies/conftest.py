@@ -1,4 +1,4 @@
-"""What the tests of studies share."""
+"""Shared code of the tests of studies."""
 
 import importlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the page on the papers' claims says of made-up rows."""
+"""The page on the papers' claims, for made-up rows."""
 
 import json
 from collections.abc import Callable

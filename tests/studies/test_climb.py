@@ -1,4 +1,4 @@
-"""What the page on the rows of climb says of made-up rows."""
+"""The page on the rows of climb, for made-up rows."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the page on depth says of made-up rows."""
+"""The page on depth, for made-up rows."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the study of the SLAY paper's tables says of made-up rows."""
+"""The study of the SLAY paper's tables, for made-up rows."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the page on disputes says of made-up rows, and of states that it counts."""
+"""The page on disputes, for made-up rows and states that it counts."""
 
 import json
 from collections.abc import Callable

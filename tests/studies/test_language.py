@@ -1,4 +1,4 @@
-"""What the page on the papers' claims says of made-up rows of a language model."""
+"""The page on the papers' claims, for made-up rows of a language model."""
 
 import json
 from collections.abc import Callable

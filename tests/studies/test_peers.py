@@ -1,4 +1,4 @@
-"""What the study of other suites' numbers says of made-up rows, and that its numbers are of what the suite runs."""
+"""The study of other suites' numbers, for made-up rows; its numbers are of what the suite runs."""
 
 import json
 import math

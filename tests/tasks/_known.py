@@ -1,4 +1,4 @@
-"""What must hold of a task whose answers a test computes a second time: its example, targets, bounds and lengths."""
+"""Checks of a task whose answers a test computes a second time: its example, targets, bounds and lengths."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Known:
 
 
 def drawn(make: Callable[..., Any], *ranges: Any, **named: Any) -> st.SearchStrategy[Any]:
-    """What is made of values of ranges: from a number to another, both whole or both not, or any of a list."""
+    """Strategy for values of ranges: from a number to another, both whole or both not, or any of a list."""
 
     def any_of(values: Any) -> st.SearchStrategy[Any]:
         if isinstance(values, list):

@@ -136,7 +136,7 @@ def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def followers(task: Any, inputs: list[int]) -> list[list[int]]:
-    """What followed each of the triggers that are asked; all triggers occur equally often."""
+    """Find what followed each trigger that is asked; all triggers occur equally often."""
     context, asked = inputs[: -task.num_asked], inputs[-task.num_asked :]
     counts = Counter(token for token in context if token >= task.num_symbols)
     assert list(counts.values()) == [task.repeats] * task.num_triggers

@@ -1,4 +1,4 @@
-"""What is measured of any task, against what is known of some."""
+"""Measurements of any task, against known values of some."""
 
 from typing import Any
 

@@ -318,12 +318,12 @@ def oracle(task: Any, inputs: Tokens) -> Tokens:
 
 
 State = tuple[int, tuple[tuple[int, bool], ...]]
-"""How many words have begun, at most two; and of the constituent of each level, from level 1, its symbol and whether
+"""Count the words begun, at most two; and of the constituent of each level, from level 1, its symbol and whether
 its second part has begun."""
 
 
 class Option(NamedTuple):
-    """What may come next."""
+    """Find what may come next."""
 
     chance: float
     level: int

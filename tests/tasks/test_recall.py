@@ -160,13 +160,13 @@ def oracle(task: Any, inputs: Any) -> Any:
 
 
 def asked_once(inputs: list[int], targets: list[set[int]], keys: list[int]) -> bool:
-    """Whether the keys, and no others, are asked, each of them once."""
+    """Return whether the keys, and no others, are asked, each of them once."""
     asked = [token for token, target in zip(inputs, targets, strict=True) if target != {IGNORE}]
     return len(set(keys)) == len(keys) and sorted(asked) == sorted(keys)
 
 
 def reference(task: Any, inputs: list[int]) -> list[set[int]]:
-    """What the reader says, where it is asked."""
+    """Answers of the reader, where it is asked."""
     targets = [{answer} for answer in READERS[task.name](task, inputs)]
     if getattr(task, "filler", "blank") == "noise":  # noise may look like a query
         return [target | {IGNORE} for target in targets]

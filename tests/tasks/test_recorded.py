@@ -35,7 +35,7 @@ LADDERS = ("mqar", "parity_running")
 UNSETTLED = {("bucket_sort", "string length")}
 """Shortcuts that choose between equally likely answers by how a processor rounds: what they score is not held."""
 RULES = ("floor", "local", "place", "seen", "unasked")
-"""What is measured of any rung, besides its task's shortcuts."""
+"""Measurements of any level, besides its task's shortcuts."""
 
 
 @pytest.fixture(scope="module")

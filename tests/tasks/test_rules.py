@@ -31,7 +31,7 @@ def batch_of(seed: int, num_ids: int = 4, length: int = 9) -> Batch:
 
 
 def scored(batch: Batch) -> list[tuple[list[int], int, list[int]]]:
-    """What is read at each scored position, the answer, and the answers before it."""
+    """Token at each scored position, the answer, and the answers before it."""
     found = []
     for tokens, answers in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
         before: list[int] = []

@@ -1,4 +1,4 @@
-"""What a page shows of a task's own code: its first sentences and one of its sequences."""
+"""A page's description of a task from its own code: its first sentences and one of its sequences."""
 
 import json
 

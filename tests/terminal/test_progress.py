@@ -47,7 +47,7 @@ def outcome(member: Member, share_s: float, status: str = "ok") -> RunOutcome:
 
 
 class Costs(Estimates):
-    """What runs of each mechanism are said to take, in seconds or not."""
+    """Estimated seconds of runs of each mechanism, or None."""
 
     def __init__(self, *, is_timed: bool = True, **costs: float) -> None:
         super().__init__()

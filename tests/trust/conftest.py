@@ -1,4 +1,4 @@
-"""What tests of strangers' rows share."""
+"""Shared code of the tests of strangers' rows."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a row says against itself, and which rows a verifier draws."""
+"""Contradictions within a row, and the rows that a verifier draws."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -312,7 +312,7 @@ def test_rows_on_a_plugins_task_are_what_its_process_says_which_a_note_tells(tmp
 
 
 def submit_both(request: Request, target: Path, plugin: Path) -> list[tuple[str, ...]]:
-    """What keeps a bundle from being written, without its plugin and with it."""
+    """List what keeps a bundle from being written, without its plugin and with it."""
     return [
         submit(request, target.with_name("none.tar.gz")).problems,
         submit(request, target, plugin=plugin).problems,

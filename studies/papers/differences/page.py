@@ -54,7 +54,7 @@ def compare(rows: pd.DataFrame) -> pd.DataFrame:
     The published standard deviation comes from three seeds, so it is itself uncertain by about a half, and it is 0.00
     by luck if three seeds agree. The standard error of a published mean is therefore not allowed to be smaller than
     our seeds predict for the published protocol. That is our spread between seeds, over three seeds, plus the noise of
-    scoring each on only 64 sequences; it includes the noise of our larger test set, so it is slightly too large. The
+    scoring each on only 64 sequences. It includes the noise of our larger test set, so it is slightly too large. The
     larger of the two is taken, plus the variance of rounding to two decimals.
     """
     scored = rows[rows["status"] == "ok"]

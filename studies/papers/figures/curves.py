@@ -73,7 +73,7 @@ class Curves:
     height: float = 1.5
     """Of one panel, in inches."""
     is_polar: bool = False
-    """Whether x is an angle in radians, clockwise from the top."""
+    """True if x is an angle in radians, clockwise from the top."""
 
     header = ("panel", "curve", "x", "y", "low", "high")
 

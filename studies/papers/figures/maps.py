@@ -38,7 +38,7 @@ class Map:
     marks: Float[np.ndarray, "marks 2"] | None = None
     """Places of stars."""
     words: str = ""
-    """What the colours say; nothing if the numbers are places in a list: each has a colour of its own."""
+    """Meaning of the colours; nothing if the numbers are places in a list: each has a colour of its own."""
     limits: tuple[float, float] = (0.0, 1.0)
     """Numbers at the ends of the scale of colours; those beyond are drawn like the ends."""
     power: float = 1.0
@@ -59,7 +59,7 @@ class Maps:
     label: tuple[str, str] = ("", "")
     """Of both axes."""
     is_downward: bool = False
-    """Whether rows are counted from above, as those of a matrix."""
+    """True if rows are counted from above, as those of a matrix."""
 
     header = ("panel", "x", "y", "value")
 

@@ -78,11 +78,11 @@ def in_short(drawing: Drawing) -> dict[str, Any]:
 
 
 def agrees(drawing: Drawing, kept: Mapping[str, Any]) -> bool:
-    """Whether a figure has the numbers that are kept of it, to a thousandth, as no eye sees less.
+    """Return whether a figure has the numbers that are kept of it, to a thousandth, as no eye sees less.
 
-    The mark of a picture cannot be compared: it changes with the last of six digits, and that is rounding where numbers
-    follow from float32, such as the directions that ``torch.randn`` draws. One number in a hundred may differ more:
-    those near 0, and keys on the border between two regions.
+    The mark of a picture cannot be compared, since it changes with the last of six digits. That is rounding where
+    numbers follow from float32, such as the directions that ``torch.randn`` draws. One number in a hundred may differ
+    more: those near 0, and keys on the border between two regions.
     """
     now = in_short(drawing)
     tables = [pd.read_csv(io.StringIO("\n".join(of["lines"]))) for of in (now, kept)]

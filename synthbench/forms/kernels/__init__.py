@@ -9,26 +9,26 @@ features
 ``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
 =================  =======================================  ================================================
 
-There is a kernel where Triton is installed, a CUDA device has the shared memory for it (an H100 does), q, k and v are
-of one type, float32 or half as wide, of one length and not empty, and sizes are within the limits below. A mechanism
-takes it by itself where it saves launches, see :func:`saves_launches`: beyond the lengths of most tasks. Everything
-else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes kernels
-at every length.
+There is a kernel where Triton is installed and a CUDA device has the shared memory for it (an H100 does). Also q, k and
+v must be of one type, float32 or half as wide, of one length and not empty, with sizes within the limits below. A
+mechanism takes it by itself where it saves launches, see :func:`saves_launches`: beyond the lengths of most tasks.
+Everything else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes
+kernels at every length.
 
 A kernel is right or not used, whatever the environment says. On compute capability 9 its assembler must be known to be
 good (``_assembler``). On every device it must agree with float64 when it is first used (``self_test``). Otherwise
 PyTorch's form runs, and one warning says why.
 
 Sums are float32. Operands of products are what the inputs are: bfloat16; TF32 for float16, and for float32 where
-``torch.backends.cuda.matmul.allow_tf32`` says so; otherwise float32 in three parts of bfloat16, whose six products miss
+``torch.backends.cuda.matmul.allow_tf32`` says so. Otherwise float32 in three parts of bfloat16, whose six products miss
 no more than float32 does. All are taken by tensor cores.
 
-Tested: values and gradients under Triton's interpreter on a CPU against float64, the rounding of products emulated
-there, and that everything compiles for compute capability 9.0, with how many registers, spilled bytes and tensor-core
-instructions (``reports/bench/sm_90``). On an H100 and an H200, by Triton 3.6, values and gradients against
-float64, at the sizes that docs/benches.md says, with times: SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms on an
-H100. The wrong sums seen there were probably the fault of the assembler, ptxas 12.8. The limits that avoid them stay
-until a newer assembler has been tried on such a device.
+Tested on a CPU: values and gradients under Triton's interpreter against float64, with the rounding of products
+emulated. Everything compiles for compute capability 9.0; ``reports/bench/sm_90`` has registers, spilled bytes and
+tensor-core instructions. On an H100 and an H200, by Triton 3.6: values and gradients against float64, at the sizes in
+docs/benches.md. SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms on an H100. The wrong sums seen there were
+probably the fault of the assembler, ptxas 12.8. The limits that avoid them stay until a newer assembler has been tried
+on such a device.
 """
 
 import os
@@ -102,7 +102,7 @@ def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
 
 
 def saves_launches(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
+    """Return whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
 
     Up to a length PyTorch attends in one piece, by a number of launches that does not grow, and its products are as
     fast. Beyond it launches grow with the length, and those of a kernel do not. Where gradients are wanted, a kernel of
@@ -116,7 +116,7 @@ def saves_launches(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def choice() -> str:
-    """Which kernels the environment wants: ``auto``, ``off`` or ``always``.
+    """Read which kernels the environment wants: ``auto``, ``off`` or ``always``.
 
     Raises:
         UnknownName: If it names something else.
@@ -128,7 +128,7 @@ def choice() -> str:
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether kernels take tensors like these, whatever the mechanism."""
+    """Return whether kernels take tensors like these, whatever the mechanism."""
     return (
         choice() != "off"
         and q.shape == k.shape
@@ -155,7 +155,7 @@ def runs_on(device: torch.device) -> bool:
 
 
 def fits(device: torch.device) -> bool:
-    """Whether Triton is installed and every tile fits the device's shared memory."""
+    """Return whether Triton is installed and every tile fits the device's shared memory."""
     if device.type != "cuda" or torch.version.cuda is None or find_spec("triton") is None:
         return False
     properties = torch.cuda.get_device_properties(device)
@@ -163,7 +163,7 @@ def fits(device: torch.device) -> bool:
 
 
 def differentiable(kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What ``kernel`` computes, with the gradients of ``plain``, which runs in the backward pass.
+    """Compute ``kernel``, with the gradients of ``plain``, which runs in the backward pass.
 
     Gradients reach q, k and v, not what else ``plain`` reads, and are of the first order.
     """

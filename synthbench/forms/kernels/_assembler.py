@@ -1,8 +1,8 @@
 """The assembler of Triton's kernels, and a better one on this machine.
 
 On compute capability 9 (Hopper) ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
-product that has not read them yet: sums are wrong, by the same code that a newer one assembles rightly. Triton 3.6 to
-3.8 use ptxas 12.8 or 12.9 there; 3.9 uses 13.4.
+product that has not read them yet. Then sums are wrong; a newer one assembles the same code rightly. Triton 3.6 to 3.8
+use ptxas 12.8 or 12.9 there; 3.9 uses 13.4.
 
 Sources: https://github.com/triton-lang/triton/pull/11781, https://github.com/triton-lang/triton/pull/11854 and
 https://github.com/fla-org/flash-linear-attention/pull/1262.

@@ -1,7 +1,7 @@
 """Linear attention by given features, of one factor: the function of :mod:`synthbench.forms.linear`.
 
 Up to a crossing length one launch works on tiles of masked scores and keeps no state. Beyond it the sequence is cut
-into segments: one launch sums each segment's keys and values, a cumulative sum carries the states on, and the same
+into segments. One launch sums each segment's keys and values, and a cumulative sum carries the states on. The same
 output kernel starts a query from the state before its segment.
 """
 

@@ -1,12 +1,12 @@
 """SLAY with features made on chip: the function that ``slay`` computes by its two factors, which reach no memory.
 
 With unit vectors û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
-log_scale), and a score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, never one as wide as a ⊗ b. Up to a crossing
-length there are only tiles of scores. Beyond it one launch makes the states of segments, b (a ⊗ v)ᵀ, the anchors of a
-few at a time, and b aᵀ for the denominators; running sums carry them on, in bfloat16 where inputs are, and the output
-kernel starts a query from the state before its segment.
+log_scale). A score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, never one as wide as a ⊗ b. Up to a crossing length
+there are only tiles of scores. Beyond it one launch makes the states of segments, b (a ⊗ v)ᵀ, the anchors of a few at a
+time, and b aᵀ for the denominators. Running sums carry them on, in bfloat16 where inputs are, and the output kernel
+starts a query from the state before its segment.
 
-Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key: the gradient of a score is the
+Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key. The gradient of a score is the
 inner product of the two. One kernel serves both sides, with the others before a query or after a key; the states of
 what comes after are sums of b aₚ gᵀ.
 """
@@ -74,7 +74,7 @@ STATE_COLUMNS = 256
 """Columns of a state that a program sums, or multiplies queries with, at once: what fits on chip."""
 
 LEAST_COLUMNS = tl.constexpr(16)
-"""What a matrix instruction takes."""
+"""Operands of a matrix instruction."""
 
 
 LOG2_E = tl.constexpr(math.log2(math.e))
@@ -84,7 +84,7 @@ LARGEST = tl.constexpr(20 * math.log2(math.e))
 
 
 class Constants(NamedTuple):
-    """What makes the features; leading axes broadcast against those of the queries."""
+    """Tensors that make the features; leading axes broadcast against those of the queries."""
 
     anchors: Tensor
     """[..., key_dim, P]."""
@@ -577,7 +577,7 @@ def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:
-    """How often the least columns are halved until so many anchors' states fit; half as many fit in three parts."""
+    """Count the halvings of the least columns until so many anchors' states fit; half as many fit in three parts."""
     num_columns = min(STATE_COLUMNS, STATE_SIZE // features)
     at_once = max(1, min(LEAST_COLUMNS.value // 2, num_columns // columns) >> (precision == "bf16x6"))
     return int(math.log2(LEAST_COLUMNS.value // at_once))

@@ -1,4 +1,4 @@
-"""What the kernels share: tiles of rows, unit vectors, the guarded division, and how PyTorch launches them.
+"""Shared code of the kernels: tiles of rows, unit vectors, the guarded division, and how PyTorch launches them.
 
 A kernel sees tensors as [heads, length, width], contiguous; a tile is padded to powers of two, with zeros beyond the
 tensor's edge, and is float32 whatever the tensor. Functions under ``triton.jit`` are not checked by types: Triton
@@ -140,7 +140,7 @@ def norms_of(tile):
 @triton.jit
 @no_type_check
 def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.constexpr = False):  # noqa: FBT002
-    """Which of ``step`` keys from ``start`` on ``rows`` queries from ``first`` on may attend, or keys and queries.
+    """Mask of the ``step`` keys from ``start`` that ``rows`` queries from ``first`` may attend to, or keys and queries.
 
     Places within the tiles are compared, which the compiler knows: it would compare sums of them in 64 bits.
     """
@@ -153,7 +153,7 @@ def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.con
 @triton.jit
 @no_type_check
 def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
-    """Which head and first row are this program's; those come first that most rows of the other side are for.
+    """Head and first row of this program; those come first that most rows of the other side are for.
 
     Programs are in one row, since only the first axis of a grid is longer than 65,535.
     """
@@ -192,11 +192,11 @@ def num_tiles(length: int, rows: int = ROWS) -> int:
 
 
 def precision(dtype: torch.dtype) -> str:
-    """How products round their operands; their sums are float32.
+    """Rounding of the operands of products; their sums are float32.
 
     ``bf16`` to bfloat16, which such inputs are. ``tf32`` where PyTorch's own products of float32 may be rounded so, and
     for float16, whose digits TF32 has, but not its bounds. ``bf16x6``, for float32, multiplies three parts in bfloat16
-    that are all of a number's digits, so that tensor cores do it: Triton's ``ieee`` does not use them, and ``tf32x3``
+    that have all of a number's digits, so that tensor cores do it. Triton's ``ieee`` does not use them, and ``tf32x3``
     misses more and takes more registers. The interpreter cannot multiply bfloat16.
     """
     if dtype == torch.bfloat16:
@@ -219,8 +219,8 @@ def by_head(x: Tensor) -> Tensor:
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:
     """Tokens up to which scores are cheaper than a state, in whole tiles and at least two of them.
 
-    By arithmetic, not measured: half of L rows of scores, L (gram_width + value_dim + 1) flops a token, cost as much
-    as reading and updating a state of features x (value_dim + 1) from here on.
+    By arithmetic, not measured. Half of L rows of scores take L (gram_width + value_dim + 1) flops a token. From here
+    on that costs as much as reading and updating a state of features x (value_dim + 1).
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
     return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))

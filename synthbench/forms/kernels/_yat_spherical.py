@@ -1,8 +1,8 @@
 """Attention by the exact spherical Yat kernel over its sum, tile by tile, forward and backward.
 
-Weights are values over their sum, so that a tile needs no maximum and nothing is scaled again; T x T never exists. With
-C = 2 + epsilon and x the cosine of a query and a key, the kernel is K = x² / (C - 2x) and its slope 2x / (C - 2x) +
-2 K / (C - 2x). From g = [d_out, -(d_out · out)] / (ΣK + delta) the gradient of a kernel value is g · [v, 1].
+Weights are values over their sum, so that a tile needs no maximum and nothing is scaled again; T x T never exists. Let
+C = 2 + epsilon and x be the cosine of a query and a key. The kernel is K = x² / (C - 2x), its slope 2x / (C - 2x) + 2 K
+/ (C - 2x). From g = [d_out, -(d_out · out)] / (ΣK + delta) the gradient of a kernel value is g · [v, 1].
 
 Kernels take unit vectors, which PyTorch makes, so that none is made again for every tile that it meets.
 """

@@ -164,7 +164,7 @@ class WitnessAttention(Attention):
 
     @property
     def has_phases(self) -> bool:
-        """Whether there is more than one geometry."""
+        """True if there is more than one geometry."""
         return len(self.geometric.widths) > 1
 
     def enter_phase(self, phase: int) -> None:

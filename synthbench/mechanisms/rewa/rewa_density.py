@@ -19,7 +19,7 @@ from synthbench.mechanisms.rewa._operators import WitnessMap
 class RewaDensity(ScoreAttention):
     r"""The fidelity of two density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`, over its sum.
 
-    A linear map of q or k, scaled to length 1, gives m x r numbers A: the state is :math:`\rho = A A^T`, positive
+    A linear map of q or k, scaled to length 1, gives m x r numbers A. The state is :math:`\rho = A A^T`, positive
     semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` the fidelity is the square of the nuclear
     norm of the r x r matrix :math:`A^T B`, so that no root of an m x m matrix is taken.
 
@@ -78,7 +78,7 @@ def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*b
 def nuclear_norm(matrices: Float[Tensor, "*batch rows rows"]) -> Float[Tensor, "*batch"]:
     """The sum of singular values.
 
-    It is the inner product with U Vᵀ, which is also its gradient: held constant, it needs no gradient of the singular
+    It is the inner product with U Vᵀ, which is also its gradient. Held constant, it needs no gradient of the singular
     vectors, which is infinite where singular values are repeated. Those that are 0 to rounding are left out of it.
     """
     with torch.no_grad():

@@ -24,7 +24,7 @@ class RewaFunctional(FeatureAttention):
     State: ``D * (value_dim + 1)`` numbers a head.
 
     Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5, whose factor 1/√D makes the kernel of a token with
-    itself 1/2; appendix A.3 has √(2/D) with D frequencies, which makes it 2. The overlaps are divided by their sum (eq.
+    itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which makes it 2. The overlaps are divided by their sum (eq.
     5), in linear time; algorithm 5 takes a softmax of them instead. The features have signs: the denominator can come
     near zero or cross it. Queries and keys share the frequencies, without which there is no kernel.
     """

@@ -15,9 +15,10 @@ from synthbench.mechanisms.rewa._geometry import ProductMetric, WitnessAttention
 class RewaGeometric(WitnessAttention, ScoreAttention):
     r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
 
-    A query or key has a witness in Euclidean space (m dimensions, linear), on the sphere (n coordinates, normalised)
-    and in the Poincaré ball (p dimensions, tanh(‖x‖) x/‖x‖), with one linear map a head and geometry. A width of 0
-    drops a geometry. The weights and the temperature are learned, one a head, from 1/√m, 1, 1/√p and ``tau``.
+    A query or key has three witnesses, with one linear map a head and geometry. They lie in Euclidean space (m
+    dimensions, linear), on the sphere (n coordinates, normalised) and in the Poincaré ball (p dimensions, tanh(‖x‖)
+    x/‖x‖). A width of 0 drops a geometry. The weights and the temperature are learned, one a head, from 1/√m, 1, 1/√p
+    and ``tau``.
 
     Positions turn the witnesses of each geometry, an even number of their channels, so that distances see offsets only.
     With ``turns=heads``, as in the rows of ``climb`` 2026.1, they turn q and k; the maps behind mix their planes, and
@@ -32,7 +33,7 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     paper's algorithm has one a token; it has no positions. Corrected: the distance in the ball (eq. 99 is not one
     beyond p = 1), the map into it (tanh of every coordinate leaves it) and the start of the weights (appendix B.1
     begins at softplus of them). As published, power 1, the spherical part has a cusp at distance 0 and does not reduce
-    to softmax attention; power 2 does for small angles, up to the fourth order of the angle, at twice the temperature.
+    to softmax attention. Power 2 does for small angles, up to the fourth order of the angle, at twice the temperature.
     """
 
     name: ClassVar = "rewa-geometric"

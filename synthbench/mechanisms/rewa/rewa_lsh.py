@@ -17,11 +17,11 @@ from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 class RewaLsh(RewaGeometric):
     r"""``rewa-geometric`` among the K nearest of the keys that a composite hash gives.
 
-    In each of L tables a token's hash is composed of the cell of its Euclidean witness in a randomly shifted grid, the
-    signs of its spherical witness on ``bits`` random hyperplanes, and those of its hyperbolic witness, which tell in
-    which direction the boundary lies. The candidates of a query are itself and the keys so far that have its hash in
-    some table; of more than K the nearest K are kept, with all that tie with the last. A query with no more than K keys
-    so far keeps all of them, so with K at least the length this is ``rewa-geometric``.
+    In each of L tables a token's hash has three parts: the cell of its Euclidean witness in a randomly shifted grid,
+    and the signs of the other two witnesses on ``bits`` random hyperplanes. Those of the hyperbolic one tell in which
+    direction the boundary lies. The candidates of a query are itself and the keys so far that have its hash in some
+    table. Of more than K the nearest K are kept, with all that tie with the last. A query with no more than K keys so
+    far keeps all of them, so with K at least the length this is ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen; nothing is sorted across positions, so the future has no part in
     it. Computed by masking all pairs: this shows what the sparse mechanism learns and recalls, not its speed. Positions
@@ -30,8 +30,8 @@ class RewaLsh(RewaGeometric):
     State: every key and value so far.
 
     Source: Phadke (2025), algorithms 2 and 4, whose grid is not shifted: there the origin, around which witnesses lie,
-    is a corner of cells. Two parts of lemma 4.5 do not hold: that collisions in the ball depend on the distance (points
-    in one direction always collide), and that they fall with the total distance.
+    is a corner of cells. Two parts of lemma 4.5 do not hold. Collisions in the ball do not depend on the distance
+    (points in one direction always collide), and they do not fall with the total distance.
     """
 
     name: ClassVar = "rewa-lsh"
@@ -74,7 +74,7 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def candidates(self, q: Queries, k: Keys) -> Bool[Tensor, "*batch queries keys"]:
-        """Which keys a query may attend to before the nearest are taken; the last query stands at the last key."""
+        """Mask the keys a query may attend to before the nearest are taken; the last query stands at the last key."""
         query_hashes = self.hashes(q, "query", k.shape[-2] - q.shape[-2]).unsqueeze(-2)
         key_hashes = self.hashes(k, "key").unsqueeze(-3)
         keys = torch.arange(k.shape[-2], device=q.device)

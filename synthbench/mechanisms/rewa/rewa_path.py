@@ -20,12 +20,12 @@ from synthbench.mechanisms.rewa._operators import WitnessMap
 class RewaPath(Attention):
     r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^*)` for the query i and the key j.
 
-    Every token is an entity A and states a relation R, both m x m operators of rank r, by linear maps of q (the query's
-    A) and of k (the key's A, and R). Both hops run over all tokens up to the query, itself included, in either order.
-    The sum over pairs of intermediates is a product of prefix sums, :math:`tr(A_i M_i M_i A_j^*)` with
-    :math:`M_i = \sum_{s \le i} R_s`, so that no path is enumerated: m³ a token and m² a pair of tokens, quadratic in
-    the length, not cubic. A and M are scaled to Hilbert–Schmidt norm 1, which for M is one factor a query; the scores
-    are divided by a learned temperature, one a head.
+    Every token is an entity A and states a relation R, both m x m operators of rank r. Linear maps of q give the
+    query's A, those of k the key's A and R. Both hops run over all tokens up to the query, itself included, in either
+    order. The sum over pairs of intermediates is a product of prefix sums, :math:`tr(A_i M_i M_i A_j^*)` with
+    :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated: it costs m³ a token and m² a pair of tokens, quadratic
+    in the length, not cubic. A and M are scaled to Hilbert–Schmidt norm 1, which for M is one factor a query; the
+    scores are divided by a learned temperature, one a head.
 
     State: every key and value so far, and ``m ** 2`` numbers a head.
 

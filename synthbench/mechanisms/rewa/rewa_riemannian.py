@@ -50,8 +50,8 @@ class RewaRiemannian(ScoreAttention):
     r"""Softmax of :math:`-d_G^\pi / \tau`, a distance under a learned metric tensor G on m-dimensional witnesses.
 
     :math:`G(x) = A(x) A(x)^T + 10^{-3} I` with A = I + a network of x with one hidden layer, m x m, a head. Geodesics
-    are approximated by chords: :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`, h = x - y, exact where G is constant and
-    right up to the third order of h elsewhere. tau begins at √m ``tau``.
+    are approximated by chords: :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`, h = x - y. They are exact where G is
+    constant and right up to the third order of h elsewhere. The temperature begins at √m ``tau``.
 
     State: every key and value so far.
 

@@ -22,13 +22,13 @@ BLOCK = 256
 class RewaTopological(Attention):
     r"""Softmax of :math:`-W_2(PD_i, PD_j) / \tau`, the distance of two persistence diagrams.
 
-    The diagram of a token is that of its witness and the k witnesses of keys nearest to it: of the keys up to the query
-    for a query, of those before it for a key. Its points are (0, d), d the lengths of the edges of the minimum spanning
-    tree of the k + 1 witnesses: at the scale d two clusters become one. Witnesses are linear maps of q and of k, m
-    numbers a head; the temperature is learned, one a head.
+    The diagram of a token is that of its witness and the k witnesses of keys nearest to it. A query sees the keys up to
+    its position, a key those before it. Its points are (0, d), d the lengths of the edges of the minimum spanning tree
+    of the k + 1 witnesses: at the scale d two clusters become one. Witnesses are linear maps of q and of k, m numbers a
+    head; the temperature is learned, one a head.
 
-    Approximated: the diagram has dimension 0 only, no loops or voids; a token with fewer than k keys to look at has
-    itself in place of the others, points (0, 0) that lie on the diagonal; and W_2 matches the points of two diagrams in
+    Approximated: the diagram has dimension 0 only, no loops or voids. A token with fewer than k keys to look at has
+    itself in place of the others, points (0, 0) that lie on the diagonal. W_2 matches the points of two diagrams in
     order of size, :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, where the exact one may send two points to the diagonal instead
     if they differ much. Which keys are nearest, and which edges are in the tree, has no gradient; the lengths have.
 

@@ -1,4 +1,4 @@
-"""What the variants of SLAY share: the nodes of the quadrature, and a polynomial factor beside an exponential one."""
+"""Shared code of the variants of SLAY: the quadrature's nodes, and a polynomial factor beside an exponential one."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ class QuadratureAttention(FeatureAttention):
     r"""Attention by features for the nodes of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`."""
 
     unbiased: ClassVar[bool]
-    r"""Whether the kernel expects :math:`x^2 \sum_r w_r e^{2 s_r x}`, but for draws that reach the exponents' clip."""
+    r"""True if the kernel expects :math:`x^2 \sum_r w_r e^{2 s_r x}`, but for draws that reach the exponents' clip."""
     positive: ClassVar[bool]
-    """Whether no kernel value is negative, whatever is drawn."""
+    """True if no kernel value is negative, whatever is drawn."""
 
     # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
     R: int = knob(3, "quadrature nodes", low=1, high=64)
@@ -74,7 +74,7 @@ class ProductAttention(QuadratureAttention):
     dimension: ClassVar[str]
     """Width of the polynomial factor, in d and the hyper-parameters."""
     feature_cost: ClassVar[str]
-    """What the polynomial factor of one vector costs."""
+    """Cost of the polynomial factor of one vector."""
 
     D: int = knob(16, "positive random features a node", low=1, high=1024)
 

@@ -27,8 +27,8 @@ def table_1() -> list[Row]:
     """The polynomial factors: width, cost for one vector, whether unbiased, whether never negative.
 
     It differs from the paper's in the exact map, which keeps each product once and so has d (d + 1) / 2 entries, not
-    d²; in TensorSketch and Nyström, both "approximately" unbiased there, of which the first is unbiased exactly and the
-    second is biased; and in the cost of Nyström, whose whitening takes P² more.
+    d². TensorSketch and Nyström are both "approximately" unbiased there; the first is unbiased exactly, the second is
+    biased. The whitening of Nyström costs P² more.
 
     Source: Luna et al. (2026), table 1.
     """

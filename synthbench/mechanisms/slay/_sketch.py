@@ -24,8 +24,8 @@ def circular_convolution(
 ) -> Float[Tensor, "*batch width"]:
     """Σ_i a_i b_(k - i mod width): the sketches of a' and b' give that of a' ⊗ b'.
 
-    Source: Pham & Pagh (2013): place and sign of an entry of the product are the sum of the two places, mod the width,
-    and the product of the two signs.
+    Source: Pham & Pagh (2013). The place of an entry of the product is the sum of the two places, mod the width; its
+    sign is the product of the two signs.
     """
     # A CPU has no transforms of half precision.
     product = torch.fft.rfft(widened(a), dim=-1) * torch.fft.rfft(widened(b), dim=-1)

@@ -26,10 +26,10 @@ class Slay(ProductAttention):
 
     State: ``P * R * D * (value_dim + 1)`` numbers a head.
 
-    Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is
-    neither sketched nor formed; ``slay-sketch`` sketches it. Two errors of the approximation are the paper's own: the
-    anchors tend to :math:`(1 + 2x^2) / (d (d + 2))`, and R Gauss–Laguerre nodes cut the peak at x = 1, where they do
-    not converge uniformly. A feature of node s has the relative variance :math:`e^{4 s (1 + x)} - 1`.
+    Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is neither
+    sketched nor formed; ``slay-sketch`` sketches it. Two errors of the approximation are the paper's own. The anchors
+    tend to :math:`(1 + 2x^2) / (d (d + 2))`. R Gauss–Laguerre nodes cut the peak at x = 1, where they do not converge
+    uniformly. A feature of node s has the relative variance :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"

@@ -67,7 +67,7 @@ def make_executor(
 
 
 def _is_short(plan: Plan) -> bool:
-    """Whether starting processes would take longer than it saves. Two jobs that were never timed count as short."""
+    """Return whether starting processes would take longer than it saves. Two jobs never timed count as short."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
     counts = Counter(member.cell for job in plan.jobs for member in job.trained)
@@ -99,7 +99,7 @@ def _check_choice(request: Request, device: torch.device) -> None:
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """Where worker processes of this machine run on its GPUs; none on a CPU."""
+    """List the GPUs of worker processes on this machine; none on a CPU."""
     if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
         return []
     return gpu_slots(

@@ -1,4 +1,4 @@
-"""What an executor is, and the one set of rules by which a job is tried again.
+"""Defines an executor, and the one set of rules by which a job is tried again.
 
 A new one whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
 
@@ -79,7 +79,7 @@ class Try:
     job: Job
     number: int
     is_alone: bool = False
-    """Whether no other job is to run meanwhile."""
+    """True if no other job is to run meanwhile."""
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
@@ -261,7 +261,7 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:
-    """Where the output of a job goes; found out by the driver, since a worker has no plugin loaded yet.
+    """Name the log of a job; the driver does, since a worker has no plugin loaded yet.
 
     Raises:
         SynthbenchError: If what the job names is not loaded in this process.
@@ -270,7 +270,7 @@ def log_of_job(job: Job, context: RunContext) -> Path:
 
 
 def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
-    """What a worker process does with a job; its output goes to a file, which the driver named.
+    """Run a job in a worker process; its output goes to a file that the driver named.
 
     Raises:
         StoreError: If a row cannot be written, or this machine does not see the folder of the results.
@@ -292,8 +292,8 @@ def check_code(job: Job, context: RunContext, log: Path) -> None:
 
     Raises:
         UsageError: If a plugin is not here.
-        ContractError: If a plugin cannot be loaded, a component has another source than where the job was planned, or
-            the row has another name than the log that the driver named.
+        ContractError: If a plugin cannot be loaded, a component's source differs from that of the plan, or the row has
+            another name than the log that the driver named.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

@@ -80,7 +80,7 @@ class Pool(WorkerExecutor[Future]):
             slots = (slots[0]._replace(share=1.0),) if context.is_alone else slots
         self._context = context
         self._memory_kills: dict[Future, int] = {}
-        """How often the system had killed for memory when a job was given away."""
+        """Number of kills for memory when a job was given away."""
         with TemporaryDirectory(prefix="synthbench-slots-") as taken, orphans_ended() as self._token:
             self._new_pool = partial(
                 ProcessPool,
@@ -99,7 +99,7 @@ class Pool(WorkerExecutor[Future]):
         """Start a pool of pebble's; the one before had memory run out in a process, or all of its processes died."""
         self._pool = self._new_pool()
         self._is_worn = False
-        """Whether memory ran out in a process, which keeps in pieces what it had."""
+        """True if memory ran out in a process, which keeps in pieces what it had."""
 
     def _end(self) -> None:
         """End all processes; what they have not done is lost."""

@@ -1,7 +1,7 @@
 """Runs jobs as an array of a SLURM cluster, through submitit: every element of the array is a pool with its own jobs.
 
 The driver and the elements talk through a private folder beside the rows: an element notes there the outcomes of each
-job, one line of JSON per job; the driver puts a file there when no further job is to begin. What we raise in an element
+job, one line of JSON per job. The driver puts a file there when no further job is to begin. What we raise in an element
 is its answer. The elements outlive a driver that is killed, and go on writing rows.
 """
 
@@ -52,17 +52,17 @@ LONGEST_MIN = 24 * 60
 
 @dataclass(frozen=True)
 class Share:
-    """What one element of an array does."""
+    """Jobs of one element of an array."""
 
     jobs: tuple[Job, ...]
     logs: tuple[Path, ...]
-    """Where the output of each goes."""
+    """Log of each."""
     context: RunContext
     timeout_s: float | None
     number: int
-    """What the first try at its jobs counts as."""
+    """Number of the first try at its jobs."""
     notes: Path
-    """Where it notes their outcomes."""
+    """File of their outcomes."""
     stop: Path
     """A file that is made when no further job is to begin."""
 
@@ -101,7 +101,7 @@ class Element:
         return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
 
     def problem(self) -> Exception:
-        """Why it has left jobs: what it answered, else that it was lost."""
+        """Explain why it has left jobs: what it answered, else that it was lost."""
         process = self.process
         has_answered = process.paths.result_pickle.exists() and process.exception() is None
         lost = WorkerLost(f"state {process.state} of {process.job_id}, see {process.paths.stderr}")
@@ -219,7 +219,7 @@ class Slurm(Executor):
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
     def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
-        """What to do about jobs that an element has left: those that end here, and the elements that try again.
+        """Decide about jobs that an element has left: those that end here, and the elements that try again.
 
         Raises:
             StoreError: If the element could not write a row, or the driver cannot.
@@ -246,7 +246,7 @@ class Slurm(Executor):
 
 
 def run_share(share: Share) -> SynthbenchError | None:
-    """What an element does; None, or why it could not, which would not stay itself if it were raised."""
+    """Run an element; None, or why it could not, which would not stay itself if it were raised."""
     pool = Pool(1, share.timeout_s, share.number)
     try:
         for job, log in zip(share.jobs, share.logs, strict=True):

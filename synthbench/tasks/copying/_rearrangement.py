@@ -1,4 +1,4 @@
-"""What the tasks share that write the symbols of a string in some order."""
+"""Shared code of tasks that write the symbols of a string in some order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from synthbench.tasks.base import Batch, Bound, Tokens
 Slots = Int[np.ndarray, "... slots"]
 Lengths = Int[np.ndarray, "batch 1"]
 Order = Callable[[Slots, Lengths], Slots]
-"""Which symbol of a string each slot asks for, counted from 0, given the slots and the lengths of the strings."""
+"""Choose the symbol of a string that each slot asks for, counted from 0, by slots and lengths of the strings."""
 
 
 def _backwards(slots: Slots, string_lengths: Lengths) -> Slots:

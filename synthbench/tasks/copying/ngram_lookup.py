@@ -177,7 +177,7 @@ def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
 
 
 def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Bool[np.ndarray, "batch starts"]:
-    """Where copies of the gram begin that are followed by a symbol, after a gap of so many others."""
+    """Find where copies of the gram begin that a symbol follows after a gap of so many others."""
     num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
     for index, symbols in enumerate(grams.T):
@@ -186,7 +186,7 @@ def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0
 
 
 def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
-    """What follows the latest copy of each gram, after a gap of so many symbols; the first symbol if there is none."""
+    """Find what follows the latest copy of each gram, after a gap of so many symbols; else the first symbol."""
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]

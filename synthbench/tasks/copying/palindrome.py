@@ -125,5 +125,5 @@ class Palindrome(Transduction):
 
 
 def _symbols(strings: Int[np.ndarray, "batch longest"], places: Tokens) -> Tokens:
-    """What stands at some places of each string; the nearest symbol where there is no such place."""
+    """Read some places of each string; the nearest symbol where there is no such place."""
     return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

@@ -1,4 +1,4 @@
-"""What the tasks of induction with several occurrences share: they differ in the policy that picks one of them."""
+"""Shared code of induction with several occurrences: tasks differ in the policy that picks one of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

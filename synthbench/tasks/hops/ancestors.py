@@ -216,7 +216,7 @@ def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int
 def _parents(
     edges: Int[np.ndarray, "batch ends"], num_nodes: int
 ) -> tuple[Bool[np.ndarray, "batch nodes nodes"], Bool[np.ndarray, "batch nodes nodes"]]:
-    """Which nodes are parents of each node, and which are its children."""
+    """Find the parents and the children of each node."""
     is_parent = np.zeros((len(edges), num_nodes, num_nodes), dtype=bool)
     is_parent[np.arange(len(edges))[:, None], edges[:, 1::2], edges[:, 0::2]] = True
     return is_parent, is_parent.swapaxes(1, 2)

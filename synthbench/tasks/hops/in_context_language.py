@@ -186,7 +186,7 @@ def _ceiling(
 
 
 def _shares(longest_string: int, length: int) -> Float[np.ndarray, " symbols"]:
-    """Which share of the scored symbols are the first, second, ... of their string."""
+    """Compute the shares of scored symbols that are the first, second, ... of their string."""
     # A string follows each separator, and the next separator follows the string.
     has_separator = np.zeros(length + 1)
     has_separator[0] = 1

@@ -1,4 +1,4 @@
-"""What the tree completion tasks share: trees as symbolic expressions, and the hidden end of one.
+"""Shared code of the tree completion tasks: trees as symbolic expressions, and the hidden end of one.
 
 A tree is written ``( label child* )``, three tokens a node. The ids are the labels, the brackets, the names of
 templates if there are any, then ``=``, the blank and the padding.
@@ -29,7 +29,7 @@ class LabelledNodes(NamedTuple):
     sizes: Int[np.ndarray, " nodes"]
     labels: Int[np.ndarray, " nodes"]
     openings: Int[np.ndarray, " nodes"]
-    """Where in its tree the opening bracket of a node stands."""
+    """Place of the opening bracket of a node in its tree."""
     mirrored: Int[np.ndarray, " nodes"]
     """The same in a tree in which all children stand in reversed order."""
 
@@ -187,7 +187,7 @@ class TreeCompletion(Task):
 
 @cache
 def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
-    """What the most frequent bracket or any label scores at each position.
+    """Score of the most frequent bracket or any label at each position.
 
     Labels are equally likely, so that their frequencies are pooled. The choice is made on one half of the sample and
     scored on the other, and the other way round: on the same half it would score too much.

@@ -1,4 +1,4 @@
-"""What the tasks share that ask for the value of an expression of varying length."""
+"""Shared code of tasks that ask for the value of an expression of varying length."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the tasks share that ask, along the beginning of a word, which symbols may follow."""
+"""Shared code of tasks that ask, along the beginning of a word, which symbols may follow."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the tree completion tasks share in which names stand for trees that were defined before."""
+"""Shared code of tree completion tasks in which names stand for trees that were defined before."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 
 class Law(NamedTuple):
-    """How trees branch.
+    """Branching of trees.
 
     A leaf has size 1. An inner node has the size ``inner`` itself, and the sizes of its children are added.
     """
@@ -33,7 +33,7 @@ class Nodes(NamedTuple):
 
     trees: Int[np.ndarray, " nodes"]
     starts: Int[np.ndarray, " nodes"]
-    """Where in its tree a node begins: 1 after its parent does, or where the child before it ends."""
+    """Find where a node begins in its tree: 1 after its parent does, or where the child before it ends."""
     sizes: Int[np.ndarray, " nodes"]
     arities: Int[np.ndarray, " nodes"]
 

@@ -132,7 +132,7 @@ class GrammarNextToken(Task):
 
 @cache
 def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
-    """What the second part of a constituent is, by its level, counted from 0, and its symbol."""
+    """Second part of a constituent, by its level, counted from 0, and its symbol."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
@@ -170,7 +170,7 @@ class Laws(NamedTuple):
 
 @cache
 def _ceiling(task: GrammarNextToken, length: int) -> Bound:
-    """What the likeliest token scores, given all before it."""
+    """Score of the likeliest token, given all before it."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, _ = task.sample(rng, max(64, NUM_TOKENS // length), length)
     # The last token is read by nobody.

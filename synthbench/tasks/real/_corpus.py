@@ -16,7 +16,7 @@ from synthbench.tasks.base import SPLITS, Split
 
 FROZEN = Path(__file__).with_name("python_docstrings.json.xz")
 FROZEN_HASH = "sha256-837739805885dfce"
-"""What :func:`hash_of` gives for the documents of :data:`FROZEN`, as Python 3.11.7 has them."""
+"""Value of :func:`hash_of` for the documents of :data:`FROZEN`, as Python 3.11.7 has them."""
 
 HELD_OUT = 10
 """Validation and test each get at most one in so many bytes."""

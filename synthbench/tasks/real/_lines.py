@@ -18,7 +18,7 @@ _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
 def reference_lines(corpus: Corpus) -> dict[str, float]:
     """Bits per byte on the test split of predictors that learned from the training split, by name.
 
-    ``unigram`` has the frequencies of bytes, ``bigram`` those after the byte before, smoothed by the unigram's;
+    ``unigram`` has the frequencies of bytes, ``bigram`` those after the byte before, smoothed by the unigram's.
     ``lzma`` is what the compressed test text adds to the compressed end of the training text.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]

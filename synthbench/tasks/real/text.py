@@ -122,7 +122,7 @@ class Text(Task):
 
 
 def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
-    """Where the last ``context`` bytes (7 at most), up to and with that of a position, also end at an earlier one.
+    """Mark positions whose last ``context`` bytes (7 at most), their own included, also end at an earlier one.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
     [[0, 0, 0, 0, 1, 1]]

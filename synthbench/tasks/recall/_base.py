@@ -1,4 +1,4 @@
-"""What recall tasks share: bounds that follow from the number of possible answers, and keys beside values."""
+"""Shared code of recall tasks: bounds that follow from the number of possible answers, and keys beside values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

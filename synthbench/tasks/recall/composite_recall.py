@@ -147,7 +147,7 @@ def sides(num_pairs: int) -> tuple[int, int]:
 
 
 def _fits(num_pairs: int, grid: int) -> bool:
-    """Whether some rows and columns of the grid, at least two of each, have this number of cells.
+    """Return whether some rows and columns of the grid, at least two of each, have this number of cells.
 
     The two sides that differ least have the smallest larger side: where they do not fit, no others do.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 Permutation = tuple[int, ...]
-"""Where each of the points 0, 1, ... goes."""
+"""Images of the points 0, 1, ..."""
 
 
 @dataclass(frozen=True)

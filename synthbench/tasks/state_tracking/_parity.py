@@ -1,4 +1,4 @@
-"""What the parity tasks share: bits, and how often a parity is odd."""
+"""Shared code of the parity tasks: bits, and how often a parity is odd."""
 
 import numpy as np
 from jaxtyping import Float, Int

@@ -1,4 +1,4 @@
-"""What the tasks share that ask a question about a string of varying length."""
+"""Shared code of tasks that ask a question about a string of varying length."""
 
 import dataclasses
 from abc import abstractmethod

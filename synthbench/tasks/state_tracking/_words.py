@@ -1,4 +1,4 @@
-"""What the tasks share that ask the running product of elements of a group."""
+"""Shared code of tasks that ask for the running product of elements of a group."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -17,7 +17,7 @@ PHILOX_KEY = 0x67617073
 
 
 class Rule(NamedTuple):
-    """Which symbols may follow which: symbols stand on a circle, and some steps on it are allowed."""
+    """Find which symbols may follow which: symbols stand on a circle, and some steps on it are allowed."""
 
     symbols: Int[np.ndarray, " symbols"]
     """The token at each place of the circle."""

@@ -1,4 +1,4 @@
-"""Where kernels read and write in tensors of more than 2^31 numbers, which take no memory here."""
+"""Addresses of kernels in tensors of more than 2^31 numbers, which take no memory here."""
 
 from types import SimpleNamespace
 from typing import Any

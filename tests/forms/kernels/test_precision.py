@@ -1,4 +1,4 @@
-"""What products of parts miss, emulated: on a GPU tensor cores round operands as here, and add in float32."""
+"""Rounding errors of products of parts, emulated: on a GPU tensor cores round operands as here, and add in float32."""
 
 from collections.abc import Callable
 from types import ModuleType

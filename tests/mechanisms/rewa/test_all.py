@@ -1,4 +1,4 @@
-"""What holds for several mechanisms of the REWA family."""
+"""Properties of several mechanisms of the REWA family."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds for every variant of SLAY, and the paper's statements about the kernel they approximate."""
+"""Properties of every variant of SLAY, and the paper's statements about the kernel they approximate."""
 
 import math
 from collections.abc import Callable

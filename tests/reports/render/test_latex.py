@@ -150,7 +150,7 @@ def test_any_text_gives_a_table_that_parses(label: str, remark: str) -> None:
 
 WORDS = ("", "_bottleneck_compression", "x" * 60, "hyphen-ated_" * 8)
 FILLERS = (*WORDS, "some words of a text", "many words of a text " * 6)
-"""What makes a label, a heading or a cell wide."""
+"""Wide labels, headings and cells."""
 
 
 def grid(num_columns: int, num_lines: int, group: int = 0) -> Table:

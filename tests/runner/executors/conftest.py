@@ -33,7 +33,7 @@ def tiny() -> Callable[..., Request]:
 
 @pytest.fixture(scope="session")
 def lasting() -> Callable[[Path], tuple[pd.DataFrame, pd.DataFrame]]:
-    """What of the rows and curves of a store must be the same to the last bit, whoever ran the jobs."""
+    """Parts of a store's rows and curves that must be the same to the last bit, whoever ran the jobs."""
 
     def read(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         store = Store.open(results, create=False)
@@ -71,7 +71,7 @@ class Gate:
         return Request(**(base | changes))
 
     def jobs(self, request: Request, executor: str) -> tuple[Any, RunContext]:
-        """What an executor is given; nothing is examined before, which would take a process of its own."""
+        """Input of an executor; nothing is examined before, which would take a process of its own."""
         Store.open(request.results, create=True)
         plan = plan_request(request, resolve_device("cpu"))
         return plan.jobs, RunContext(request.results, "cpu", executor, time.time(), plugins=request.plugins)

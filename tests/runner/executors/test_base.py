@@ -159,7 +159,7 @@ class Scripted(WorkerExecutor[int]):
     def __init__(self, script: dict[int, list[Exception]]) -> None:
         self.script = script
         self.seen: list[tuple[int, bool]] = []
-        """How many jobs ran at once, and whether that one was to be alone, at every end."""
+        """Count the jobs that ran at once, and whether that one was to be alone, at every end."""
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:

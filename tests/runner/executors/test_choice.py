@@ -1,4 +1,4 @@
-"""Which executor a request gets."""
+"""Choice of the executor for a request."""
 
 import sys
 from collections.abc import Callable

@@ -62,7 +62,7 @@ def test_a_slot_is_taken_once_and_free_again_when_it_is_let_go(tmp_path: Path) -
 
 
 def visible(deadly: str = "") -> tuple[str, int]:
-    """What a worker sees, and its id; it dies of one GPU."""
+    """Report a worker's GPUs and id; it dies of one GPU."""
     time.sleep(0.05)  # so that both workers get some
     if os.environ[VISIBLE] == deadly:
         os.kill(os.getpid(), signal.SIGKILL)

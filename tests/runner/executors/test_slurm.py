@@ -121,7 +121,7 @@ def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(
 
 
 def say_where_they_are(commands: Path) -> None:
-    """What elements have printed, and the stacks of those that still run, which end."""
+    """Collect the output of elements, and the stacks of those that still run, which end."""
     for pid in commands.glob("*.pid"):
         with suppress(ProcessLookupError):
             os.killpg(int(pid.read_text()), signal.SIGABRT)
