@@ -35,8 +35,8 @@ CLASSES = {
     "deltanet": "delta",
     "lstm": "nonlinear",
 }
-"""The classes of mechanisms in the literature: softmax attention, an additive state, one that decays by gates from 0 to
-1, one that a delta rule overwrites, and a nonlinear recurrence. A delta rule whose eigenvalues reach -1 is a
+"""The classes of mechanisms in the literature: softmax attention, additive states, states that decay by gates from 0 to
+1, states that a delta rule overwrites, and nonlinear recurrences. A delta rule whose eigenvalues reach -1 is a
 class of its own (``signed``). For other mechanisms nothing is predicted."""
 CLEAR = 0.9
 """Share of the pairs of runs that must agree: all nine of three runs against three."""

@@ -517,7 +517,7 @@ def _mechanisms_table(study: Study) -> Table:
         "mechanisms",
         "The mechanisms",
         f"Mean score on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
-        f"in {SYNTHETIC}; state, step and rate of the language model; seeds of {', '.join(study.num_seeds)}.",
+        f"in {SYNTHETIC}. State, step and rate are of the language model; seeds of {', '.join(study.num_seeds)}.",
         ("Mechanism", "Family"),
         np.argsort(-study.main, kind="stable").tolist(),
         lambda at: (study.mechanisms[at].label, study.mechanisms[at].family),

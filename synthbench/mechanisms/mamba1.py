@@ -37,8 +37,8 @@ class Mamba1(Mechanism):
     State: ``expand * model_dim * N`` numbers, and ``conv - 1`` inputs of the convolution.
 
     Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Their initial values: A_{cn} = n for n from 1 to N,
-    the softplus of b log-uniform in [0.001, 0.1], W uniform within one over the root of the rank, D = 1. ``rank`` 0 is
-    a sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code.
+    and D = 1. The softplus of b is log-uniform in [0.001, 0.1], W uniform within one over the root of the rank.
+    ``rank`` 0 is a sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code.
     """
 
     name: ClassVar = "mamba1"

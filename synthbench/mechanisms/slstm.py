@@ -38,7 +38,7 @@ class Slstm(Mechanism):
     State: h, c / n and log n, a number a channel each, and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code R and the other biases
-    begin at 0, W of stock normal, and b_f goes from 5 to -7 over the channels of a head: some hold on to what they
+    begin at 0, and W of stock is normal. Over the channels of a head b_f goes from 5 to -7: some hold on to what they
     have, others forget it at once. It does so evenly here, there by a power law whose exponent rises from 0.3 in the
     first block to 1.6 in the last. The projections up and down after the cell are the block's feed-forward network.
     """

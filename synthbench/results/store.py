@@ -12,7 +12,7 @@
 Names are hashes of content, so no writer replaces the file of another, and writers need no lock. A run may have several
 rows: the one that finished last counts. In format 1 a file had one row, ``runs/run-<run_id>.parquet``; these are read.
 
-A file of rows is *sealed* while its name is the hash of its bytes: no accident has changed a row in it since it was
+A file of rows is *sealed* while its name is the hash of its bytes. No accident has changed a row in it since it was
 written, from rows that hold. So readers take the seal for the checksums of its rows. A seal does not say who wrote the
 file: the values are checked nevertheless, and the checksums too before rows enter another file or are vouched for.
 

@@ -2,8 +2,8 @@
 
 A row is known by the versions that its components declare, so whoever changes what one computes raises its ``version``.
 The batches and bounds of a task are held at its own length, at 2 and 4 times that if it says how, and with every option
-at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their gradients: at the
-defaults, with every option at other values, and for more tokens in float32. Of all, the options.
+at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their gradients are held:
+at the defaults, with other options, and for more tokens in float32. Of all, the options.
 
 What is held must be the same on every processor, so each entry is also computed as other processors might round it.
 What then moves by more than a third of its tolerance is fragile: hold it otherwise, in ``_computed.py``.

@@ -30,10 +30,11 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Witnesses are of queries and keys, of which the
-    paper's algorithm has one a token; it has no positions. Corrected: the distance in the ball (eq. 99 is not one
-    beyond p = 1), the map into it (tanh of every coordinate leaves it) and the start of the weights (appendix B.1
-    begins at softplus of them). As published, power 1, the spherical part has a cusp at distance 0 and does not reduce
-    to softmax attention. Power 2 does for small angles, up to the fourth order of the angle, at twice the temperature.
+    paper's algorithm has one a token; it has no positions. Corrected: the distance in the ball, since equation 99 is
+    not one beyond p = 1, and the map into it, since tanh of every coordinate leaves it. The weights start otherwise;
+    appendix B.1 begins at softplus of them. As published, power 1, the spherical part has a cusp at distance 0 and does
+    not reduce to softmax attention. Power 2 does for small angles, up to the fourth order of the angle, at twice the
+    temperature.
     """
 
     name: ClassVar = "rewa-geometric"

@@ -17,11 +17,11 @@ from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 class RewaLsh(RewaGeometric):
     r"""``rewa-geometric`` among the K nearest of the keys that a composite hash gives.
 
-    In each of L tables a token's hash has three parts: the cell of its Euclidean witness in a randomly shifted grid,
-    and the signs of the other two witnesses on ``bits`` random hyperplanes. Those of the hyperbolic one tell in which
-    direction the boundary lies. The candidates of a query are itself and the keys so far that have its hash in some
-    table. Of more than K the nearest K are kept, with all that tie with the last. A query with no more than K keys so
-    far keeps all of them, so with K at least the length this is ``rewa-geometric``.
+    A token's hash in each of L tables has the cell of its Euclidean witness in a randomly shifted grid. It also has the
+    signs of the other two witnesses on ``bits`` random hyperplanes. Those of the hyperbolic one tell in which direction
+    the boundary lies. The candidates of a query are itself and the keys so far that have its hash in some table. Of
+    more than K the nearest K are kept, with all that tie with the last. A query with no more than K keys so far keeps
+    all of them, so with K at least the length this is ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen; nothing is sorted across positions, so the future has no part in
     it. Computed by masking all pairs: this shows what the sparse mechanism learns and recalls, not its speed. Positions
