@@ -148,7 +148,8 @@ def section(condition: str, baselines: str) -> str:
     misses = [f"{a} over {b}" + f" ({n} ×)" * (n > 1) for (a, b), n in misses_of(recall, frame["recall"]).items()]
     unknown = sorted(set(map(str, recall)) - set(frame["recall"].dropna().index))
     missed = f"Pairs that recall orders otherwise than a table of real recall: {'; '.join(misses) or 'none'}."
-    return f"{table}\n\n{missed}\n\nMechanisms without rows of all four recall tasks: {', '.join(unknown) or 'none'}."
+    lacking = f"\n\nMechanisms without rows of all four recall tasks: {', '.join(unknown)}." if unknown else ""
+    return f"{table}\n\n{missed}{lacking}"
 
 
 def verdicts() -> Iterator[str]:

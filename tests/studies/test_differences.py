@@ -46,7 +46,7 @@ def test_a_cell_beyond_three_errors_is_outside_and_named(near: pd.DataFrame) -> 
     assert study.summary(far).startswith(
         "145 of 147 published cells lie within 3 combined standard errors; 2 outside (SOFTMAX on reverse, SLAY on rev"
     )
-    assert f"rms z = {math.sqrt((far['z'] ** 2).mean()):.2f}" in study.summary(far)
+    assert f"rms z is {math.sqrt((far['z'] ** 2).mean()):.2f}" in study.summary(far)
 
 
 def test_a_missing_cell_and_a_single_run_are_not_judged(near: pd.DataFrame) -> None:

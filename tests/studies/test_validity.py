@@ -163,7 +163,7 @@ def test_only_matched_rows_of_both_texts_count(
     files = files_of(study, tables_of(study))
 
     assert files == files_of(alone, tables_of(alone))
-    assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean height")
+    assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean score")
     assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(heights)
 
 

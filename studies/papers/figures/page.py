@@ -47,7 +47,7 @@ def page() -> Iterator[str]:
         yield f"## {paper}"
         for name in sorted(name for name in FIGURES if name.startswith(prefix)):
             yield f"### {FIGURES[name].title}"
-            yield f"![{FIGURES[name].title}]({name}.svg)"
+            yield f"![{name}]({name}.svg)"
             yield FIGURES[name].caption
 
 
