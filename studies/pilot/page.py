@@ -267,11 +267,11 @@ def table(part: str) -> str:
         lines += [
             ["**share of the ladder**", "", "", *map(_two, cells.div(tops, axis=0).mean())],
             ["**at an end**, % of runs", "", "", *(f"{100 * share:.0f}" for share in ends.mean())],
-            ["**below the best**, rungs", "", "", *map(_two, below)],
-            ["**spread of seeds**, rungs", "", "", *map(_two, spread)],
+            ["**below the best**, levels", "", "", *map(_two, below)],
+            ["**spread of seeds**, levels", "", "", *map(_two, spread)],
             ["**order**, tau with the first", "", "", *map(_two, order)],
         ]
-    return tabulate(lines, ["task", "rungs", "mechanism", *found], tablefmt="github", disable_numparse=True)
+    return tabulate(lines, ["task", "levels", "mechanism", *found], tablefmt="github", disable_numparse=True)
 
 
 def windows() -> str:
@@ -284,7 +284,7 @@ def windows() -> str:
     best = zip(cells.index.tolist(), cells.idxmax(axis=1), good.to_numpy(), strict=True)
     lines = [[*cell, rate, ", ".join(good.columns[is_good])] for cell, rate, is_good in best]
     return tabulate(
-        lines, ["task", "mechanism", "best rate", "within half a rung"], tablefmt="github", disable_numparse=True
+        lines, ["task", "mechanism", "best rate", "within half a level"], tablefmt="github", disable_numparse=True
     )
 
 
@@ -331,13 +331,13 @@ def edge_text() -> str:
          f"{sum(cell.gain >= LEAST for cell in of_task)} of {len(of_task)}"]
         for task, of_task in by_task.items() if of_task
     ]  # fmt: skip
-    headings = ["task", f"{EDGES[0]:g}", "chosen", f"{EDGES[1]:g}", f"better outside by {LEAST:g} of a rung"]
+    headings = ["task", f"{EDGES[0]:g}", "chosen", f"{EDGES[1]:g}", f"better outside by {LEAST:g} of a level"]
     better = [f"{cell.mech} on {cell.task} ({cell.gain:.1f})" for cell in cells if cell.gain >= LEAST]
     inside = len(cells) - len(better)
     return (
         tabulate(lines, headings, tablefmt="github", disable_numparse=True)
         + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by "
-        f"half a rung. Exceptions (rungs in brackets): {', '.join(better) or 'none'}."
+        f"half a level. Exceptions (levels in brackets): {', '.join(better) or 'none'}."
     )
 
 

@@ -137,7 +137,7 @@ def counts(compared: Sequence[Comparison]) -> str:
     by_chance = (of["agrees"] + reversed_ones.count("agrees")) / 2
     return (
         f"{of['agrees']} of {len(compared)} agree, {of['disagrees']} disagree, {of['undecided']} undecided; random "
-        f"guesses at which of the two copes with more would agree with {by_chance:g}."
+        f"guesses at the one with more capacity would agree with {by_chance:g}."
     )
 
 

@@ -81,7 +81,7 @@ def test_what_is_on_the_ladder_is_counted_apart(make_row: Callable[..., dict[str
     }
     # A coin names softmax or slay alike, and one of both is right.
     assert study.counts(compared[:2]) == (
-        "1 of 2 agree, 1 disagree, 0 undecided; random guesses at which of the two copes with more would agree with 1."
+        "1 of 2 agree, 1 disagree, 0 undecided; random guesses at the one with more capacity would agree with 1."
     )
     assert [study.line_of(one)[3:5] for one in compared] == [
         ["23, 5.7", "4.0"],
