@@ -22,8 +22,9 @@ from markdown_it import MarkdownIt
 from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
-from synthbench.entry_points import SWITCH
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import MAIN_SUITE
+from synthbench.plugins import SWITCH
 from synthbench.positions import POSITIONS
 from synthbench.reports.render.markdown import escape
 from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, VERIFICATION_COLUMNS
@@ -50,7 +51,6 @@ from synthbench.terminal.facts import (
     task_facts,
 )
 from synthbench.terminal.show import draw
-from synthbench.terms import MAIN_SUITE
 
 FOLDER = Path(__file__).parent
 TABLES = FOLDER.parent / "studies" / "papers" / "differences"

@@ -13,8 +13,8 @@ import pytest
 
 from synthbench.cli.running import _interruptible
 from synthbench.errors import UsageError
-from synthbench.knobs import parse_seeds
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import parse_seeds
 from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.tasks import TASKS

@@ -1,8 +1,7 @@
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_term, resolve
-from synthbench.terms import select, split_terms
+from synthbench.options import parse_term, resolve, select, split_terms
 
 NAMES = ["copy", "sort", "reverse", "kv_recall", "parity"]
 GROUPS = {"copy": "basic", "sort": "basic", "reverse": "basic", "kv_recall": "memory", "parity": "arithmetic"}

@@ -8,8 +8,7 @@ import typer
 from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names
 from synthbench.cli.output import print_facts, say
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_seeds
-from synthbench.terms import RUN_SUITE
+from synthbench.options import RUN_SUITE, parse_seeds
 
 bench_app = typer.Typer(help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True)
 

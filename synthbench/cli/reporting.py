@@ -9,7 +9,7 @@ from synthbench.cli.options import AsJson, MechanismTerms, Results, TaskTerms, p
 from synthbench.cli.output import is_verbose, note, say
 from synthbench.cli.rows import Beside, Packaged, ReportedSuite, SuiteVersion, read_rows, selected
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_seeds, resolve
+from synthbench.options import parse_seeds, resolve
 from synthbench.registry import BUILT_IN
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.output import note, say
-from synthbench.terms import MAIN_SUITE, require_current
+from synthbench.options import MAIN_SUITE, require_current
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from synthbench.options import Selection
     from synthbench.results import Quarantined, Store
-    from synthbench.terms import Selection
     from synthbench.trust.beside import Joined
 
 ReportedSuite = Annotated[
@@ -62,7 +62,7 @@ def read_rows(
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
     """The tasks or mechanisms in the rows that terms select, with the options that they set."""
-    from synthbench.terms import select
+    from synthbench.options import select
 
     unit, group, label = ("task", "task_category", "task") if kind == "task" else ("mech", "mech_family", "mech_label")
     groups, labels = (dict(zip(rows[unit], rows[column], strict=True)) for column in (group, label))

@@ -39,8 +39,7 @@ from synthbench.cli.options import (
 )
 from synthbench.cli.output import is_quiet, is_verbose, note, print_facts, say, width_of_stdout
 from synthbench.errors import UsageError
-from synthbench.knobs import parse_rates, parse_seeds, parse_term
-from synthbench.terms import RUN_SUITE
+from synthbench.options import RUN_SUITE, parse_rates, parse_seeds, parse_term
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request

@@ -20,7 +20,7 @@ from synthbench.cli.options import (
 )
 from synthbench.cli.output import print_facts, say
 from synthbench.cli.rows import name_what_is_left_out, selected
-from synthbench.knobs import parse_seeds
+from synthbench.options import parse_seeds
 
 if TYPE_CHECKING:
     import pyarrow as pa

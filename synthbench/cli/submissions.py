@@ -23,7 +23,7 @@ from synthbench.cli.options import (
 )
 from synthbench.cli.output import print_facts, say
 from synthbench.cli.rows import Packaged, ReportedSuite, SuiteVersion, read_rows, selected
-from synthbench.terms import MAIN_SUITE
+from synthbench.options import MAIN_SUITE
 
 if TYPE_CHECKING:
     from synthbench.reports.compare import Side

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from synthbench.entry_points import NAME, Offer, offers, reason
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.terms import require_current
+from synthbench.options import require_current
+from synthbench.plugins import NAME, Offer, offers, reason
 
 
 def _finite(value: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.knobs import Value, arguments_of, check, coerce, knobs_of
+from synthbench.options import Value, arguments_of, check, coerce, knobs_of
 from synthbench.registry import Registry
 
 T = TypeVar("T")

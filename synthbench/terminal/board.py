@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from synthbench.knobs import resolve
+from synthbench.options import resolve
 from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.cells import skills_of
 from synthbench.reports.leaderboard import YES_OR_NO, Leaderboard, tasks_words

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from synthbench.errors import UsageError
+from synthbench.options import MAIN_SUITE
 from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
@@ -13,7 +14,6 @@ from synthbench.reports.verdicts import Standing, standing
 from synthbench.runner.request import Request
 from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
-from synthbench.terms import MAIN_SUITE
 from synthbench.training.cell import Member
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]

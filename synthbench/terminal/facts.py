@@ -6,7 +6,7 @@ Mechanisms are imported where they are asked for: torch takes seconds, and tasks
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from synthbench.knobs import knobs_of
+from synthbench.options import knobs_of
 from synthbench.registry import origin_of, version_of
 from synthbench.suites import CONDITIONS, load_suite
 from synthbench.tasks import TASKS, Task, sized

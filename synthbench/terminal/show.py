@@ -11,20 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from synthbench.errors import UnknownName
+from synthbench.options import require_current
 from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, Task, local_ceiling, references, shortcut_accuracies
 from synthbench.tasks._recorded import committed_bounds
 from synthbench.tasks.base import LENGTHS
 from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
-from synthbench.terms import require_current
 
 
 def facts_of(name: str) -> dict[str, Any]:
     """What is known of a task, a mechanism, a position encoding, a block or a suite, with its ``kind``.
 
     Args:
-        name: Its registered name, or what a user means by one: :func:`synthbench.knobs.resolve`.
+        name: Its registered name, or what a user means by one: :func:`synthbench.options.resolve`.
 
     Raises:
         UnknownName: If nothing has this name.

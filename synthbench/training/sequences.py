@@ -13,11 +13,10 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
-from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
-from synthbench.places import described
+from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registered
+from synthbench.plugins import described
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Rung, Split, Task, sized
-from synthbench.terms import registered
 from synthbench.training.ladder import course_of
 from synthbench.training.seeding import data_blocks
 

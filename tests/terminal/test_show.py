@@ -7,8 +7,8 @@ from rich.console import Console
 
 from synthbench.blocks import BLOCKS
 from synthbench.errors import UnknownName
-from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import coerce, knobs_of
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import arguments_of, check, coerce, knob, knobs_of, term_of, with_defaults
+from synthbench.options import arguments_of, check, coerce, knob, knobs_of, term_of, with_defaults
 
 
 @dataclass(frozen=True)
