@@ -22,6 +22,14 @@ from markdown_it import MarkdownIt
 from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
+from synthbench.cli.facts import (
+    STATE_LENGTHS,
+    block_facts,
+    mechanism_facts,
+    position_facts,
+    task_facts,
+)
+from synthbench.cli.show import draw
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE
 from synthbench.plugins import SWITCH
@@ -43,14 +51,6 @@ from synthbench.tasks import (
 )
 from synthbench.tasks._measured import MOST_SEARCHED, measured_bases
 from synthbench.tasks.base import LENGTHS
-from synthbench.terminal.facts import (
-    STATE_LENGTHS,
-    block_facts,
-    mechanism_facts,
-    position_facts,
-    task_facts,
-)
-from synthbench.terminal.show import draw
 
 FOLDER = Path(__file__).parent
 TABLES = FOLDER.parent / "studies" / "papers" / "differences"

@@ -202,8 +202,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise UsageError(f"seeds are {text!r}; allowed: ranges and numbers, as in 42-51 or 0,3,7")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(
+                f"seeds are {text!r}; {piece.strip()!r} is neither a number nor a range; allowed: as in 42-51 or 0,3,7"
+            )
+        if dash and int(last) < int(first):
+            raise UsageError(f"seeds are {text!r}; a range begins with its lowest seed; allowed: {last}-{first}")
         named = range(int(first), int(last or first) + 1)
         if len(seeds) + named.stop - named.start > MAX_SEEDS:
             raise UsageError(f"seeds are {text!r}; allowed: up to {MAX_SEEDS} of them")

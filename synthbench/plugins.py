@@ -156,14 +156,20 @@ def resolved(plugin: str) -> str:
     if plugin.endswith(".py"):
         path = Path(plugin).absolute()
         if not path.is_file():
-            others = [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-            nearest = get_close_matches(path.name, others, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise UsageError(f"no plugin file {plugin!r}{hint}")
+            raise no_file("plugin file", plugin)
         return os.fspath(path)
     if not all(part.isidentifier() for part in plugin.split(".")):
         raise UsageError(f"plugin is {plugin!r}; allowed: a file that ends in .py, or the name of a module")
     return plugin
+
+
+def no_file(kind: str, name: str) -> UsageError:
+    """Say that there is no file of this name, and which one nearby may be meant."""
+    path = Path(name).absolute()
+    if not path.parent.is_dir():
+        return UsageError(f"no {kind} {name!r}: there is no folder {os.fspath(Path(name).parent)!r}")
+    nearest = get_close_matches(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")], n=1)
+    return UsageError(f"no {kind} {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
 
 
 def of_folder(folder: Path) -> list[str]:

@@ -5,9 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, MechanismTerms, Results, TaskTerms, parse_names
+from synthbench.cli.options import (
+    AsJson,
+    Beside,
+    MechanismTerms,
+    Packaged,
+    ReportedSuite,
+    Results,
+    Seeds,
+    SuiteVersion,
+    TaskTerms,
+    parse_names,
+    printing,
+    selecting,
+)
 from synthbench.cli.output import is_verbose, note, say
-from synthbench.cli.rows import Beside, Packaged, ReportedSuite, SuiteVersion, read_rows, selected
+from synthbench.cli.rows import read_rows, selected
 from synthbench.errors import UnknownName, UsageError
 from synthbench.options import parse_seeds, resolve
 from synthbench.registry import BUILT_IN
@@ -23,23 +36,19 @@ if TYPE_CHECKING:
 ENTRIES = ("index.html", "README.md", "report.json")
 """Entry pages of a report, the most readable first."""
 
-ReportedSeeds = Annotated[
-    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44. Default: all with rows.")
-]
-
 
 def report(
     suite: ReportedSuite = None,
     suite_version: SuiteVersion = None,
     mech: MechanismTerms = None,
-    seeds: ReportedSeeds = None,
+    seeds: Seeds = None,
     results: Results = Path("results"),
     beside: Beside = None,
     packaged: Packaged = True,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: reports/SUITE.")] = None,
+    out: Annotated[Path | None, printing(help="Folder of the report. Default: reports/SUITE.")] = None,
     formats: Annotated[
         str | None,
-        typer.Option(
+        printing(
             "--format",
             help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning "
             "curves as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all but "
@@ -48,7 +57,7 @@ def report(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
+        printing(
             "--check",
             help="Write nothing; fail if the existing report differs. Pictures are compared by their numbers, since "
             "their bytes depend on the version of matplotlib.",
@@ -61,9 +70,9 @@ def report(
     rows. It prints the verdict, the top of the ranking and the path of the page. For the ranking alone: synthbench
     leaderboard. For a single table on stdout: synthbench export.
     """
+    from synthbench.cli.example import describe
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
     from synthbench.reports.report import Report
-    from synthbench.terminal.example import describe
 
     read = read_rows(results, beside, suite=suite, packaged=packaged, curves=True)
     suite, suite_version = read.shown(suite, suite_version)
@@ -83,15 +92,15 @@ def leaderboard(
     suite: ReportedSuite = None,
     suite_version: SuiteVersion = None,
     category: Annotated[
-        str | None, typer.Option(help="Rank by the tasks of this category alone, and show each of them.")
+        str | None, selecting(help="Rank by the tasks of this category alone, and show each of them.")
     ] = None,
     mech: MechanismTerms = None,
-    seeds: ReportedSeeds = None,
+    seeds: Seeds = None,
     results: Results = Path("results"),
     beside: Beside = None,
     packaged: Packaged = True,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV to stdout: a line for each mean.")] = False,
+    as_csv: Annotated[bool, printing("--csv", help="Print CSV to stdout: a line for each mean.")] = False,
 ) -> None:
     """Print the ranking of a suite, from your rows and those that come with synthbench.
 
@@ -158,30 +167,30 @@ def export(
     suite_version: SuiteVersion = None,
     task: TaskTerms = None,
     mech: MechanismTerms = None,
-    seeds: ReportedSeeds = None,
+    seeds: Seeds = None,
     columns: Annotated[
         str,
-        typer.Option(
+        printing(
             help="Columns of the store (see results/README.md) and metrics, comma-separated: "
             "score,skill,n_params,x2.skill."
         ),
     ] = "score",
     across: Annotated[
         str,
-        typer.Option(
+        printing(
             help="What md and tex show side by side: columns; or tasks or mechanisms, for a single column. csv and "
             "json have one entry per cell."
         ),
     ] = "columns",
     format_: Annotated[
-        str, typer.Option("--format", help="md, tex (needs booktabs), csv or json; the last two with run ids.")
+        str, printing("--format", help="md, tex (needs booktabs), csv or json; the last two with run ids.")
     ] = "md",
     cite: Annotated[
-        bool, typer.Option("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
+        bool, printing("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
     ] = False,
     variants: Annotated[
         bool,
-        typer.Option("--variants", help="Also settings that have some tasks only: a convolution, another state."),
+        selecting("--variants", help="Also variants that ran some tasks only: with a convolution, of another state."),
     ] = False,
     results: Results = Path("results"),
     beside: Beside = None,

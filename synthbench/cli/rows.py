@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from synthbench.cli.output import note, say
-from synthbench.options import MAIN_SUITE, require_current
+from synthbench.options import require_current
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,26 +13,6 @@ if TYPE_CHECKING:
     from synthbench.options import Selection
     from synthbench.results import Quarantined, Store
     from synthbench.trust.beside import Joined
-
-ReportedSuite = Annotated[
-    str | None,
-    typer.Option(
-        "--suite",
-        help=f"The suite whose rows to read. Default: that of your newest rows, else {MAIN_SUITE} if it has some.",
-    ),
-]
-SuiteVersion = Annotated[
-    str | None, typer.Option(help="Its version. Default: the newest of your own rows, else the newest.")
-]
-Beside = Annotated[
-    str | None,
-    typer.Option(
-        help="Another store whose rows to show: its folder, a .parquet file or a .tar.gz bundle. No store is changed."
-    ),
-]
-Packaged = Annotated[
-    bool, typer.Option("--packaged/--no-packaged", help="Whether to read the rows that come with synthbench as well.")
-]
 
 
 def read_rows(

@@ -1,4 +1,4 @@
-"""``synthbench doctor`` and ``synthbench store``: checks and maintenance."""
+"""``synthbench store``: what a store holds, and its maintenance."""
 
 import dataclasses
 import json
@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import (
-    AsJson,
-    MechanismTerms,
-    Plugins,
-    Results,
-    TaskTerms,
-    load_what_loads,
-    takes,
-)
+from synthbench.cli.options import AsJson, MechanismTerms, Results, TaskTerms, selecting, takes
 from synthbench.cli.output import print_facts, say
 from synthbench.cli.rows import name_what_is_left_out, selected
+from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.options import parse_seeds
 
 if TYPE_CHECKING:
@@ -27,8 +20,7 @@ if TYPE_CHECKING:
 
     from synthbench.results import Store
 
-store_app = typer.Typer(help="Maintain a results store.", no_args_is_help=True)
-
+store_app = typer.Typer(name="store", help="Maintain a results store.", no_args_is_help=True)
 
 _SELECTING = (
     *("suite", "suite_version", "status", "seed"),
@@ -41,12 +33,12 @@ _SELECTING = (
 class Choice:
     """The options that select rows of a store. Default: all rows."""
 
-    suite: Annotated[str | None, typer.Option(help="Only rows of this suite.")] = None
-    suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of the suite.")] = None
+    suite: Annotated[str | None, selecting(help="Only rows of this suite.")] = None
+    suite_version: Annotated[str | None, selecting(help="Only rows of this version of the suite.")] = None
     task: TaskTerms = None
     mech: MechanismTerms = None
-    seeds: Annotated[str | None, typer.Option(help="Only these root seeds: 42-44, or 0,3,7.")] = None
-    status: Annotated[str | None, typer.Option(help="Only rows with this status: ok, diverged, oom, ...")] = None
+    seeds: Annotated[str | None, selecting(help="Only these root seeds: 42-44, or 0,3,7.")] = None
+    status: Annotated[str | None, selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
         """The selected rows: some of their columns (None: all).
@@ -54,7 +46,6 @@ class Choice:
         Raises:
             UnknownName: If no row has the value of an option.
         """
-        from synthbench.errors import UnknownName
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
 
@@ -77,16 +68,6 @@ class Choice:
         if self.seeds is not None:
             frame = frame[frame["seed"].isin(parse_seeds(self.seeds))]
         return rows if len(frame) == len(rows) else rows.take(frame.index.to_numpy())
-
-
-def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
-    """Check versions, devices, threads and the results folder; exit 1 if something is broken."""
-    from synthbench.terminal import doctor as checks
-
-    findings = checks.examine(results, load_what_loads(plugin))
-    print_facts(findings, ["check", "state", "detail"], as_json=as_json)
-    if any(finding["state"] == "broken" for finding in findings):
-        raise typer.Exit(1)
 
 
 @store_app.command("ls")
@@ -175,7 +156,6 @@ def export_store(
     results: Results = Path("results"),
 ) -> None:
     """Write rows as they are, with every column. For tables of means: synthbench export."""
-    from synthbench.errors import StoreError, UnknownName, UsageError
     from synthbench.reports.dump import DUMPS
     from synthbench.results import Store
 

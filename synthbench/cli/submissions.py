@@ -16,13 +16,16 @@ from synthbench.cli.options import (
     Condition,
     Device,
     MechanismTerms,
+    Packaged,
     Plugins,
     PositionsTerm,
+    ReportedSuite,
     Results,
     SuiteName,
+    SuiteVersion,
 )
 from synthbench.cli.output import print_facts, say
-from synthbench.cli.rows import Packaged, ReportedSuite, SuiteVersion, read_rows, selected
+from synthbench.cli.rows import read_rows, selected
 from synthbench.options import MAIN_SUITE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import synthbench
 from synthbench import plugins
-from synthbench.cli import app
+from synthbench.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -13,12 +13,12 @@ import torch
 
 import synthbench as package
 from synthbench.canonical import canonical_json
+from synthbench.cli.deciding import look_at, prepare_look, require_decidable
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
-from synthbench.terminal.deciding import look_at, prepare_look, require_decidable
 from synthbench.training.cell import Member
 
 MakeRow = Callable[..., dict[str, Any]]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import SynthbenchError
 from synthbench.results import Store
 from synthbench.trust.bundle import opened
 
-STORES = Path(__file__).parent / "golden" / "stores"
+STORES = Path(__file__).parents[1] / "golden" / "stores"
 
 
 @pytest.fixture

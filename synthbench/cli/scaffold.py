@@ -111,7 +111,7 @@ def _package(kind: str, name: str, folder: Path, template: str) -> dict[Path, st
 
 
 def _filled(template: str, kind: str, name: str, **given: str) -> str:
-    text = files("synthbench.terminal").joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
+    text = files("synthbench.cli").joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     return Template(text).substitute(
         name=name, class_name=class_name, kind="mechanism" if kind == "mech" else kind, group=GROUPS[kind], **given

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import SynthbenchError, UnknownName
 from synthbench.results import Store
 
@@ -129,7 +129,7 @@ def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:
 
 @pytest.mark.end_to_end
 def test_submit_and_verify_carry_rows_of_the_committed_store(tmp_path: Path) -> None:
-    committed = Path(__file__).parents[1] / "results"
+    committed = Path(__file__).parents[2] / "results"
     bundle = tmp_path / "softmax.tar.gz"
     submitted = synthbench(f"submit --suite paper --mech softmax --results {committed} --out {bundle}")
     assert (submitted.exit_code, submitted.stdout.strip()) == (0, str(bundle)), submitted.output
@@ -189,7 +189,7 @@ def test_what_cannot_be_compared_is_exit_code_2(full: Path, tmp_path: Path, argu
 @pytest.fixture
 def guard() -> str:
     """The part of the job for pull requests that looks at what a submission changes."""
-    workflow = (Path(__file__).parents[1] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
+    workflow = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
     after = workflow.partition("- name: Nothing but bundles is added")[2].partition("run: |\n")[2]
     return textwrap.dedent(after.partition("\n\n")[0])
 
@@ -229,7 +229,7 @@ def test_a_submission_only_adds_bundles(guard: str, tmp_path: Path, added: list[
 
 
 def test_the_job_verifies_with_options_that_there_are() -> None:
-    workflow = (Path(__file__).parents[1] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
+    workflow = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
     (line,) = (line for line in workflow.splitlines() if "synthbench verify" in line)
     helped = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["verify", "--help"]).output
 
