@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import (
-    AsJson,
-    Device,
-    MechanismTerms,
-    executing,
-    parse_lengths,
-    parse_names,
-    printing,
-    reading,
-    selecting,
-)
+from synthbench.cli import options
 from synthbench.cli.output import print_facts, say
 from synthbench.errors import UnknownName, UsageError
 from synthbench.options import RUN_SUITE, parse_seeds
@@ -31,10 +21,10 @@ bench_app = typer.Typer(
 
 Out = Annotated[
     Path | None,
-    printing(help="Parquet file for the rows, one per measurement; measurements that it has are skipped."),
+    options.printing(help="Parquet file for the rows, one per measurement; measurements that it has are skipped."),
 ]
-Dtype = Annotated[str, executing(help="float32, bfloat16, float16 or float64.")]
-BatchSize = Annotated[int, executing(help="Sequences per call.", min=1)]
+Dtype = Annotated[str, options.executing(help="float32, bfloat16, float16 or float64.")]
+BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
@@ -59,18 +49,22 @@ def _print_rows(bench: ModuleType, table: "Table", *, as_json: bool) -> None:
 
 @bench_app.command()
 def fidelity(
-    mech: MechanismTerms = None,
-    budget: Annotated[str, selecting(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
-    seeds: Annotated[str, selecting(help="Each seed draws new inputs, projections and features.")] = "0-4",
-    repeats: Annotated[int, executing(help="Timings per estimator; the median counts.", min=1)] = 5,
-    bias: Annotated[bool, executing(help="Projections with biases, as in the paper.")] = True,
+    mech: options.MechanismTerms = None,
+    budget: Annotated[
+        str, options.selecting(help="Budgets of the SLAY paper's table 6: small, medium, large.")
+    ] = "small",
+    seeds: Annotated[str, options.selecting(help="Each seed draws new inputs, projections and features.")] = "0-4",
+    repeats: Annotated[int, options.executing(help="Timings per estimator; the median counts.", min=1)] = 5,
+    bias: Annotated[bool, options.executing(help="Projections with biases, as in the paper.")] = True,
     sweep: Annotated[
         bool,
-        selecting("--sweep", help="Change the small budget in one respect at a time: what beats the running mean?"),
+        options.selecting(
+            "--sweep", help="Change the small budget in one respect at a time: what beats the running mean?"
+        ),
     ] = False,
-    device: Device = "cpu",
+    device: options.Device = "cpu",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure how close linear attention comes to the spherical Yat kernel, beside a content-blind running mean."""
     from synthbench.bench import fidelity as bench
@@ -82,7 +76,7 @@ def fidelity(
         if sweep:
             measured = bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
         else:
-            chosen, budgets = _mechanisms(mech) if mech else None, parse_names(budget)
+            chosen, budgets = _mechanisms(mech) if mech else None, options.parse_names(budget)
             measured = bench.measure(budgets, drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
         for row in measured:
             say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
@@ -92,19 +86,21 @@ def fidelity(
 
 @bench_app.command()
 def scaling(
-    mech: MechanismTerms = None,
-    lengths: Annotated[str, selecting(help="Sequence lengths, comma-separated.")] = "128,256,512,1024,2048,4096",
+    mech: options.MechanismTerms = None,
+    lengths: Annotated[
+        str, options.selecting(help="Sequence lengths, comma-separated.")
+    ] = "128,256,512,1024,2048,4096",
     forms: Annotated[
-        str, selecting(help="Forms of each mechanism, comma-separated, such as layer,streamed,kernel.")
+        str, options.selecting(help="Forms of each mechanism, comma-separated, such as layer,streamed,kernel.")
     ] = "all",
     batch_size: BatchSize = 1,
-    repeats: Annotated[int, executing(help="Timings; the median counts.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
     dtype: Dtype = "float32",
-    max_seconds: Annotated[float, executing(help="Skip lengths at which a form may take longer.")] = 10.0,
-    max_gigabytes: Annotated[float, executing(help="The same for peak memory.")] = 4.0,
-    device: Device = "auto",
+    max_seconds: Annotated[float, options.executing(help="Skip lengths at which a form may take longer.")] = 10.0,
+    max_gigabytes: Annotated[float, options.executing(help="The same for peak memory.")] = 4.0,
+    device: options.Device = "auto",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
     from synthbench.bench import scaling as bench
@@ -112,7 +108,7 @@ def scaling(
     from synthbench.forms import kernels
     from synthbench.runner.environment import resolve_device
 
-    chosen = FORMS if forms == "all" else parse_names(forms)
+    chosen = FORMS if forms == "all" else options.parse_names(forms)
     for form in chosen:
         if form not in FORMS:
             raise UnknownName("form", form, FORMS)
@@ -121,7 +117,7 @@ def scaling(
             say(f"Triton kernels are left out: they do not run on {target}", err=True)
         for row in bench.measure(
             _mechanisms(mech),
-            parse_lengths(lengths),
+            options.parse_lengths(lengths),
             table,
             forms=chosen,
             batch_size=batch_size,
@@ -137,15 +133,15 @@ def scaling(
 
 @bench_app.command()
 def context(
-    mech: MechanismTerms = None,
-    gigabytes: Annotated[float, executing(help="Memory limit for tensors, in GiB.")] = 1.0,
-    longest: Annotated[int, executing(help="Longest length to try.", min=128)] = 2**20,
-    max_seconds: Annotated[float, executing(help="Stop at a length whose call takes longer.")] = 20.0,
+    mech: options.MechanismTerms = None,
+    gigabytes: Annotated[float, options.executing(help="Memory limit for tensors, in GiB.")] = 1.0,
+    longest: Annotated[int, options.executing(help="Longest length to try.", min=128)] = 2**20,
+    max_seconds: Annotated[float, options.executing(help="Stop at a length whose call takes longer.")] = 20.0,
     batch_size: BatchSize = 1,
     dtype: Dtype = "float32",
-    device: Device = "auto",
+    device: options.Device = "auto",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the longest sequence that each mechanism can process in a given memory, by trying."""
     from synthbench.bench import context as bench
@@ -166,10 +162,12 @@ def context(
 
 @bench_app.command()
 def report(
-    rows: Annotated[Path, reading(help="Folder with one folder of rows per device.")] = Path("results/bench"),
-    out: Annotated[Path, printing(help="Folder for the reports, one per device.")] = Path("reports/bench"),
-    check: Annotated[bool, printing("--check", help="Write nothing; exit 1 if a report is not up to date.")] = False,
-    figures: Annotated[bool, printing("--figures/--no-figures", help="Draw figures beside the tables.")] = True,
+    rows: Annotated[Path, options.reading(help="Folder with one folder of rows per device.")] = Path("results/bench"),
+    out: Annotated[Path, options.printing(help="Folder for the reports, one per device.")] = Path("reports/bench"),
+    check: Annotated[
+        bool, options.printing("--check", help="Write nothing; exit 1 if a report is not up to date.")
+    ] = False,
+    figures: Annotated[bool, options.printing("--figures/--no-figures", help="Draw figures beside the tables.")] = True,
 ) -> None:
     """Write tables and figures of the measurements, one folder per device; print the files that changed."""
     from synthbench.bench import report as bench
@@ -190,15 +188,15 @@ def report(
 
 @bench_app.command("suite")
 def bench_suite(
-    mech: MechanismTerms = None,
-    lengths: Annotated[str, selecting(help="Sequence lengths, comma-separated.")] = "32,64,256",
-    members: Annotated[str, selecting("--batched", help="Numbers of batched runs, comma-separated.")] = "4",
-    rates: Annotated[int, executing(help="Learning rates per seed in a batched program.", min=1)] = 1,
-    steps: Annotated[int, executing(help="Steps per timing.", min=1)] = 5,
-    repeats: Annotated[int, executing(help="Timings; the median counts.", min=1)] = 5,
-    device: Device = "auto",
+    mech: options.MechanismTerms = None,
+    lengths: Annotated[str, options.selecting(help="Sequence lengths, comma-separated.")] = "32,64,256",
+    members: Annotated[str, options.selecting("--batched", help="Numbers of batched runs, comma-separated.")] = "4",
+    rates: Annotated[int, options.executing(help="Learning rates per seed in a batched program.", min=1)] = 1,
+    steps: Annotated[int, options.executing(help="Steps per timing.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
+    device: options.Device = "auto",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Time training steps: a plain loop, a batched program, replay from a CUDA graph, worker processes."""
     from synthbench.bench import suite as bench
@@ -206,9 +204,9 @@ def bench_suite(
     with _table(bench, device, out) as table:
         for row in bench.measure(
             mech or [],
-            parse_lengths(lengths),
+            options.parse_lengths(lengths),
             table,
-            num_members=parse_lengths(members),
+            num_members=options.parse_lengths(members),
             num_rates=rates,
             num_steps=steps,
             num_repeats=repeats,

@@ -15,29 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from synthbench import plugins
-from synthbench.cli.options import (
-    AsJson,
-    BlockTerm,
-    Condition,
-    Conv,
-    Device,
-    ExecutorName,
-    Gate,
-    Match,
-    MechanismTerms,
-    Plugins,
-    PositionsTerm,
-    Rates,
-    Results,
-    Seeds,
-    Shard,
-    SuiteName,
-    TaskTerms,
-    Workers,
-    executing,
-    printing,
-    takes,
-)
+from synthbench.cli import options
 from synthbench.cli.output import about, is_quiet, is_verbose, note, print_facts, say, width_of_stdout
 from synthbench.errors import UsageError
 from synthbench.options import RUN_SUITE, parse_rates, parse_seeds, parse_term
@@ -54,21 +32,21 @@ INTERRUPTED = 130
 class Selection:
     """The options that select the runs, and the folder of their rows; most are a request's fields of the same name."""
 
-    tasks: TaskTerms = None
-    mechanisms: MechanismTerms = None
-    suite: SuiteName = RUN_SUITE
-    seeds: Seeds = None
-    rates: Rates = None
-    block: BlockTerm = None
-    conv: Conv = None
-    gate: Gate = False
-    positions: PositionsTerm = None
-    condition: Condition = None
-    match: Match = None
-    device: Device = "auto"
-    results: Results = Path("results")
-    shard: Shard = None
-    plugins: Plugins = None
+    tasks: options.TaskTerms = None
+    mechanisms: options.MechanismTerms = None
+    suite: options.SuiteName = RUN_SUITE
+    seeds: options.Seeds = None
+    rates: options.Rates = None
+    block: options.BlockTerm = None
+    conv: options.Conv = None
+    gate: options.Gate = False
+    positions: options.PositionsTerm = None
+    condition: options.Condition = None
+    match: options.Match = None
+    device: options.Device = "auto"
+    results: options.Results = Path("results")
+    shard: options.Shard = None
+    plugins: options.Plugins = None
 
     def request(self) -> "Request":
         """The request of these options."""
@@ -107,65 +85,65 @@ class Selection:
 class RunOptions(Selection):
     """Those, and how the runs are made."""
 
-    steps: Annotated[int | None, executing(help="Train for fewer steps. The rows are marked and enter no report.")] = (
-        None
-    )
-    limit: Annotated[
-        int | None, executing(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
+    steps: Annotated[
+        int | None, options.executing(help="Train for fewer steps. The rows are marked and enter no report.")
     ] = None
-    executor: ExecutorName = "auto"
+    limit: Annotated[
+        int | None, options.executing(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
+    ] = None
+    executor: options.ExecutorName = "auto"
     address: Annotated[
         str | None,
-        executing(
+        options.executing(
             help="With ray: host:port of a running cluster, or auto. Default: start one here. "
             "With slurm: local runs the jobs on this machine, as a trial."
         ),
     ] = None
-    workers: Workers = None
+    workers: options.Workers = None
     per_gpu: Annotated[
-        int | None, executing(help="Worker processes per GPU, each with its share of the memory. Default: 1.")
+        int | None, options.executing(help="Worker processes per GPU, each with its share of the memory. Default: 1.")
     ] = None
-    timeout_s: Annotated[float | None, executing("--timeout", help="Seconds after which a worker's job is killed.")] = (
-        None
-    )
+    timeout_s: Annotated[
+        float | None, options.executing("--timeout", help="Seconds after which a worker's job is killed.")
+    ] = None
     group_size: Annotated[
         int | None,
-        executing(
+        options.executing(
             "--batched",
             help="Runs to train in one program (seeds, rates, tasks of equal length). Default: by length and device.",
         ),
     ] = None
-    rerun: Annotated[str, executing(help="Which finished runs to repeat: none, failed or all.")] = "none"
+    rerun: Annotated[str, options.executing(help="Which finished runs to repeat: none, failed or all.")] = "none"
     predictions: Annotated[
         Path | None,
-        printing(
+        options.printing(
             help="Folder for every trained model's predictions on the main test, RUN_ID.npz. Finished runs write none; "
             "--rerun all repeats them."
         ),
     ] = None
     deterministic: Annotated[
         bool,
-        executing(
+        options.executing(
             "--deterministic", help="Use only deterministic algorithms; repeat the runs that were made without them."
         ),
     ] = False
 
 
-@takes(RunOptions)
+@options.takes(RunOptions)
 def run(
     asked: RunOptions,
     until_decided: Annotated[
         bool,
-        executing(
+        options.executing(
             "--until-decided",
             help="On a ladder, add seeds (to 5, then to 10) until every pair of mechanisms is shown to differ by half "
             "a level or more, or by less.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, executing("--dry-run", help="Run nothing; print the missing runs and how long they would take.")
+        bool, options.executing("--dry-run", help="Run nothing; print the missing runs and how long they would take.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run every missing task × mechanism × seed, then print the skills.
 
@@ -192,8 +170,8 @@ def run(
     exit_as(done)
 
 
-@takes(Selection)
-def status(asked: Selection, as_json: AsJson = False) -> None:
+@options.takes(Selection)
+def status(asked: Selection, as_json: options.AsJson = False) -> None:
     """Count finished, failed and missing runs by category.
 
     A store named by --results must exist; the default one need not.
