@@ -54,13 +54,13 @@ class Command(TyperCommand):
             raise self._refusal(problem, args) from None
 
     def _refusal(self, problem: Any, args: list[str]) -> UsageError:
-        if unknown := getattr(problem, "option_name", None):
+        if hasattr(problem, "possibilities"):  # of the unknown option
             names = [name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)]
-            return UnknownName(f"option of {self.name!r}", unknown, names)
+            return UnknownName(f"option of {self.name!r}", problem.option_name, names)
         names = problem.param.opts if getattr(problem, "param", None) else []
         given = [f"{word} is {value!r}" for word, value in pairwise(args) if word in names]
-        what = problem.message if given else problem.format_message()
-        return UsageError(f"{self.name}: {'; '.join([*given, ' '.join(what.split())])}")
+        what = " ".join((problem.message if given else problem.format_message()).split()).rstrip(".")
+        return UsageError(f"{self.name}: {'; '.join([*given, what[:1].lower() + what[1:]])}")
 
 
 class Group(TyperGroup):
