@@ -12,6 +12,7 @@ from synthbench.options import (
     coerce,
     knob,
     knobs_of,
+    parse_seeds,
     parse_term,
     resolve,
     select,
@@ -274,3 +275,10 @@ def test_what_may_be_several_names_is_refused() -> None:
         with pytest.raises(UsageError, match=f"mechanism '{written}' may be any of '.*', '.*'; name one of them"):
             resolve("mechanism", written, labels)
     assert resolve("mechanism", "my_idea", labels) == "my_idea"
+
+
+def test_seeds_are_ranges_and_numbers() -> None:
+    assert parse_seeds("42-44,7") == (42, 43, 44, 7)
+    for wrong in ("", "a", "1-", "-1", "3-1", "1,1", "1-3,2"):
+        with pytest.raises(UsageError, match=r"seeds are|there twice"):
+            parse_seeds(wrong)

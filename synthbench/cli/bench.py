@@ -211,5 +211,5 @@ def bench_suite(
             num_steps=steps,
             num_repeats=repeats,
         ):
-            say(f"{row['mechanism']} {row['length']} members {row['members']}: timed", err=True)
+            say(f"{row['mechanism']} {row['length']}, {row['members']} batched: timed", err=True)
     _print_rows(bench, table, as_json=as_json)

@@ -73,7 +73,7 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
     standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
     words = (
         f"look at {SEEDS[number]} seeds: {_sum(standings, 'num_apart')} pairs of mechanisms apart, "
-        f"{_sum(standings, 'num_within')} within {LEAST:g} rungs, {_sum(standings, 'num_open')} undecided"
+        f"{_sum(standings, 'num_within')} within {LEAST:g} levels, {_sum(standings, 'num_open')} undecided"
     )
     undecided = frozenset().union(*(each.undecided for each in standings))
     if number + 1 == len(LOOKS) or not undecided:

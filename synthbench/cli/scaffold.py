@@ -39,7 +39,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
 
     Args:
         kind: ``mech`` or ``task``.
-        name: Of the unit and of its module.
+        name: Of the component and of its module.
         folder: Where; must exist.
         is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
         is_module: Write the mechanism as a plain ``nn.Module``.

@@ -130,7 +130,7 @@ def compare(
 
     Mechanisms and commits are looked up in --results and among the rows that come with synthbench. For stores and
     commits, --mech selects the mechanisms. For more than two mechanisms the table has a row for every pair. On a
-    ladder, heights and their differences are in rungs.
+    ladder, scores and their differences are in levels.
     """
     import pandas as pd
 

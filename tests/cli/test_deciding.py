@@ -34,7 +34,7 @@ HEIGHTS: dict[str, Callable[[int], float]] = {
     "lstm": lambda seed: 2.0 + 2 * (seed % 2),
     "mean": lambda _seed: 0.0,
 }
-"""In rungs by seed: one stands out, some are alike, one scatters, and a control."""
+"""In levels by seed: one stands out, some are alike, one scatters, and a control."""
 
 
 class Scene:
@@ -139,7 +139,7 @@ def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:
     looked = look_at(alone, scene.run(alone), 0)
 
     assert looked.further is None
-    assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 rungs, 0 undecided"
+    assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 levels, 0 undecided"
 
 
 @pytest.mark.end_to_end
