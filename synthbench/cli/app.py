@@ -28,7 +28,6 @@ from synthbench.cli.submissions import compare, submit, verify
 from synthbench.errors import StoreError, SynthbenchError, UnknownName, UsageError
 from synthbench.plugins import hint_for
 
-REPEATABLE = ("--mech", "--task", "--plugin")
 OLD_NAMES: Mapping[str, str] = MappingProxyType({"--members": "--batched"})
 """Options that were renamed; the old name works."""
 
@@ -46,7 +45,7 @@ class Command(TyperCommand):
             UsageError: If one is not allowed.
         """
         if not any(isinstance(parameter, TyperArgument) for parameter in self.params):
-            args = spread(args)
+            args = spread(args, [name for parameter in self.params if parameter.multiple for name in parameter.opts])
         args = [_current(word) for word in args]
         try:
             return super().parse_args(ctx, [*args])
@@ -77,10 +76,10 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def spread(words: Sequence[str]) -> list[str]:
+def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:
     """Give every name of ``--mech a b`` its own option, ``--mech a --mech b``.
 
-    >>> spread(["--mech", "slay", "gla", "--seeds", "1"])
+    >>> spread(["--mech", "slay", "gla", "--seeds", "1"], ["--mech"])
     ['--mech', 'slay', '--mech', 'gla', '--seeds', '1']
     """
     spelled: list[str] = []
@@ -88,7 +87,7 @@ def spread(words: Sequence[str]) -> list[str]:
     for word in words:
         if word.startswith("-"):
             option, num_values = word, 0
-        elif option in REPEATABLE:
+        elif option in repeatable:
             num_values += 1
             if num_values > 1:
                 spelled.append(option)
