@@ -21,8 +21,17 @@ from markdown_it import MarkdownIt
 from tabulate import tabulate
 
 from synthbench.blocks import BLOCKS
-from synthbench.entry_points import SWITCH
+from synthbench.cli.facts import (
+    STATE_LENGTHS,
+    block_facts,
+    mechanism_facts,
+    position_facts,
+    task_facts,
+)
+from synthbench.cli.show import draw
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import MAIN_SUITE
+from synthbench.plugins import SWITCH
 from synthbench.positions import POSITIONS
 from synthbench.reports.render.markdown import escape
 from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, VERIFICATION_COLUMNS
@@ -41,15 +50,6 @@ from synthbench.tasks import (
 )
 from synthbench.tasks._measured import MOST_SEARCHED, measured_bases
 from synthbench.tasks.base import LENGTHS
-from synthbench.terminal.facts import (
-    STATE_LENGTHS,
-    block_facts,
-    mechanism_facts,
-    position_facts,
-    task_facts,
-)
-from synthbench.terminal.show import draw
-from synthbench.terms import MAIN_SUITE
 
 FOLDER = Path(__file__).parent
 TABLES = FOLDER.parent / "studies" / "papers" / "differences"

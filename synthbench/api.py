@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import check_seeds, parse_rates, parse_seeds
+from synthbench.options import MAIN_SUITE, check_seeds, parse_rates, parse_seeds
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
@@ -23,7 +23,6 @@ from synthbench.runner.run import RunReport, device_of
 from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict
-from synthbench.terms import MAIN_SUITE
 from synthbench.training.ladder_scores import USED, rescored
 from synthbench.trust import view
 from synthbench.trust.beside import NAMES

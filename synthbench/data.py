@@ -21,7 +21,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
     16 bytes a token, so every worker of a ``DataLoader`` reads the same ones, in any order.
 
     >>> from torch.utils.data import DataLoader
-    >>> dataset = TaskDataset("mqar:rung=3", split="test", seed=42, count=256)
+    >>> dataset = TaskDataset("mqar:level=3", split="test", seed=42, count=256)
     >>> inputs, targets = next(iter(DataLoader(dataset, batch_size=32)))
     >>> inputs.shape == targets.shape == (32, dataset.metadata["length"])
     True

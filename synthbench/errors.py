@@ -13,9 +13,33 @@
 A message names the value received, what is allowed and the nearest match. The command line prints it as one line.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import ClassVar
+
+MEANT: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "--lr": ("--rates",),
+        "--learning-rate": ("--rates",),
+        "--beside": ("--against", "--results"),
+        "--baseline": ("--against",),
+        "--model": ("--mech",),
+        "--output": ("--out",),
+        "--store": ("--results",),
+        "--gpu": ("--device",),
+        "--jobs": ("--workers",),
+        "--batch-size": ("--batched",),
+        "--published": ("--packaged",),
+        "acc": ("score",),
+        "accuracy": ("score",),
+        "loss": ("eval_loss",),
+        "lr": ("learning_rate",),
+        "params": ("n_params",),
+        "seconds": ("wall_s",),
+    }
+)
+"""Names that are not spelled like what people mean by them: the first that is allowed is suggested."""
 
 
 class SynthbenchError(Exception):
@@ -37,7 +61,8 @@ class UnknownName(UsageError):
         """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
         self.kind, self.name, self.allowed = kind, name, sorted(allowed)
         choices = self.allowed
-        nearest = get_close_matches(name, choices, n=3) or get_close_matches(name.lower(), choices, n=3)
+        nearest = [meant for meant in MEANT.get(name.lower(), ()) if meant in choices][:1]
+        nearest = nearest or get_close_matches(name, choices, n=3) or get_close_matches(name.lower(), choices, n=3)
         if nearest:
             hint = "did you mean " + " or ".join(repr(choice) for choice in nearest) + "?"
         elif choices:

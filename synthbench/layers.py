@@ -110,7 +110,7 @@ class Mixer(nn.Module, ABC):
 
 
 class FieldModule(nn.Module):
-    """A module that is a dataclass too: its hyper-parameters are fields, made by :func:`synthbench.knobs.knob`."""
+    """A module that is a dataclass too: its hyper-parameters are fields, made by :func:`synthbench.options.knob`."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def __new__(cls, *_args: object, **_fields: object) -> "FieldModule":  # noqa: PYI034

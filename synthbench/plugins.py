@@ -1,25 +1,144 @@
-"""Plugins that no package has to install: a file, a module, or those that a working folder names.
+"""Components that do not come with synthbench: offered by installed packages, or named as a file or a module.
 
-A plugin is Python code, and loading it runs it. Nothing here looks for code that nobody named: a plugin is loaded if
-``--plugin`` names it, or ``synthbench.toml`` in the current folder does::
+A package declares its components as entry points, ``name = "module:Class"`` in a group such as
+``synthbench.mechanisms``. They are read from its metadata and known as ``distribution/name``: names without a slash
+belong to what comes with synthbench, to files that the user names, and to notebooks. A component of a package is
+imported, which runs the package's code, when somebody chooses it.
+
+A file or a module is loaded, which runs it, if ``--plugin`` names it, or ``synthbench.toml`` in the current folder
+does::
 
     plugins = ["my_idea.py"]
 """
 
 import hashlib
 import importlib
+import importlib.metadata
+import inspect
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache, lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
+from typing import Any
 
-from synthbench.entry_points import is_enabled, package_of, reason
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.places import last_line
-from synthbench.registry import BUILT_IN, Registry, origin_of
+
+REGISTRIES: list[Any] = []
+"""Every :class:`synthbench.registry.Registry` of this process; each adds itself, as it is built on this module."""
+
+GROUPS = ("tasks", "mechanisms", "positions", "blocks", "suites")
+SWITCH = "SYNTHBENCH_PLUGINS"
+"""Environment variable; ``off`` hides every package and the plugins of the working folder."""
+
+STANDS_FOR = "_synthbench_unit"
+"""Attribute of a plain module's class: the mechanism that was made of it, which an entry point means by the class."""
+
+BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""A bare name."""
+_UNIT = rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?"
+NAME = re.compile(rf"{_UNIT}(\+{_UNIT})*")
+"""A bare name, that of a package's unit, or a pattern of such names for layers."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A unit that a package declares; nothing of it is imported yet."""
+
+    name: str
+    """``distribution/name``."""
+    value: str
+    """``module:Class``."""
+    origin: str
+    """``distribution==version``."""
+    fault: str | None = None
+    """Why it cannot be used, where the metadata alone say so."""
+
+    def load(self) -> object:
+        """Import the module and take the object from it.
+
+        Raises:
+            ContractError: If that fails, whatever the package raises; the message is the reason.
+        """
+        if self.fault is not None:
+            raise ContractError(f"{self.name!r} is broken: {self.fault}")
+        try:
+            found = importlib.metadata.EntryPoint(self.name, self.value, "").load()
+        except (Exception, SystemExit) as problem:  # foreign code may raise anything
+            raise ContractError(f"{self.name!r} is broken: {reason(problem)}") from problem
+        return vars(found).get(STANDS_FOR, found) if isinstance(found, type) else found
+
+
+def is_enabled() -> bool:
+    """Whether packages and the working folder may offer plugins.
+
+    Raises:
+        UsageError: If the switch has an unknown value.
+    """
+    value = os.environ.get(SWITCH, "on")
+    if value not in ("on", "off"):
+        raise UsageError(f"{SWITCH} is {value!r}; allowed: on, off")
+    return value == "on"
+
+
+def offers(group: str) -> dict[str, Offer]:
+    """What installed packages offer of one group, by name, in alphabetical order."""
+    return _offers(group) if is_enabled() else {}
+
+
+def package_of(module: str) -> str | None:
+    """The distribution whose entry points name something in the package that a module belongs to; None if none does.
+
+    The switch changes nothing here: a unit has one name, however it was imported.
+    """
+    if module.partition(".")[0] == "synthbench":
+        return None
+    return _distributions().get(module.partition(".")[0])
+
+
+def reason(problem: BaseException) -> str:
+    """An exception in one line, its type first."""
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {text}"[:300] if text else type(problem).__name__
+
+
+def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=f"synthbench.{group}"))
+
+
+def _distribution_name(point: importlib.metadata.EntryPoint) -> str:
+    """As the index writes it: lower case, runs of other signs as one hyphen."""
+    return re.sub(r"[-_.]+", "-", point.dist.name if point.dist else "").lower()
+
+
+@lru_cache
+def _offers(group: str) -> dict[str, Offer]:
+    found: dict[str, Offer] = {}
+    for point in _entry_points(group):
+        name, fault = f"{_distribution_name(point)}/{point.name}", None
+        if not NAME.fullmatch(name):
+            name = ascii(name)  # it is printed
+            fault = f"its name is {point.name!r}; allowed: lower-case letters, digits, '.', '_' and '-'"
+        elif name in found:
+            fault = f"it is declared twice, as {found[name].value} and as {point.value}"
+        origin = f"{point.dist.name}=={point.dist.version}" if point.dist else "unknown"
+        found[name] = Offer(name, point.value, origin, fault)
+    return dict(sorted(found.items()))
+
+
+@lru_cache
+def _distributions() -> dict[str, str]:
+    points = [point for group in GROUPS for point in _entry_points(group)]
+    return {point.module.partition(".")[0]: _distribution_name(point) for point in points if point.dist}
+
+
+# Files and modules.
 
 SETTINGS = "synthbench.toml"
 """The file of a working folder that names its plugins."""
@@ -37,14 +156,20 @@ def resolved(plugin: str) -> str:
     if plugin.endswith(".py"):
         path = Path(plugin).absolute()
         if not path.is_file():
-            others = [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-            nearest = get_close_matches(path.name, others, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise UsageError(f"no plugin file {plugin!r}{hint}")
+            raise no_file("plugin file", plugin)
         return os.fspath(path)
     if not all(part.isidentifier() for part in plugin.split(".")):
         raise UsageError(f"plugin is {plugin!r}; allowed: a file that ends in .py, or the name of a module")
     return plugin
+
+
+def no_file(kind: str, name: str) -> UsageError:
+    """Say that there is no file of this name, and which one nearby may be meant."""
+    path = Path(name).absolute()
+    if not path.parent.is_dir():
+        return UsageError(f"no {kind} {name!r}: there is no folder {os.fspath(Path(name).parent)!r}")
+    nearest = get_close_matches(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")], n=1)
+    return UsageError(f"no {kind} {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
 
 
 def of_folder(folder: Path) -> list[str]:
@@ -105,7 +230,7 @@ def load(plugins: Sequence[str]) -> list[str]:
 
 def units_of(module: str) -> list[tuple[str, str]]:
     """Kind and name of every unit that a module registered."""
-    return [(registry.kind, name) for registry in Registry.all for name in registry.registered_by(module)]
+    return [(registry.kind, name) for registry in REGISTRIES for name in registry.registered_by(module)]
 
 
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
@@ -125,7 +250,7 @@ def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
 
 def loaded() -> list[str]:
     """Where the units that are registered in this process and do not come with synthbench are from."""
-    units = (unit for registry in Registry.all for unit in registry.registered())
+    units = (unit for registry in REGISTRIES for unit in registry.registered())
     return sorted({origin for unit in units if (origin := origin_of(unit)) != BUILT_IN})
 
 
@@ -184,3 +309,76 @@ def _located(problem: BaseException, path: Path) -> str:
     """The reason, and the last line of the file that led to it."""
     line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")
+
+
+# Where a component comes from, and where its code stands: the file and line that a message names.
+
+BUILT_IN = "builtin"
+"""The origin of a component that comes with synthbench."""
+
+OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
+"""Top-level modules in which no author looks for a fault of their own."""
+
+
+def place_of(unit: type) -> str:
+    """Where a class is written: ``my_idea.py:12``; empty for one of synthbench, or of which no file is known."""
+    author_class = written(unit)
+    if _is_ours(author_class):
+        return ""
+    try:
+        file, line = inspect.getfile(author_class), inspect.getsourcelines(author_class)[1]
+    except (OSError, TypeError):
+        return ""
+    return f"{Path(file).name}:{line}"
+
+
+def raised_at(problem: BaseException, unit: type) -> str:
+    """Innermost line of the class's file that led to an exception: ``my_idea.py:12``; empty if there is none."""
+    return last_line(problem, {file for one in written(unit).__mro__ if (file := _file_of(one)) and not _is_ours(one)})
+
+
+def last_line(problem: BaseException, files: set[str]) -> str:
+    """Innermost line of some files that led to an exception: ``my_idea.py:12``; empty if there is none."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)]
+    inside = [f"{Path(file).name}:{line}" for file, line in frames if file in files]
+    return inside[-1] if inside else ""
+
+
+def described(problem: BaseException, unit: type) -> str:
+    """An exception with its type, message and the line of the class's file that led to it, else the class's first."""
+    place = raised_at(problem, unit) or place_of(unit)
+    return f"{type(problem).__name__}: {problem}" + (f" ({place})" if place else "")
+
+
+def written(unit: type) -> type:
+    """The class that an author wrote, where a mechanism was made of a module."""
+    wrapped = getattr(unit, "module_class", unit)
+    return wrapped if isinstance(wrapped, type) else unit
+
+
+def _is_ours(unit: type) -> bool:
+    return unit.__module__.partition(".")[0] in OURS
+
+
+def _file_of(unit: type) -> str | None:
+    return getattr(sys.modules.get(unit.__module__), "__file__", None)
+
+
+def is_built_in(unit: type[Any]) -> bool:
+    """Whether a unit comes with synthbench."""
+    return unit.__module__.partition(".")[0] == "synthbench"
+
+
+_distributions_of_modules = cache(importlib.metadata.packages_distributions)
+
+
+def origin_of(unit: type[Any]) -> str:
+    """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
+    if is_built_in(unit):
+        return BUILT_IN
+    for distribution in _distributions_of_modules().get(unit.__module__.partition(".")[0], []):
+        return f"{distribution}=={importlib.metadata.version(distribution)}"
+    try:
+        return Path(inspect.getfile(unit)).name
+    except (OSError, TypeError):
+        return "notebook"

@@ -3,11 +3,15 @@
 Containment keeps what a mechanism or a task does to its process away from the jobs after it, and from the machine.
 
 This is no protection from code that means harm: a plugin is arbitrary code and runs with the user's rights.
+
+Nothing heavy is imported with this module: a worker ties itself to its driver first, and importing torch takes seconds.
 """
 
 import ast
 import contextlib
 import ctypes
+import fcntl
+import importlib
 import os
 import random
 import signal
@@ -15,16 +19,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import parent_process
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 
-import numpy as np
-import torch
-
 from synthbench.errors import UsageError
-from synthbench.lifeline import end_with_driver
-from synthbench.results.store import mark_in_use
+
+if TYPE_CHECKING:
+    import torch
 
 PR_SET_CHILD_SUBREAPER = 36
 """From ``linux/prctl.h``."""
@@ -37,9 +40,40 @@ SILENT_EXIT = 120
 """Exit code of a worker process that a mechanism or task ended with code 0."""
 
 
+def exit_with_parent() -> None:
+    """Let the kernel end this process when its driver is gone, however that ended and whatever this process is doing.
+
+    No thread could do that while code in C holds the interpreter's lock. Does nothing in a process without a driver.
+    """
+    driver = parent_process()
+    if driver is None:
+        return
+    # An end of a pipe that only the driver holds open. When it closes the kernel sends SIGIO, which ends a process.
+    fcntl.fcntl(driver.sentinel, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(driver.sentinel, fcntl.F_GETFL)
+    fcntl.fcntl(driver.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if not driver.is_alive():  # it has closed already, of which nothing is sent
+        os._exit(1)
+
+
+def begin(location: str, *arguments: Any) -> None:
+    """Tie this process to its driver, then import a function and call it: the initialiser of a pool of processes.
+
+    Args:
+        location: Module and name, ``package.module:function``.
+        arguments: Of the function; of types that need no import of ours.
+    """
+    exit_with_parent()
+    module, _, name = location.partition(":")
+    getattr(importlib.import_module(module), name)(*arguments)
+
+
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
     """Put the process-wide settings back that a job may have changed: generators, threads, default type, folder."""
+    import numpy as np
+    import torch
+
     folder = Path.cwd()
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
@@ -63,13 +97,15 @@ def become_worker() -> None:
 
     Ctrl-C goes to the whole process group; the driver decides what it means.
     """
+    import torch
+
     torch.set_num_threads(1)
     _workers.add(os.getpid())
     if sys.platform == "linux":  # what a child of this process leaves behind becomes a child of this process
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     _note_silent_exits()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_driver()
+    exit_with_parent()
 
 
 # What somebody else's code starts ends with its job. Linux says which processes there are in /proc; elsewhere nothing
@@ -205,6 +241,8 @@ def contained(log: Path) -> Iterator[None]:
     Args:
         log: Where the output goes, of Python and of libraries alike; replaced if there is one from an earlier try.
     """
+    from synthbench.results.store import mark_in_use
+
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         settings_restored(),
@@ -257,12 +295,14 @@ WORKSPACES = (":4096:8", ":16:8")
 """Its values with which cuBLAS adds in the same order every time; the first is set where there is none."""
 
 
-def reserve_workspace(device: torch.device) -> None:
+def reserve_workspace(device: "torch.device") -> None:
     """Fix the workspaces of cuBLAS in this process and those that it starts; nothing on a CPU.
 
     Raises:
         UsageError: If CUDA has started without.
     """
+    import torch
+
     setting = os.environ.get(WORKSPACE)
     if device.type != "cuda" or setting in WORKSPACES:
         return
@@ -275,12 +315,14 @@ def reserve_workspace(device: torch.device) -> None:
 
 
 @contextlib.contextmanager
-def deterministic_algorithms(device: torch.device) -> Iterator[None]:
+def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
     """Let PyTorch use nothing in here that may give other bits the next time; it raises where there is no such thing.
 
     Raises:
         UsageError: If it is too late for that.
     """
+    import torch
+
     reserve_workspace(device)
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     was_deterministic = torch.are_deterministic_algorithms_enabled()

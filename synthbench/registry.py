@@ -12,17 +12,24 @@ import pkgutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
-from synthbench import entry_points
-from synthbench.entry_points import BARE_NAME, NAME, Offer
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.knobs import resolve
-from synthbench.places import written
+from synthbench.options import Value, coerce, parse_term, resolve
+from synthbench.plugins import (
+    BARE_NAME,
+    BUILT_IN,
+    NAME,
+    REGISTRIES,
+    Offer,
+    is_built_in,
+    offers,
+    origin_of,
+    package_of,
+    written,
+)
 
 T = TypeVar("T")
 
@@ -30,9 +37,6 @@ __all__ = ["BUILT_IN", "CONTROL", "NAME", "Registry", "code_hash", "is_built_in"
 
 CONTROL = "control"
 """Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
-
-BUILT_IN = "builtin"
-"""The origin of a unit that comes with synthbench."""
 
 NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
 """Top-level modules of which no code counts as a plugin's; rows have the versions of synthbench and PyTorch."""
@@ -55,7 +59,7 @@ class Registry(Mapping[str, type[T]]):
             the group of entry points under which other packages offer theirs.
     """
 
-    all: ClassVar["list[Registry[Any]]"] = []
+    all: ClassVar["list[Registry[Any]]"] = REGISTRIES
     """Those that exist so far."""
 
     def __init__(self, kind: str, room: str) -> None:
@@ -74,7 +78,7 @@ class Registry(Mapping[str, type[T]]):
             UsageError: If the name is malformed or belongs to another class.
         """
         name = getattr(unit, "name", None)
-        package = entry_points.package_of(unit.__module__)
+        package = package_of(unit.__module__)
         bare = name.removeprefix(f"{package}/") if isinstance(name, str) else name
         if not isinstance(bare, str) or not BARE_NAME.fullmatch(bare):
             raise UsageError(
@@ -132,6 +136,17 @@ class Registry(Mapping[str, type[T]]):
         """
         return name if name in self else resolve(self.kind, name, {known: self._label(known) for known in self})
 
+    def configured(self, term: str) -> tuple[type[T], dict[str, Value]]:
+        """The component that ``name`` or ``name:option=value`` names, and its options.
+
+        Raises:
+            UnknownName: If a name does not exist.
+            UsageError: If a value is out of range.
+        """
+        name, arguments = parse_term(term)
+        unit = self[name]
+        return unit, coerce(self.kind, unit, arguments)
+
     def _label(self, name: str) -> str:
         label = getattr(self._units.get(name), "label", None)
         return label if isinstance(label, str) else name
@@ -166,7 +181,7 @@ class Registry(Mapping[str, type[T]]):
         return sorted(name for name, unit in self._units.items() if f"{unit.__module__}.".startswith(f"{module}."))
 
     def _offers(self) -> dict[str, Offer]:
-        return entry_points.offers(self._room.rpartition(".")[2])
+        return offers(self._room.rpartition(".")[2])
 
     def _import(self, offer: Offer) -> None:
         """Import the module of an offer, whose decorator registers the unit.
@@ -339,23 +354,3 @@ def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
 
 def _full_name(unit: type[Any]) -> str:
     return f"{written(unit).__module__}.{written(unit).__qualname__}"
-
-
-def is_built_in(unit: type[Any]) -> bool:
-    """Whether a unit comes with synthbench."""
-    return unit.__module__.partition(".")[0] == "synthbench"
-
-
-_distributions_of_modules = cache(packages_distributions)
-
-
-def origin_of(unit: type[Any]) -> str:
-    """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
-    if is_built_in(unit):
-        return BUILT_IN
-    for distribution in _distributions_of_modules().get(unit.__module__.partition(".")[0], []):
-        return f"{distribution}=={version(distribution)}"
-    try:
-        return Path(inspect.getfile(unit)).name
-    except (OSError, TypeError):
-        return "notebook"

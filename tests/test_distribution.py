@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from synthbench.cli.scaffold import write
 from synthbench.distribution import foreign, is_overwritten
 from synthbench.results import Store, published
-from synthbench.terminal.scaffold import write
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., subprocess.CompletedProcess[str]]

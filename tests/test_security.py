@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.cli.output import print_problem
 from synthbench.errors import SynthbenchError, UsageError
 from synthbench.reports.build import build

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from synthbench.cli.output import about
 from synthbench.reports.render.markdown import plain_table
 from synthbench.results import Store
 from synthbench.runner.environment import hardware, software, usable_cores
@@ -20,7 +21,6 @@ from synthbench.runner.estimates import COST_KEYS, TIMED, Estimates, cost_column
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import device_of
-from synthbench.terminal.layout import about
 
 HOST = ["device_name", "host_hash"]
 """Columns that name a class of machines. Times of two classes are never mixed."""

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 import synthbench
-from synthbench.knobs import parse_term
+from synthbench.options import parse_term
 from synthbench.reports.aggregates import Interval, over_seeds, p_over_seeds
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.statistics import SIGNIFICANCE, holm

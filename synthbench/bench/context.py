@@ -17,8 +17,8 @@ from synthbench.bench.instruments import (
     unless_out_of_memory,
 )
 from synthbench.bench.rows import Row, Table
-from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import coerce, term_of
 from synthbench.registry import version_of
 
 SHORTEST = 128

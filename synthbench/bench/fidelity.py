@@ -26,10 +26,10 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.forms.scores import weights
-from synthbench.knobs import coerce, knobs_of, parse_term, term_of
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
+from synthbench.options import coerce, knobs_of, parse_term, term_of
 from synthbench.registry import version_of
 
 BATCH_SIZE, MODEL_DIM, NUM_HEADS, EPSILON = 8, 64, 4, 1e-6

@@ -29,9 +29,9 @@ from synthbench.bench.instruments import Call
 from synthbench.bench.published import published
 from synthbench.errors import UsageError
 from synthbench.forms import linear, scores, streaming, yat_tiles
-from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
+from synthbench.options import coerce
 
 MODEL_DIM, NUM_HEADS = 256, 8
 

@@ -15,11 +15,11 @@ from tabulate import tabulate
 from synthbench.bench import context, fidelity, forms, scaling, suite
 from synthbench.bench.rows import Row, load
 from synthbench.errors import StoreError
+from synthbench.options import RUN_SUITE
 from synthbench.reports.render.figures.drawing import COMPACT, DOUBLE, SINGLE, Drawing, files_of, looks, shown
 from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
-from synthbench.terms import RUN_SUITE
 
 MOST_CURVES = 7
 """As many as there are colours."""

@@ -44,8 +44,8 @@ from synthbench.bench.instruments import (
 )
 from synthbench.bench.rows import Row, Table
 from synthbench.forms import kernels, scores, streaming
-from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.options import coerce, term_of
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")

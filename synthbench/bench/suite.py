@@ -17,12 +17,11 @@ from synthbench.bench.published import publish
 from synthbench.bench.rows import Row, Table
 from synthbench.bench.together import side_by_side, wait_for_all
 from synthbench.errors import UsageError
-from synthbench.knobs import term_of
+from synthbench.options import RUN_SUITE, Selection, term_of
 from synthbench.registry import version_of
 from synthbench.runner.environment import usable_cores
 from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.suites import Suite, load_suite
-from synthbench.terms import RUN_SUITE, Selection
 from synthbench.training.capture import WARM_UP_STEPS
 from synthbench.training.cell import Cell, Member
 from synthbench.training.stream import device_blocks

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from synthbench.blocks.base import Block, Mix, block, last_rows
 from synthbench.forms.shapes import Tokens
-from synthbench.knobs import knob
 from synthbench.layers import LayerNorm, Linear, YatProduct
+from synthbench.options import knob
 
 
 @block

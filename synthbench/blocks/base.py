@@ -13,10 +13,10 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import check, knob, knobs_of
 from synthbench.layers import FieldModule, Linear, Mixer, ShortConvolution
 from synthbench.mechanisms import Attention
 from synthbench.mechanisms.base import convolved
+from synthbench.options import check, knob, knobs_of
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
@@ -28,7 +28,7 @@ Mix = Callable[[Tensor], Tensor]
 class Block(FieldModule):
     """One layer of the model: a mechanism and what stands around it.
 
-    Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`. What else a block holds is made of layers
+    Hyper-parameters are the fields made by :func:`synthbench.options.knob`. What else a block holds is made of layers
     that know of members: :class:`synthbench.layers.MemberLayer`. :meth:`around` says what it does, whether with all
     positions, with the last one alone, or token by token.
 

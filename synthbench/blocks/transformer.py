@@ -8,8 +8,8 @@ from torch.nn.functional import gelu
 
 from synthbench.blocks.base import Block, Mix, block, last_rows
 from synthbench.forms.shapes import Tokens
-from synthbench.knobs import knob
 from synthbench.layers import LayerNorm, Linear
+from synthbench.options import knob
 
 
 @block

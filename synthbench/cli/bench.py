@@ -1,58 +1,83 @@
 """``synthbench bench``: the cost of attention, the error of approximations, and reports of both."""
 
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names
+from synthbench.cli import options
 from synthbench.cli.output import print_facts, say
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_seeds
-from synthbench.terms import RUN_SUITE
+from synthbench.options import RUN_SUITE, parse_seeds
 
-bench_app = typer.Typer(help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from synthbench.bench.rows import Table
+    from synthbench.options import Selection
+
+bench_app = typer.Typer(
+    name="bench", help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True
+)
 
 Out = Annotated[
     Path | None,
-    typer.Option(help="Parquet file for the rows, one per measurement; measurements that it has are skipped."),
+    options.printing(help="Parquet file for the rows, one per measurement; measurements that it has are skipped."),
 ]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")]
-BatchSize = Annotated[int, typer.Option(help="Sequences per call.", min=1)]
+Dtype = Annotated[str, options.executing(help="float32, bfloat16, float16 or float64.")]
+BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
+
+
+def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
+    """The rows of a bench, those that a file has included."""
+    from synthbench.bench.rows import Table
+    from synthbench.runner.environment import resolve_device
+
+    return Table(bench.IDENTITY, resolve_device(device), out)
+
+
+def _mechanisms(mech: list[str] | None) -> "Selection":
+    from synthbench.runner.plan import select_mechanisms
+    from synthbench.suites import load_suite
+
+    return select_mechanisms(load_suite(RUN_SUITE), mech or ["all"])
+
+
+def _print_rows(bench: ModuleType, table: "Table", *, as_json: bool) -> None:
+    facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
+    print_facts(facts, list(bench.SHOWN), as_json=as_json)
 
 
 @bench_app.command()
 def fidelity(
-    mech: MechanismTerms = None,
-    budget: Annotated[str, typer.Option(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
-    seeds: Annotated[str, typer.Option(help="Each seed draws new inputs, projections and features.")] = "0-4",
-    repeats: Annotated[int, typer.Option(help="Timings per estimator; the median counts.", min=1)] = 5,
-    bias: Annotated[bool, typer.Option(help="Projections with biases, as in the paper.")] = True,
+    mech: options.MechanismTerms = None,
+    budget: Annotated[
+        str, options.selecting(help="Budgets of the SLAY paper's table 6: small, medium, large.")
+    ] = "small",
+    seeds: Annotated[str, options.selecting(help="Each seed draws new inputs, projections and features.")] = "0-4",
+    repeats: Annotated[int, options.executing(help="Timings per estimator; the median counts.", min=1)] = 5,
+    bias: Annotated[bool, options.executing(help="Projections with biases, as in the paper.")] = True,
     sweep: Annotated[
         bool,
-        typer.Option("--sweep", help="Change the small budget in one respect at a time: what beats the running mean?"),
+        options.selecting(
+            "--sweep", help="Change the small budget in one respect at a time: what beats the running mean?"
+        ),
     ] = False,
-    device: Device = "cpu",
+    device: options.Device = "cpu",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure how close linear attention comes to the spherical Yat kernel, beside a content-blind running mean."""
     from synthbench.bench import fidelity as bench
-    from synthbench.bench.rows import Table
-    from synthbench.runner.environment import resolve_device
-    from synthbench.runner.plan import select_mechanisms
-    from synthbench.suites import load_suite
 
     if mech and sweep:
         raise UsageError("--sweep varies slay; allowed with it: no --mech")
-    chosen = select_mechanisms(load_suite(RUN_SUITE), mech) if mech else None
-    with Table(bench.IDENTITY, resolve_device(device), out) as table:
+    with _table(bench, device, out) as table:
         drawn = parse_seeds(seeds)
-        measured = (
-            bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
-            if sweep
-            else bench.measure(parse_names(budget), drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
-        )
+        if sweep:
+            measured = bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
+        else:
+            chosen, budgets = _mechanisms(mech) if mech else None, options.parse_names(budget)
+            measured = bench.measure(budgets, drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
         for row in measured:
             say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
     facts = bench.summary([row for row in table.rows if row["bias"] == bias])
@@ -61,40 +86,38 @@ def fidelity(
 
 @bench_app.command()
 def scaling(
-    mech: MechanismTerms = None,
-    lengths: Annotated[str, typer.Option(help="Sequence lengths, comma-separated.")] = "128,256,512,1024,2048,4096",
+    mech: options.MechanismTerms = None,
+    lengths: Annotated[
+        str, options.selecting(help="Sequence lengths, comma-separated.")
+    ] = "128,256,512,1024,2048,4096",
     forms: Annotated[
-        str, typer.Option(help="Forms of each mechanism, comma-separated, such as layer,streamed,kernel.")
+        str, options.selecting(help="Forms of each mechanism, comma-separated, such as layer,streamed,kernel.")
     ] = "all",
     batch_size: BatchSize = 1,
-    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
     dtype: Dtype = "float32",
-    max_seconds: Annotated[float, typer.Option(help="Skip lengths at which a form may take longer.")] = 10.0,
-    max_gigabytes: Annotated[float, typer.Option(help="The same for peak memory.")] = 4.0,
-    device: Device = "auto",
+    max_seconds: Annotated[float, options.executing(help="Skip lengths at which a form may take longer.")] = 10.0,
+    max_gigabytes: Annotated[float, options.executing(help="The same for peak memory.")] = 4.0,
+    device: options.Device = "auto",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
-    from synthbench.bench.rows import Table
     from synthbench.forms import kernels
     from synthbench.runner.environment import resolve_device
-    from synthbench.runner.plan import select_mechanisms
-    from synthbench.suites import load_suite
 
-    chosen = FORMS if forms == "all" else parse_names(forms)
+    chosen = FORMS if forms == "all" else options.parse_names(forms)
     for form in chosen:
         if form not in FORMS:
             raise UnknownName("form", form, FORMS)
-    target = resolve_device(device)
-    if not kernels.runs_on(target):
-        say(f"Triton kernels are left out: they do not run on {target}", err=True)
-    with Table(bench.IDENTITY, target, out) as table:
+    with _table(bench, device, out) as table:
+        if not kernels.runs_on(target := resolve_device(device)):
+            say(f"Triton kernels are left out: they do not run on {target}", err=True)
         for row in bench.measure(
-            select_mechanisms(load_suite(RUN_SUITE), mech or ["all"]),
-            parse_lengths(lengths),
+            _mechanisms(mech),
+            options.parse_lengths(lengths),
             table,
             forms=chosen,
             batch_size=batch_size,
@@ -110,26 +133,22 @@ def scaling(
 
 @bench_app.command()
 def context(
-    mech: MechanismTerms = None,
-    gigabytes: Annotated[float, typer.Option(help="Memory limit for tensors, in GiB.")] = 1.0,
-    longest: Annotated[int, typer.Option(help="Longest length to try.", min=128)] = 2**20,
-    max_seconds: Annotated[float, typer.Option(help="Stop at a length whose call takes longer.")] = 20.0,
+    mech: options.MechanismTerms = None,
+    gigabytes: Annotated[float, options.executing(help="Memory limit for tensors, in GiB.")] = 1.0,
+    longest: Annotated[int, options.executing(help="Longest length to try.", min=128)] = 2**20,
+    max_seconds: Annotated[float, options.executing(help="Stop at a length whose call takes longer.")] = 20.0,
     batch_size: BatchSize = 1,
     dtype: Dtype = "float32",
-    device: Device = "auto",
+    device: options.Device = "auto",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Find the longest sequence that each mechanism can process in a given memory, by trying."""
     from synthbench.bench import context as bench
-    from synthbench.bench.rows import Table
-    from synthbench.runner.environment import resolve_device
-    from synthbench.runner.plan import select_mechanisms
-    from synthbench.suites import load_suite
 
-    with Table(bench.IDENTITY, resolve_device(device), out) as table:
+    with _table(bench, device, out) as table:
         for row in bench.measure(
-            select_mechanisms(load_suite(RUN_SUITE), mech or ["all"]),
+            _mechanisms(mech),
             table,
             gigabytes=gigabytes,
             longest=longest,
@@ -138,18 +157,17 @@ def context(
             dtype=dtype,
         ):
             say(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
-    facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
-    print_facts(facts, list(bench.SHOWN), as_json=as_json)
+    _print_rows(bench, table, as_json=as_json)
 
 
 @bench_app.command()
 def report(
-    rows: Annotated[Path, typer.Option(help="Folder with one folder of rows per device.")] = Path("results/bench"),
-    out: Annotated[Path, typer.Option(help="Folder for the reports, one per device.")] = Path("reports/bench"),
+    rows: Annotated[Path, options.reading(help="Folder with one folder of rows per device.")] = Path("results/bench"),
+    out: Annotated[Path, options.printing(help="Folder for the reports, one per device.")] = Path("reports/bench"),
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 if a report is not up to date.")
+        bool, options.printing("--check", help="Write nothing; exit 1 if a report is not up to date.")
     ] = False,
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures beside the tables.")] = True,
+    figures: Annotated[bool, options.printing("--figures/--no-figures", help="Draw figures beside the tables.")] = True,
 ) -> None:
     """Write tables and figures of the measurements, one folder per device; print the files that changed."""
     from synthbench.bench import report as bench
@@ -170,31 +188,28 @@ def report(
 
 @bench_app.command("suite")
 def bench_suite(
-    mech: MechanismTerms = None,
-    lengths: Annotated[str, typer.Option(help="Sequence lengths, comma-separated.")] = "32,64,256",
-    members: Annotated[str, typer.Option(help="Numbers of batched runs, comma-separated.")] = "4",
-    rates: Annotated[int, typer.Option(help="Learning rates per seed in a batched program.", min=1)] = 1,
-    steps: Annotated[int, typer.Option(help="Steps per timing.", min=1)] = 5,
-    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
-    device: Device = "auto",
+    mech: options.MechanismTerms = None,
+    lengths: Annotated[str, options.selecting(help="Sequence lengths, comma-separated.")] = "32,64,256",
+    members: Annotated[str, options.selecting("--batched", help="Numbers of batched runs, comma-separated.")] = "4",
+    rates: Annotated[int, options.executing(help="Learning rates per seed in a batched program.", min=1)] = 1,
+    steps: Annotated[int, options.executing(help="Steps per timing.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
+    device: options.Device = "auto",
     out: Out = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Time training steps: a plain loop, a batched program, replay from a CUDA graph, worker processes."""
     from synthbench.bench import suite as bench
-    from synthbench.bench.rows import Table
-    from synthbench.runner.environment import resolve_device
 
-    with Table(bench.IDENTITY, resolve_device(device), out) as table:
+    with _table(bench, device, out) as table:
         for row in bench.measure(
             mech or [],
-            parse_lengths(lengths),
+            options.parse_lengths(lengths),
             table,
-            num_members=parse_lengths(members),
+            num_members=options.parse_lengths(members),
             num_rates=rates,
             num_steps=steps,
             num_repeats=repeats,
         ):
-            say(f"{row['mechanism']} {row['length']} members {row['members']}: timed", err=True)
-    facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
-    print_facts(facts, list(bench.SHOWN), as_json=as_json)
+            say(f"{row['mechanism']} {row['length']}, {row['members']} batched: timed", err=True)
+    _print_rows(bench, table, as_json=as_json)

@@ -10,7 +10,7 @@ from synthbench.cli.output import say
 
 
 def data(
-    task: Annotated[str, typer.Argument(help="A task: mqar, mqar:rung=3 or mqar:num_pairs=8.")],
+    task: Annotated[str, typer.Argument(help="A task: mqar, mqar:level=3 or mqar:num_pairs=8.")],
     out: Annotated[Path, typer.Option(help="The file to write, NAME.npz.")],
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     seed: Annotated[int, typer.Option(help="Root seed of the run that reads them.")] = 0,
@@ -29,7 +29,7 @@ def data(
 ) -> None:
     """Write the sequences that a run reads, as a NumPy archive: inputs, targets and facts about the task.
 
-    synthbench data mqar:rung=3 --count 10000 --seed 0 --split test --out mqar.npz
+    synthbench data mqar:level=3 --count 10000 --seed 0 --split test --out mqar.npz
     """
     from synthbench import plugins
     from synthbench.training.sequences import draw, write

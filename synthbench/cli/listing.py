@@ -1,76 +1,77 @@
-"""``synthbench list`` and ``synthbench show``: the registered components."""
+"""``synthbench list`` and ``synthbench show``: the registered components and the suites."""
 
 import inspect
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from synthbench.cli.options import AsJson, Plugins, load_what_loads
+from synthbench import plugins
+from synthbench.cli.options import AsJson, Plugins, load_what_loads, selecting
 from synthbench.cli.output import print_facts, say
 from synthbench.errors import SynthbenchError, UnknownName, UsageError
+from synthbench.registry import Registry
 from synthbench.sources import describe
 
-list_app = typer.Typer(help="List the registered components and suites.", no_args_is_help=True)
+list_app = typer.Typer(name="list", help="List the components and the suites.", no_args_is_help=True)
 
 
 @list_app.command("tasks")
 def list_tasks(
-    category: Annotated[str | None, typer.Option(help="Only tasks of this category.")] = None,
-    suite: Annotated[str | None, typer.Option(help="Only tasks of this suite, with its options.")] = None,
+    category: Annotated[str | None, selecting(help="Only tasks of this category.")] = None,
+    suite: Annotated[str | None, selecting(help="Only tasks of this suite, with its options.")] = None,
     search: Annotated[
-        str | None, typer.Option(help="Only tasks whose name, description or source has all of these words: 'depo'.")
+        str | None, selecting(help="Only tasks whose name, description or source has all of these words: 'depo'.")
     ] = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tasks: name, category, floor, ceiling."""
+    from synthbench.cli.facts import task_bounds, task_facts
     from synthbench.suites import load_suite
     from synthbench.tasks import TASKS
-    from synthbench.terminal.facts import task_bounds, task_facts
 
     broken = load_what_loads(plugin) | TASKS.broken()
     tasks = {name: {} for name in TASKS.usable()} if suite is None else load_suite(suite).tasks
-    categories = {TASKS[name].category() for name in tasks}
-    if category is not None and category not in categories:
-        raise UnknownName("category", category, categories)
+    names = _of_group("category", {name: TASKS[name].category() for name in tasks}, category)
     if search is not None:
-        tasks = {name: tasks[name] for name in tasks if _mentions(TASKS[name], search)}
-        if not tasks:
+        names = [name for name in names if _mentions(TASKS[name], search)]
+        if not names:
             raise UsageError(f"no task has {search!r} in its name, description or source")
     facts_of = task_facts if as_json else task_bounds
-    chosen = [
-        facts_of(name, arguments) for name, arguments in tasks.items() if category in (None, TASKS[name].category())
-    ]
     columns = ["name", "category", "length", "vocab_size", "floor", "ceiling", "version"]
-    print_facts(chosen, columns, broken=broken, as_json=as_json)
+    print_facts([facts_of(name, tasks[name]) for name in names], columns, broken=broken, as_json=as_json)
+
+
+@list_app.command("mechanisms")
+def list_mechanisms(
+    family: Annotated[str | None, selecting(help="Only mechanisms of this family.")] = None,
+    plugin: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the mechanisms: name, family, options, cost, state."""
+    from synthbench.cli.facts import mechanism_facts
+    from synthbench.mechanisms import MECHANISMS
+
+    broken = load_what_loads(plugin) | MECHANISMS.broken()
+    names = _of_group("family", {name: MECHANISMS[name].family for name in MECHANISMS.usable()}, family)
+    columns = ["name", "label", "family", "complexity", "state", "parameters"]
+    print_facts(list(map(mechanism_facts, names)), columns, broken=broken, as_json=as_json)
+
+
+def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[str]:
+    """The names whose group is wanted; all if none is."""
+    if wanted is not None and wanted not in groups.values():
+        raise UnknownName(kind, wanted, set(groups.values()))
+    return [name for name, group in groups.items() if wanted in (None, group)]
 
 
 def _mentions(unit: type[Any], words: str) -> bool:
     """Whether words of the name, the docstring or the source begin with each of these."""
     text = f"{unit.name} {inspect.getdoc(unit)} {describe(unit.source)}"
     return all(re.search(rf"(?<![^\W_]){re.escape(word)}", text, re.IGNORECASE) for word in words.split())
-
-
-@list_app.command("mechanisms")
-def list_mechanisms(
-    family: Annotated[str | None, typer.Option(help="Only mechanisms of this family.")] = None,
-    plugin: Plugins = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the mechanisms: name, family, options, cost, state."""
-    from synthbench.mechanisms import MECHANISMS
-    from synthbench.terminal.facts import mechanism_facts
-
-    broken = load_what_loads(plugin) | MECHANISMS.broken()
-    names = MECHANISMS.usable()
-    families = {MECHANISMS[name].family for name in names}
-    if family is not None and family not in families:
-        raise UnknownName("family", family, families)
-    chosen = [mechanism_facts(name) for name in names if family in (None, MECHANISMS[name].family)]
-    columns = ["name", "label", "family", "complexity", "state", "parameters"]
-    print_facts(chosen, columns, broken=broken, as_json=as_json)
 
 
 @list_app.command("polynomials")
@@ -85,23 +86,31 @@ def list_polynomials(as_json: AsJson = False) -> None:
 @list_app.command("positions")
 def list_positions(plugin: Plugins = None, as_json: AsJson = False) -> None:
     """List the position encodings: name, options, whether they rotate queries and keys."""
+    from synthbench.cli.facts import position_facts
     from synthbench.positions import POSITIONS
-    from synthbench.terminal.facts import position_facts
 
-    broken = load_what_loads(plugin) | POSITIONS.broken()
-    facts = list(map(position_facts, POSITIONS.usable()))
-    print_facts(facts, ["name", "rotates", "parameters", "source"], broken=broken, as_json=as_json)
+    _print_all(POSITIONS, position_facts, ["name", "rotates", "parameters", "source"], plugin, as_json=as_json)
 
 
 @list_app.command("blocks")
 def list_blocks(plugin: Plugins = None, as_json: AsJson = False) -> None:
     """List the blocks: name and options."""
     from synthbench.blocks import BLOCKS
-    from synthbench.terminal.facts import block_facts
+    from synthbench.cli.facts import block_facts
 
-    broken = load_what_loads(plugin) | BLOCKS.broken()
-    facts = list(map(block_facts, BLOCKS.usable()))
-    print_facts(facts, ["name", "parameters", "source"], broken=broken, as_json=as_json)
+    _print_all(BLOCKS, block_facts, ["name", "parameters", "source"], plugin, as_json=as_json)
+
+
+def _print_all(
+    registry: Registry[Any],
+    facts_of: Callable[[str], dict[str, Any]],
+    columns: list[str],
+    plugin: list[str] | None,
+    *,
+    as_json: bool,
+) -> None:
+    broken = load_what_loads(plugin) | registry.broken()
+    print_facts(list(map(facts_of, registry.usable())), columns, broken=broken, as_json=as_json)
 
 
 @list_app.command("suites")
@@ -117,33 +126,24 @@ def list_suites(as_json: AsJson = False) -> None:
         except SynthbenchError as problem:
             broken[name] = str(problem)
             continue
-        facts.append(
-            {
-                "name": suite.name,
-                "version": suite.version,
-                "tasks": len(suite.tasks),
-                "mechanisms": len(suite.mechanisms),
-                "seeds": len(suite.seeds),
-                "description": suite.description,
-            }
-        )
+        sizes = {kind: len(getattr(suite, kind)) for kind in ("tasks", "mechanisms", "seeds")}
+        facts.append({"name": suite.name, "version": suite.version, **sizes, "description": suite.description})
     print_facts(facts, list(facts[0]), broken=broken, as_json=as_json)
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A task, a mechanism or a suite.")],
+    name: Annotated[str, typer.Argument(help="A task, a mechanism, a position encoding, a block or a suite.")],
     seed: Annotated[int, typer.Option(help="Seed of the drawn example.", min=0)] = 0,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one task (with a drawn example), mechanism or suite: options, bounds, source."""
+    """Show one component or suite: options, bounds, source; of a task also a drawn example."""
     from rich.console import Console
 
-    from synthbench import plugins
-    from synthbench.terminal import show as page
+    from synthbench.cli.show import facts_of, print_page
 
     plugins.load(plugins.named(plugin))
     if as_json:
-        say(json.dumps(page.facts_of(name), indent=1))
+        say(json.dumps(facts_of(name), indent=1))
     else:
-        page.show(name, seed=seed, console=Console(highlight=False))
+        print_page(name, seed=seed, console=Console(highlight=False))

@@ -1,7 +1,7 @@
-"""The options that several commands share, and how their values are parsed."""
+"""The options that several commands share, by the panel of the help that shows them, and how values are parsed."""
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,57 +11,62 @@ import typer
 from synthbench import plugins
 from synthbench.cli.output import set_verbosity
 from synthbench.errors import ContractError, UsageError
+from synthbench.options import MAIN_SUITE
 from synthbench.runner.request import EXECUTORS
 
-WITHOUT_ARGUMENTS = ("run", "status", "leaderboard", "report", "export")
-"""Commands without arguments: after an option's value only another value can follow."""
-REPEATABLE = ("--mech", "--task", "--plugin")
+selecting, modelling, executing, reading, printing = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("What to select", "Model", "How to run", "Rows and components", "Output")
+)
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more: file names, row ids, tracebacks.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
-SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
-Results = Annotated[Path, typer.Option("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
+Quiet = Annotated[bool, printing("--quiet", "-q", help="Print errors and results only.")]
+Verbose = Annotated[bool, printing("--verbose", "-v", help="Print more: file names, run ids, tracebacks.")]
+AsJson = Annotated[bool, printing("--json", help="Print JSON to stdout.")]
+SuiteName = Annotated[str, selecting("--suite", help="A suite's name, or a TOML file.")]
+ReportedSuite = Annotated[
+    str | None,
+    selecting(
+        "--suite",
+        help=f"The suite whose rows to read. Default: that of your newest rows, else {MAIN_SUITE} if it has some.",
+    ),
+]
+SuiteVersion = Annotated[
+    str | None, selecting(help="The suite's version. Default: the newest of your own rows, else the newest.")
+]
 TaskTerms = Annotated[
     list[str] | None,
-    typer.Option("--task", help="Names or globs, comma-separated; @category, all, !name; name:length=64 sets options."),
+    selecting("--task", help="Names or globs, comma-separated; @category, all, !name; name:length=64 sets options."),
 ]
 MechanismTerms = Annotated[
     list[str] | None,
-    typer.Option("--mech", help="Names or globs, comma-separated; @family, all, !name; slay:R=3,P=8 sets options."),
+    selecting("--mech", help="Names or globs, comma-separated; @family, all, !name; slay:R=3,P=8 sets options."),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
-_HERE, _ELSEWHERE = (
-    " or ".join(name for name, kind in EXECUTORS.items() if kind.is_elsewhere == there and name != "auto")
-    for there in (False, True)
-)
-ExecutorName = Annotated[
-    str,
-    typer.Option(
-        "--executor", help=f"auto, {_HERE} on this machine; {_ELSEWHERE} on others. auto stays on this machine."
-    ),
+Seeds = Annotated[
+    str | None, selecting("--seeds", help="Root seeds: 42-51, or 0,3,7. Default: the suite's, or all with rows.")
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Worker processes (default: one per core), or elements of a SLURM array (default: 8)."),
+Rates = Annotated[
+    str | None,
+    selecting("--rates", help="Learning rates, some of the suite's: 1e-2, or 3e-3,3e-2. Default: all of them."),
+]
+Shard = Annotated[
+    str | None,
+    selecting("--shard", help="2/3: run the second of three parts of the plan, to share it between machines."),
 ]
 BlockTerm = Annotated[
-    str | None, typer.Option("--block", help="The block; aether:norm=pre sets options. Default: the suite's.")
+    str | None, modelling("--block", help="The block; aether:norm=pre sets options. Default: the suite's.")
 ]
 Conv = Annotated[
     int | None,
-    typer.Option(
+    modelling(
         "--conv",
-        help="Tokens that a short causal convolution sums in what each mechanism reads, such as 4. --block also takes "
-        "conv=4,conv_on=qkv: on queries, keys and values.",
+        help="Add a short causal convolution over this many tokens, such as 4, to each mechanism's input. "
+        "--block NAME:conv=4,conv_on=qkv adds it to queries, keys and values.",
     ),
 ]
-Gate = Annotated[
-    bool, typer.Option("--gate", help="Multiply the output of each mechanism by a sigmoid of what it reads.")
-]
+Gate = Annotated[bool, modelling("--gate", help="Multiply each mechanism's output by a sigmoid of its input.")]
 Condition = Annotated[
     str | None,
-    typer.Option(
+    modelling(
         "--condition",
         help="stock: each layer as its authors build it, with their positions; bare: the recurrence or the scores "
         "alone. Default: the suite's.",
@@ -69,7 +74,7 @@ Condition = Annotated[
 ]
 PositionsTerm = Annotated[
     str | None,
-    typer.Option(
+    modelling(
         "--positions",
         help="The position encoding: own, none, rope, espr, ... Default: the suite's; with --condition, each "
         "mechanism's own.",
@@ -77,27 +82,39 @@ PositionsTerm = Annotated[
 ]
 Match = Annotated[
     str | None,
-    typer.Option(
+    modelling(
         "--match",
-        help="params or state: change the options or width of each mechanism until it has as many parameters or state "
-        "elements as the suite's first; state=4096 sets the number.",
+        help="params or state: rescale each mechanism to the parameters or the state of the suite's first; "
+        "state=4096 sets the number.",
     ),
+]
+Device = Annotated[str, executing(help="auto, cpu, cuda or cuda:1.")]
+_HERE, _ELSEWHERE = (
+    " or ".join(name for name, kind in EXECUTORS.items() if kind.is_elsewhere == there and name != "auto")
+    for there in (False, True)
+)
+ExecutorName = Annotated[
+    str,
+    executing("--executor", help=f"{_HERE} on this machine; {_ELSEWHERE} on others. auto stays on this machine."),
+]
+Workers = Annotated[
+    int | None,
+    executing(help="Worker processes (default: one per core), or elements of a SLURM array (default: 8)."),
+]
+Results = Annotated[Path, reading("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
+Beside = Annotated[
+    str | None,
+    reading(help="Another store whose rows to show: its folder, a .parquet file or a .tar.gz bundle. It is only read."),
+]
+Packaged = Annotated[
+    bool, reading("--packaged/--no-packaged", help="Whether to read the rows that come with synthbench as well.")
 ]
 Plugins = Annotated[
     list[str] | None,
-    typer.Option(
+    reading(
         "--plugin",
         help="A Python file or module that registers more components; repeatable. It runs with your rights.",
     ),
-]
-Shard = Annotated[
-    str | None,
-    typer.Option("--shard", help="2/3: run the second of three parts of the plan, to share it between machines."),
-]
-Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7. Default: the suite's.")]
-Rates = Annotated[
-    str | None,
-    typer.Option(help="Learning rates, some of those of the suite: 1e-2, or 3e-3,3e-2. Default: all of them."),
 ]
 
 
@@ -109,16 +126,16 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
         _, *own_options = signature(command).parameters.values()
 
         @wraps(command)
-        def spelled_out(**given: Any) -> None:
+        def wrapper(**given: Any) -> None:
             command(group(**{name: given.pop(name) for name in shared}), **given)
 
-        spelled_out.__signature__ = Signature([*shared.values(), *own_options])  # type: ignore[attr-defined]
-        return spelled_out
+        wrapper.__signature__ = Signature([*shared.values(), *own_options])  # type: ignore[attr-defined]
+        return wrapper
 
     return decorate
 
 
-def audible(command: Callable[..., None]) -> Callable[..., None]:
+def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options ``--quiet`` and ``--verbose`` to a command; they also work before its name."""
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
@@ -126,14 +143,14 @@ def audible(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @wraps(command)
-    def spoken(*, quiet: bool, verbose: bool, **given: Any) -> None:
+    def wrapper(*, quiet: bool, verbose: bool, **given: Any) -> None:
         if quiet or verbose:
             set_verbosity(quiet=quiet, verbose=verbose)
         command(**given)
 
     parameters = signature(command).parameters.values()
-    spoken.__signature__ = signature(command).replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
-    return spoken
+    wrapper.__signature__ = signature(command).replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
+    return wrapper
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
@@ -145,27 +162,6 @@ def load_what_loads(named: list[str] | None) -> dict[str, str]:
         except ContractError as problem:
             faults[plugin] = str(problem)
     return faults
-
-
-def spread(arguments: Sequence[str]) -> list[str]:
-    """Give every name of ``--mech a b`` its own option, ``--mech a --mech b``, in commands without plain arguments.
-
-    >>> spread(["run", "--mech", "slay", "gla", "--seeds", "1"])
-    ['run', '--mech', 'slay', '--mech', 'gla', '--seeds', '1']
-    """
-    if not arguments or arguments[0] not in WITHOUT_ARGUMENTS:
-        return list(arguments)
-    spelled: list[str] = []
-    option, num_values = "", 0
-    for argument in arguments:
-        if argument.startswith("-"):
-            option, num_values = argument, 0
-        elif option in REPEATABLE:
-            num_values += 1
-            if num_values > 1:
-                spelled.append(option)
-        spelled.append(argument)
-    return spelled
 
 
 def parse_lengths(text: str) -> list[int]:

@@ -1,11 +1,11 @@
-"""How commands print facts and messages, and how many."""
+"""Prints facts, tables, durations and messages, as many as the verbosity allows."""
 
 import json
 import math
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from enum import Enum
 from types import MappingProxyType
@@ -105,3 +105,27 @@ def _cell(value: object) -> str:
         plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}
         return " ".join(f"{name}={entry}" for name, entry in plain.items())
     return "" if value is None else inert(str(value)).replace("\n", "U+000A")
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, every column as wide as its widest text, two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ([text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in lines)
+    return ["  ".join(line).rstrip() for line in padded]
+
+
+def about(seconds: float) -> str:
+    """Say an estimate no finer than it is known.
+
+    >>> about(20.0), about(1860.0), about(8000.0), about(200_000.0)
+    ('less than a minute', 'about 31 min', 'about 2 h 10 min', 'about 2.3 days')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return "less than a minute"
+    if minutes < 100:
+        return f"about {minutes} min"
+    if minutes < 36 * 60:
+        hours, rest = divmod(round(minutes / 10) * 10, 60)
+        return f"about {hours} h {rest} min" if rest else f"about {hours} h"
+    return f"about {minutes / 60 / 24:.1f} days"

@@ -23,7 +23,7 @@ def new(
     ] = False,
 ) -> None:
     """Write a working mechanism or task, with its test, into the current folder, for you to edit."""
-    from synthbench.terminal.scaffold import NEXT_STEPS, write
+    from synthbench.cli.scaffold import NEXT_STEPS, write
 
     for path in write(kind, name, Path.cwd(), is_package=is_package, is_module=is_module):
         say(path.relative_to(Path.cwd()))

@@ -10,7 +10,7 @@ from synthbench import plugins
 from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
 from synthbench.cli.output import say
 from synthbench.cli.running import exit_as, run_with_progress
-from synthbench.terms import MAIN_SUITE
+from synthbench.options import MAIN_SUITE
 
 
 def quick(

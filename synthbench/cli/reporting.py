@@ -1,45 +1,79 @@
 """``synthbench report``, ``leaderboard`` and ``export``: from rows to tables and figures."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, MechanismTerms, Results, TaskTerms, parse_names
+from synthbench.cli import options
 from synthbench.cli.output import is_verbose, note, say
-from synthbench.cli.rows import Beside, Packaged, ReportedSuite, SuiteVersion, read_rows, selected
+from synthbench.cli.rows import read_rows, selected
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_seeds, resolve
+from synthbench.options import parse_seeds, resolve
 from synthbench.registry import BUILT_IN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from synthbench.reports.folder import Files
-    from synthbench.reports.report import Report
     from synthbench.reports.selection import Selection, Terms
     from synthbench.trust.beside import Joined
 
 ENTRIES = ("index.html", "README.md", "report.json")
 """Entry pages of a report, the most readable first."""
 
-ReportedSeeds = Annotated[
-    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44. Default: all with rows.")
-]
+
+@dataclass(frozen=True)
+class Shown:
+    """The options that say which rows are shown, in the order of the help."""
+
+    suite: options.ReportedSuite = None
+    suite_version: options.SuiteVersion = None
+    mech: options.MechanismTerms = None
+    seeds: options.Seeds = None
+    results: options.Results = Path("results")
+    beside: options.Beside = None
+    packaged: options.Packaged = True
+
+    def read(self, *, curves: bool = False) -> tuple["Joined", str, str]:
+        """The rows, and the suite and version in which they are shown."""
+        read = read_rows(self.results, self.beside, suite=self.suite, packaged=self.packaged, curves=curves)
+        return read, *read.shown(self.suite, self.suite_version)
+
+    @property
+    def root_seeds(self) -> tuple[int, ...] | None:
+        """None: all with rows."""
+        return None if self.seeds is None else parse_seeds(self.seeds)
+
+    def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
+        """The rows of the selected mechanisms, or of the suite's, your own and foreign ones; without variants."""
+        from synthbench.reports.selection import having, select
+        from synthbench.suites import load_suite, suite_names
+
+        rows = read.rows
+        shown: Terms | None = None
+        if self.mech:
+            shown = selected(rows, "mechanism", self.mech)
+            rows = having(rows, "mech", shown)
+        elif suite in suite_names():
+            is_foreign = (rows["suite"] == suite) & (rows["mech_origin"] != BUILT_IN)
+            others = rows.loc[read.is_own | is_foreign, "mech"].unique()
+            shown = {name: {} for name in (*load_suite(suite).mechanisms, *others)}
+        selection = select(rows, suite, suite_version, mechanisms=shown, seeds=self.root_seeds)
+        if read.origins is not None:
+            own = read.rows[read.is_own]
+            is_wanted = own["mech"].isin(shown or own["mech"]) & own["seed"].isin(self.root_seeds or own["seed"])
+            _name_hidden(own[is_wanted], selection)
+        return selection.without_variants()
 
 
+@options.takes(Shown)
 def report(
-    suite: ReportedSuite = None,
-    suite_version: SuiteVersion = None,
-    mech: MechanismTerms = None,
-    seeds: ReportedSeeds = None,
-    results: Results = Path("results"),
-    beside: Beside = None,
-    packaged: Packaged = True,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: reports/SUITE.")] = None,
+    asked: Shown,
+    out: Annotated[Path | None, options.printing(help="Folder of the report. Default: reports/SUITE.")] = None,
     formats: Annotated[
         str | None,
-        typer.Option(
+        options.printing(
             "--format",
             help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning "
             "curves as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all but "
@@ -48,7 +82,7 @@ def report(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
+        options.printing(
             "--check",
             help="Write nothing; fail if the existing report differs. Pictures are compared by their numbers, since "
             "their bytes depend on the version of matplotlib.",
@@ -61,54 +95,56 @@ def report(
     rows. It prints the verdict, the top of the ranking and the path of the page. For the ranking alone: synthbench
     leaderboard. For a single table on stdout: synthbench export.
     """
+    from synthbench.cli.example import describe
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
+    from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
-    from synthbench.terminal.example import describe
+    from synthbench.terminal.board import lines_of, lines_of_table
 
-    read = read_rows(results, beside, suite=suite, packaged=packaged, curves=True)
-    suite, suite_version = read.shown(suite, suite_version)
-    selection = _selection(read, suite, suite_version, mech, seeds)
-    made = Report(selection, read.curves, origins=read.origins, describe=describe)
-    files = files_of(made, DEFAULT_FORMATS if formats is None else parse_names(formats))
+    read, suite, suite_version = asked.read(curves=True)
+    made = Report(asked.selection(read, suite, suite_version), read.curves, origins=read.origins, describe=describe)
+    files = files_of(made, DEFAULT_FORMATS if formats is None else options.parse_names(formats))
     folder = out or Path("reports") / suite
-    if not _in_step(files, folder, is_checked=check):
+    if check:
+        differing = stale(files, folder)
+        for name in differing:
+            say(f"stale: {folder / name}")
+        if differing:
+            raise typer.Exit(1)
+        note(f"{folder} is up to date")
         return
+    write(files, folder)
     for name in sorted(files) if is_verbose() else ():
         say(folder / name)
-    _print_outcome(made)
+    say(made.verdict)
+    tables = [table for page in made.pages_apart.values() for table in page.tables]
+    for line in (*lines_of(made.board), *(line for table in tables for line in lines_of_table(table))):
+        say(line)
     say(folder / next((name for name in ENTRIES if name in files), ""))
 
 
+@options.takes(Shown)
 def leaderboard(
-    suite: ReportedSuite = None,
-    suite_version: SuiteVersion = None,
+    asked: Shown,
     category: Annotated[
-        str | None, typer.Option(help="Rank by the tasks of this category alone, and show each of them.")
+        str | None, options.selecting(help="Rank by the tasks of this category alone, and show each of them.")
     ] = None,
-    mech: MechanismTerms = None,
-    seeds: ReportedSeeds = None,
-    results: Results = Path("results"),
-    beside: Beside = None,
-    packaged: Packaged = True,
-    as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV to stdout: a line for each mean.")] = False,
+    as_json: options.AsJson = False,
+    as_csv: Annotated[bool, options.printing("--csv", help="Print CSV to stdout: a line for each mean.")] = False,
 ) -> None:
     """Print the ranking of a suite, from your rows and those that come with synthbench.
 
     It shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run are
     listed below. For all tables and figures: synthbench report.
     """
-    from dataclasses import replace
-
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.reports.report import Report
     from synthbench.terminal.board import csv_of_standings, lines_of_standings, standings
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other; allowed: one of them")
-    read = read_rows(results, beside, suite=suite, packaged=packaged)
-    suite, suite_version = read.shown(suite, suite_version)
-    selection = _selection(read, suite, suite_version, mech, seeds)
+    read, suite, suite_version = asked.read()
+    selection = asked.selection(read, suite, suite_version)
     if category is not None:
         of_rows = selection.rows["task_category"]
         known = sorted(of_rows.unique())
@@ -124,68 +160,36 @@ def leaderboard(
         say(line)
 
 
-def _in_step(files: "Files", folder: Path, *, is_checked: bool) -> bool:
-    """Whether the files were written; with ``is_checked`` only compare them.
-
-    Raises:
-        Exit: If one differs.
-    """
-    from synthbench.reports.folder import stale, write
-
-    if not is_checked:
-        write(files, folder)
-        return True
-    differing = stale(files, folder)
-    for name in differing:
-        say(f"stale: {folder / name}")
-    if differing:
-        raise typer.Exit(1)
-    note(f"{folder} is up to date")
-    return False
-
-
-def _print_outcome(made: "Report") -> None:
-    from synthbench.terminal.board import lines_of, lines_of_table
-
-    say(made.verdict)
-    tables = [table for page in made.pages_apart.values() for table in page.tables]
-    for line in (*lines_of(made.board), *(line for table in tables for line in lines_of_table(table))):
-        say(line)
-
-
+@options.takes(Shown)
 def export(
-    suite: ReportedSuite = None,
-    suite_version: SuiteVersion = None,
-    task: TaskTerms = None,
-    mech: MechanismTerms = None,
-    seeds: ReportedSeeds = None,
+    asked: Shown,
+    task: options.TaskTerms = None,
     columns: Annotated[
         str,
-        typer.Option(
+        options.printing(
             help="Columns of the store (see results/README.md) and metrics, comma-separated: "
             "score,skill,n_params,x2.skill."
         ),
     ] = "score",
     across: Annotated[
         str,
-        typer.Option(
+        options.printing(
             help="What md and tex show side by side: columns; or tasks or mechanisms, for a single column. csv and "
             "json have one entry per cell."
         ),
     ] = "columns",
     format_: Annotated[
-        str, typer.Option("--format", help="md, tex (needs booktabs), csv or json; the last two with run ids.")
+        str, options.printing("--format", help="md, tex (needs booktabs), csv or json; the last two with run ids.")
     ] = "md",
     cite: Annotated[
-        bool, typer.Option("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
+        bool, options.printing("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
     ] = False,
     variants: Annotated[
         bool,
-        typer.Option("--variants", help="Also settings that have some tasks only: a convolution, another state."),
+        options.selecting(
+            "--variants", help="Also variants that ran some tasks only: with a convolution, of another state."
+        ),
     ] = False,
-    results: Results = Path("results"),
-    beside: Beside = None,
-    packaged: Packaged = True,
 ) -> None:
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
@@ -197,47 +201,22 @@ def export(
 
     if format_ not in EXPORTS:
         raise UnknownName("format of an export", format_, EXPORTS)
-    read = read_rows(results, beside, suite=suite, packaged=packaged)
-    rows, (suite, suite_version) = read.rows, read.shown(suite, suite_version)
+    read, suite, suite_version = asked.read()
+    rows = read.rows
     made = make_export(
         rows,
         suite,
         suite_version,
         tasks=selected(rows, "task", task) if task else None,
-        mechanisms=selected(rows, "mechanism", mech) if mech else None,
-        seeds=parse_seeds(seeds) if seeds is not None else None,
-        columns=parse_names(columns),
+        mechanisms=selected(rows, "mechanism", asked.mech) if asked.mech else None,
+        seeds=asked.root_seeds,
+        columns=options.parse_names(columns),
         across=across,
         has_variants=variants,
     )
     if made.num_left_out:
         note(f"{made.num_left_out} rows of variants are left out; --variants shows them")
     say(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
-
-
-def _selection(
-    read: "Joined", suite: str, suite_version: str, mech: list[str] | None, seeds: str | None
-) -> "Selection":
-    """The rows of the selected mechanisms, or of the suite's, your own and foreign ones; without variants."""
-    from synthbench.reports.selection import having, select
-    from synthbench.suites import load_suite, suite_names
-
-    rows = read.rows
-    shown: Terms | None = None
-    if mech:
-        shown = selected(rows, "mechanism", mech)
-        rows = having(rows, "mech", shown)
-    elif suite in suite_names():
-        is_foreign = (rows["suite"] == suite) & (rows["mech_origin"] != BUILT_IN)
-        others = rows.loc[read.is_own | is_foreign, "mech"].unique()
-        shown = {name: {} for name in (*load_suite(suite).mechanisms, *others)}
-    of_seeds = parse_seeds(seeds) if seeds is not None else None
-    selection = select(rows, suite, suite_version, mechanisms=shown, seeds=of_seeds)
-    if read.origins is not None:
-        own = read.rows[read.is_own]
-        is_wanted = own["mech"].isin(shown or own["mech"]) & own["seed"].isin(of_seeds or own["seed"])
-        _name_hidden(own[is_wanted], selection)
-    return selection.without_variants()
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:

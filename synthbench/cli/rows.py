@@ -2,39 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from synthbench.cli.output import note, say
-from synthbench.terms import MAIN_SUITE, require_current
+from synthbench.options import require_current
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from synthbench.options import Selection
     from synthbench.results import Quarantined, Store
-    from synthbench.terms import Selection
     from synthbench.trust.beside import Joined
-
-ReportedSuite = Annotated[
-    str | None,
-    typer.Option(
-        "--suite",
-        help=f"The suite whose rows to read. Default: that of your newest rows, else {MAIN_SUITE} if it has some.",
-    ),
-]
-SuiteVersion = Annotated[
-    str | None, typer.Option(help="Its version. Default: the newest of your own rows, else the newest.")
-]
-Beside = Annotated[
-    str | None,
-    typer.Option(
-        help="Another store whose rows to show: its folder, a .parquet file or a .tar.gz bundle. No store is changed."
-    ),
-]
-Packaged = Annotated[
-    bool, typer.Option("--packaged/--no-packaged", help="Whether to read the rows that come with synthbench as well.")
-]
 
 
 def read_rows(
@@ -62,7 +40,7 @@ def read_rows(
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
     """The tasks or mechanisms in the rows that terms select, with the options that they set."""
-    from synthbench.terms import select
+    from synthbench.options import select
 
     unit, group, label = ("task", "task_category", "task") if kind == "task" else ("mech", "mech_family", "mech_label")
     groups, labels = (dict(zip(rows[unit], rows[column], strict=True)) for column in (group, label))

@@ -1,5 +1,6 @@
 """``synthbench run`` and ``synthbench status``."""
 
+import heapq
 import json
 import multiprocessing
 import os
@@ -11,40 +12,18 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from synthbench import plugins
-from synthbench.cli.options import (
-    AsJson,
-    BlockTerm,
-    Condition,
-    Conv,
-    Device,
-    ExecutorName,
-    Gate,
-    Match,
-    MechanismTerms,
-    Plugins,
-    PositionsTerm,
-    Rates,
-    Results,
-    Seeds,
-    Shard,
-    SuiteName,
-    TaskTerms,
-    Workers,
-    takes,
-)
-from synthbench.cli.output import is_quiet, is_verbose, note, print_facts, say, width_of_stdout
+from synthbench.cli import options
+from synthbench.cli.output import about, is_quiet, is_verbose, note, print_facts, say, width_of_stdout
 from synthbench.errors import UsageError
-from synthbench.knobs import parse_rates, parse_seeds, parse_term
-from synthbench.terms import RUN_SUITE
+from synthbench.options import RUN_SUITE, parse_rates, parse_seeds, parse_term
 
 if TYPE_CHECKING:
+    from synthbench.runner.plan import Job, Plan
     from synthbench.runner.request import Request
-    from synthbench.runner.run import RunReport
+    from synthbench.runner.run import Prepared, RunReport
 
 INTERRUPTED = 130
 
@@ -53,21 +32,21 @@ INTERRUPTED = 130
 class Selection:
     """The options that select the runs, and the folder of their rows; most are a request's fields of the same name."""
 
-    tasks: TaskTerms = None
-    mechanisms: MechanismTerms = None
-    suite: SuiteName = RUN_SUITE
-    seeds: Seeds = None
-    rates: Rates = None
-    block: BlockTerm = None
-    conv: Conv = None
-    gate: Gate = False
-    positions: PositionsTerm = None
-    condition: Condition = None
-    match: Match = None
-    device: Device = "auto"
-    results: Results = Path("results")
-    shard: Shard = None
-    plugins: Plugins = None
+    tasks: options.TaskTerms = None
+    mechanisms: options.MechanismTerms = None
+    suite: options.SuiteName = RUN_SUITE
+    seeds: options.Seeds = None
+    rates: options.Rates = None
+    block: options.BlockTerm = None
+    conv: options.Conv = None
+    gate: options.Gate = False
+    positions: options.PositionsTerm = None
+    condition: options.Condition = None
+    match: options.Match = None
+    device: options.Device = "auto"
+    results: options.Results = Path("results")
+    shard: options.Shard = None
+    plugins: options.Plugins = None
 
     def request(self) -> "Request":
         """The request of these options."""
@@ -107,68 +86,72 @@ class RunOptions(Selection):
     """Those, and how the runs are made."""
 
     steps: Annotated[
-        int | None, typer.Option(help="Train for fewer steps. The rows are marked and enter no report.")
+        int | None, options.executing(help="Train for fewer steps. The rows are marked and enter no report.")
     ] = None
     limit: Annotated[
-        int | None, typer.Option(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
+        int | None, options.executing(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
     ] = None
-    executor: ExecutorName = "auto"
+    executor: options.ExecutorName = "auto"
     address: Annotated[
         str | None,
-        typer.Option(
+        options.executing(
             help="With ray: host:port of a running cluster, or auto. Default: start one here. "
             "With slurm: local runs the jobs on this machine, as a trial."
         ),
     ] = None
-    workers: Workers = None
+    workers: options.Workers = None
     per_gpu: Annotated[
-        int | None,
-        typer.Option(help="Worker processes per GPU, each with its share of the memory. Default: 1."),
+        int | None, options.executing(help="Worker processes per GPU, each with its share of the memory. Default: 1.")
     ] = None
-    timeout_s: Annotated[float | None, typer.Option("--timeout", help="Seconds after which a job is killed.")] = None
+    timeout_s: Annotated[
+        float | None, options.executing("--timeout", help="Seconds after which a worker's job is killed.")
+    ] = None
     group_size: Annotated[
         int | None,
-        typer.Option(
-            "--members",
-            help="Runs to batch into one program (seeds, rates, tasks of equal length). Default: by length and device.",
+        options.executing(
+            "--batched",
+            help="Runs to train in one program (seeds, rates, tasks of equal length). Default: by length and device.",
         ),
     ] = None
-    rerun: Annotated[str, typer.Option(help="Which rows to run again: none, failed or all.")] = "none"
+    rerun: Annotated[str, options.executing(help="Which finished runs to repeat: none, failed or all.")] = "none"
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for every trained model's predictions in the main test, RUN_ID.npz. Rows that are "
-            "already done get none; --rerun all makes them."
+        options.printing(
+            help="Folder for every trained model's predictions on the main test, RUN_ID.npz. Finished runs write none; "
+            "--rerun all repeats them."
         ),
     ] = None
     deterministic: Annotated[
         bool,
-        typer.Option(
-            "--deterministic", help="Use only deterministic algorithms; rerun rows that were made without them."
+        options.executing(
+            "--deterministic", help="Use only deterministic algorithms; repeat the runs that were made without them."
         ),
     ] = False
 
 
-@takes(RunOptions)
+@options.takes(RunOptions)
 def run(
     asked: RunOptions,
     until_decided: Annotated[
         bool,
-        typer.Option(
+        options.executing(
             "--until-decided",
             help="On a ladder, add seeds (to 5, then to 10) until every pair of mechanisms is shown to differ by half "
-            "a rung or more, or by less.",
+            "a level or more, or by less.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run nothing; print the missing runs and how long they would take.")
+        bool, options.executing("--dry-run", help="Run nothing; print the missing runs and how long they would take.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Run every missing task × mechanism × seed, then print the skills. The same command again resumes."""
+    """Run every missing task × mechanism × seed, then print the skills.
+
+    Finished runs are skipped; run the same command again to resume.
+    """
     request = asked.request()
     if until_decided:
-        from synthbench.terminal.deciding import require_decidable
+        from synthbench.cli.deciding import require_decidable
 
         require_decidable(request)
     if dry_run:
@@ -187,9 +170,9 @@ def run(
     exit_as(done)
 
 
-@takes(Selection)
-def status(asked: Selection, as_json: AsJson = False) -> None:
-    """Count done, failed and missing rows by category.
+@options.takes(Selection)
+def status(asked: Selection, as_json: options.AsJson = False) -> None:
+    """Count finished, failed and missing runs by category.
 
     A store named by --results must exist; the default one need not.
     """
@@ -205,13 +188,12 @@ def status(asked: Selection, as_json: AsJson = False) -> None:
 
 
 def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:
+    from synthbench.cli.deciding import prepare_look
     from synthbench.runner.run import prepare
-    from synthbench.terminal.deciding import prepare_look
-    from synthbench.terminal.plans import facts_of, forecast, missing_cells, missing_rows
 
     prepared = prepare_look(request) if until_decided else prepare(request)
     if as_json:
-        say(json.dumps(facts_of(prepared)))
+        say(json.dumps(plan_facts(prepared)))
         return
     for notice in prepared.plan.notices:
         say(notice, err=True)
@@ -220,9 +202,93 @@ def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> No
     say(forecast(prepared))
 
 
+def missing_cells(plan: "Plan") -> Iterator[str]:
+    """One line for each task and mechanism that lacks rows: ``copy  slay  seeds 42, 43``."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for member in (member for job in plan.jobs for member in job.missing):
+        of_cell = seeds.setdefault((member.cell.task_name, member.cell.mechanism_name), [])
+        if member.seed not in of_cell:
+            of_cell.append(member.seed)
+    for (task, mechanism), cell_seeds in seeds.items():
+        word = "seed" if len(cell_seeds) == 1 else "seeds"
+        yield f"{task}  {mechanism}  {word} {', '.join(map(str, cell_seeds))}"
+
+
+def missing_rows(plan: "Plan") -> Iterator[str]:
+    """One line for each missing row, with its id."""
+    for fact in row_facts(plan):
+        yield "  ".join("tuned" if value is None else str(value) for value in fact.values())
+
+
+def row_facts(plan: "Plan") -> list[dict[str, Any]]:
+    """What is known of each missing row before it is run."""
+    return [
+        {
+            "run_id": member.run_id,
+            "task": member.cell.task_name,
+            "mechanism": member.cell.mechanism_name,
+            "seed": member.seed,
+            "learning_rate": member.learning_rate,
+        }
+        for job in plan.jobs
+        for member in job.missing
+    ]
+
+
+def plan_facts(prepared: "Prepared") -> dict[str, Any]:
+    """A plan as JSON; seconds are null where nothing is known of the time."""
+    plan = prepared.plan
+    suite = plan.jobs[0].cells[0].suite.model_dump(mode="json") if plan.jobs else None
+    return {
+        "planned": plan.num_planned,
+        "done": plan.num_done,
+        "missing": row_facts(plan),
+        "trainings": plan.num_trainings,
+        "seconds": expected_s(plan, prepared.executor.num_workers),
+        "executor": prepared.executor.name,
+        "workers": prepared.executor.num_workers,
+        "suite": suite,
+    }
+
+
+def forecast(prepared: "Prepared") -> str:
+    """``24 runs to do, 0 already done: 24 trainings, about 2 min on 2 workers``."""
+    from synthbench.cli.progress import to_do, workers_of
+
+    plan, executor = prepared.plan, prepared.executor
+    there = f"{to_do(plan)}, {plan.num_done} already done"
+    if not plan.num_missing:
+        return there
+    expected = expected_s(plan, executor.num_workers)
+    trainings = f"{plan.num_trainings} training{'' if plan.num_trainings == 1 else 's'}"
+    where = "in this process" if executor.name == "inline" else f"on {workers_of(executor)}"
+    if expected is not None:
+        return f"{there}: {trainings}, {about(expected)} {where}"
+    untimed = f"no rows of device {prepared.device.type} in {prepared.request.results} yet"
+    return f"{there}: {trainings} {where}; time unknown: {untimed}"
+
+
+def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
+    """Seconds until the last job ends, if each worker takes the next one; None where a job's time is unknown."""
+    durations = [_job_s(plan, job) for job in plan.jobs]
+    known = [duration for duration in durations if duration is not None]
+    if len(known) < len(durations):
+        return None
+    free_at = [0.0] * (num_workers or 1)
+    for duration in known:
+        heapq.heapreplace(free_at, free_at[0] + duration)
+    return max(free_at)
+
+
+def _job_s(plan: "Plan", job: "Job") -> float | None:
+    shares = [plan.estimates.seconds(member.cell) for member in job.trained]
+    known = [share for share in shares if share is not None]
+    return sum(known) if len(known) == len(shares) else None
+
+
 def _run_until_decided(request: "Request") -> "RunReport":
     """Run what the first look needs, then what each later one needs."""
-    from synthbench.terminal.deciding import look_at
+    from synthbench.cli.deciding import look_at
 
     done = run_with_progress(request)
     for number in count():
@@ -238,8 +304,8 @@ def _run_until_decided(request: "Request") -> "RunReport":
 
 def run_with_progress(request: "Request") -> "RunReport":
     """Run what is missing, with progress and failures on stderr; Ctrl-C ends it after the running jobs."""
+    from synthbench.cli.progress import Progress
     from synthbench.runner.run import run as run_request
-    from synthbench.terminal.progress import Progress
 
     stop = threading.Event()
     # Ray reports on its workers on stdout, which is for results.
@@ -256,7 +322,7 @@ def run_with_progress(request: "Request") -> "RunReport":
 def exit_as(done: "RunReport") -> NoReturn:
     """Exit with 0 if every row has a score, 1 if one failed."""
     if done.is_interrupted:
-        say("interrupted; finished rows are kept, the same command runs the rest", err=True)
+        say("interrupted; finished runs are kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)
     sys.exit(0 if done.ok else 1)
 

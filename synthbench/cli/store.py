@@ -1,4 +1,4 @@
-"""``synthbench doctor`` and ``synthbench store``: checks and maintenance."""
+"""``synthbench store``: what a store holds, and its maintenance."""
 
 import dataclasses
 import json
@@ -9,26 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import (
-    AsJson,
-    MechanismTerms,
-    Plugins,
-    Results,
-    TaskTerms,
-    load_what_loads,
-    takes,
-)
+from synthbench.cli import options
 from synthbench.cli.output import print_facts, say
 from synthbench.cli.rows import name_what_is_left_out, selected
-from synthbench.knobs import parse_seeds
+from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.options import parse_seeds
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from synthbench.results import Store
 
-store_app = typer.Typer(help="Maintain a results store.", no_args_is_help=True)
-
+store_app = typer.Typer(name="store", help="Maintain a results store.", no_args_is_help=True)
 
 _SELECTING = (
     *("suite", "suite_version", "status", "seed"),
@@ -41,12 +33,12 @@ _SELECTING = (
 class Choice:
     """The options that select rows of a store. Default: all rows."""
 
-    suite: Annotated[str | None, typer.Option(help="Only rows of this suite.")] = None
-    suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of the suite.")] = None
-    task: TaskTerms = None
-    mech: MechanismTerms = None
-    seeds: Annotated[str | None, typer.Option(help="Only these root seeds: 42-44, or 0,3,7.")] = None
-    status: Annotated[str | None, typer.Option(help="Only rows with this status: ok, diverged, oom, ...")] = None
+    suite: Annotated[str | None, options.selecting(help="Only rows of this suite.")] = None
+    suite_version: Annotated[str | None, options.selecting(help="Only rows of this version of the suite.")] = None
+    task: options.TaskTerms = None
+    mech: options.MechanismTerms = None
+    seeds: Annotated[str | None, options.selecting(help="Only these root seeds: 42-44, or 0,3,7.")] = None
+    status: Annotated[str | None, options.selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
         """The selected rows: some of their columns (None: all).
@@ -54,7 +46,6 @@ class Choice:
         Raises:
             UnknownName: If no row has the value of an option.
         """
-        from synthbench.errors import UnknownName
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
 
@@ -79,22 +70,12 @@ class Choice:
         return rows if len(frame) == len(rows) else rows.take(frame.index.to_numpy())
 
 
-def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
-    """Check versions, devices, threads and the results folder; exit 1 if something is broken."""
-    from synthbench.terminal import doctor as checks
-
-    findings = checks.examine(results, load_what_loads(plugin))
-    print_facts(findings, ["check", "state", "detail"], as_json=as_json)
-    if any(finding["state"] == "broken" for finding in findings):
-        raise typer.Exit(1)
-
-
 @store_app.command("ls")
-@takes(Choice)
+@options.takes(Choice)
 def list_store(
     choice: Choice,
-    results: Results = Path("results"),
-    as_json: AsJson = False,
+    results: options.Results = Path("results"),
+    as_json: options.AsJson = False,
 ) -> None:
     """List a store's rows by suite, task, mechanism, device and writer, with versions; its files and bytes."""
     from synthbench.results import Store
@@ -112,7 +93,7 @@ def list_store(
 
 
 @store_app.command("compact")
-def compact_store(results: Results = Path("results")) -> None:
+def compact_store(results: options.Results = Path("results")) -> None:
     """Merge the files of jobs into one file of rows and one of curves, beside the compact files that there are.
 
     `run` does this by itself after 200 jobs.
@@ -123,8 +104,8 @@ def compact_store(results: Results = Path("results")) -> None:
 @store_app.command("merge")
 def merge_stores(
     others: Annotated[list[Path], typer.Argument(help="Folders of stores, .parquet files of rows or .tar.gz bundles.")],
-    results: Results = Path("results"),
-    as_json: AsJson = False,
+    results: options.Results = Path("results"),
+    as_json: options.AsJson = False,
 ) -> None:
     """Add the rows and curves of other stores; exit 1 if a run ended differently there or something was left out.
 
@@ -165,17 +146,16 @@ def merge_stores(
 
 
 @store_app.command("export")
-@takes(Choice)
+@options.takes(Choice)
 def export_store(
     choice: Choice,
     format_: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet. Default: the suffix of --out, else csv.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write. Default: stdout.")] = None,
-    results: Results = Path("results"),
+    results: options.Results = Path("results"),
 ) -> None:
     """Write rows as they are, with every column. For tables of means: synthbench export."""
-    from synthbench.errors import StoreError, UnknownName, UsageError
     from synthbench.reports.dump import DUMPS
     from synthbench.results import Store
 
@@ -199,8 +179,8 @@ def export_store(
 @store_app.command("gc")
 def collect_garbage(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; list what would be deleted.")] = False,
-    results: Results = Path("results"),
-    as_json: AsJson = False,
+    results: options.Results = Path("results"),
+    as_json: options.AsJson = False,
 ) -> None:
     """Delete leftovers of killed writers, files whose rows were all replaced, and curves without a row.
 
@@ -224,8 +204,8 @@ def store_doctor(
             "--repair", help="Move damaged rows and files to quarantine/, so that the same run makes them again."
         ),
     ] = False,
-    results: Results = Path("results"),
-    as_json: AsJson = False,
+    results: options.Results = Path("results"),
+    as_json: options.AsJson = False,
 ) -> None:
     """Read every file of a store and check every row and curve; exit 1 if something is broken and was not repaired."""
     from synthbench.results.maintenance import examine

@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench import plugins
-from synthbench.cli.options import (
-    AsJson,
-    BlockTerm,
-    Condition,
-    Device,
-    MechanismTerms,
-    Plugins,
-    PositionsTerm,
-    Results,
-    SuiteName,
-)
+from synthbench.cli import options
 from synthbench.cli.output import print_facts, say
-from synthbench.cli.rows import Packaged, ReportedSuite, SuiteVersion, read_rows, selected
-from synthbench.terms import MAIN_SUITE
+from synthbench.cli.rows import read_rows, selected
+from synthbench.options import MAIN_SUITE
 
 if TYPE_CHECKING:
     from synthbench.reports.compare import Side
@@ -34,10 +24,10 @@ def verify(
     fraction: Annotated[float, typer.Option(help="Fraction of the rows to run again; at least one row.")] = 0.05,
     salt: Annotated[str, typer.Option(help="Draws another sample; choose it after the rows were submitted.")] = "",
     limit: Annotated[int | None, typer.Option(help="Largest number of rows to sample.")] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which a re-run is killed.")] = 600.0,
-    plugin: Plugins = None,
+    plugin: options.Plugins = None,
     run_plugin: Annotated[
         bool, typer.Option("--run-plugin", help="Run the plugin in the bundle: somebody else's code.")
     ] = False,
@@ -45,7 +35,7 @@ def verify(
         Path | None, typer.Option(help="If nothing is wrong, add the rows to this store and record who verified which.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="With --into: the verifier's name.")] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Check all rows, run a sample of them again and compare; exit 1 unless all results agree.
 
@@ -79,12 +69,12 @@ def verify(
 
 
 def submit(
-    mech: MechanismTerms = None,
-    suite: SuiteName = MAIN_SUITE,
-    block: BlockTerm = None,
-    positions: PositionsTerm = None,
-    condition: Condition = None,
-    results: Results = Path("results"),
+    mech: options.MechanismTerms = None,
+    suite: options.SuiteName = MAIN_SUITE,
+    block: options.BlockTerm = None,
+    positions: options.PositionsTerm = None,
+    condition: options.Condition = None,
+    results: options.Results = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder or .tar.gz to write.")] = Path("submission.tar.gz"),
     plugin: Annotated[
         Path | None, typer.Option("--plugin", help="File with the mechanisms; it is run and packed.")
@@ -125,22 +115,22 @@ def compare(
             help="Two or more mechanisms (slay:P=8 for one setting), the folders of two stores, or two commit prefixes."
         ),
     ],
-    suite: ReportedSuite = None,
-    suite_version: SuiteVersion = None,
-    mech: MechanismTerms = None,
-    results: Results = Path("results"),
-    packaged: Packaged = True,
+    suite: options.ReportedSuite = None,
+    suite_version: options.SuiteVersion = None,
+    mech: options.MechanismTerms = None,
+    results: options.Results = Path("results"),
+    packaged: options.Packaged = True,
     fail_below: Annotated[
         float | None,
         typer.Option(help="Exit 1 if the whole interval of the mean difference, second − first, lies below this."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
     Mechanisms and commits are looked up in --results and among the rows that come with synthbench. For stores and
     commits, --mech selects the mechanisms. For more than two mechanisms the table has a row for every pair. On a
-    ladder, heights and their differences are in rungs.
+    ladder, scores and their differences are in levels.
     """
     import pandas as pd
 

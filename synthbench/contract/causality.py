@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from synthbench.options import MAIN_SUITE
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE
-from synthbench.terms import MAIN_SUITE
 from synthbench.training.ladder import course_of
 from synthbench.training.stream import TOKENS_AT_ONCE
 

@@ -20,8 +20,8 @@ from synthbench.contract.states import check_state, check_stream
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
-from synthbench.places import described
-from synthbench.terms import MAIN_SUITE
+from synthbench.options import MAIN_SUITE
+from synthbench.plugins import described
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 """The model around the mechanism, where the arguments do not say otherwise."""

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, UsageError
-from synthbench.knobs import Knob, Value, arguments_of, knobs_of
+from synthbench.options import Knob, Value, arguments_of, knobs_of
 from synthbench.tasks import accuracy, rung_bounds
 from synthbench.tasks._measured import MOST_SEARCHED
 from synthbench.tasks._rules import is_left_out, rule_names

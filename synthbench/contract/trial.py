@@ -31,12 +31,11 @@ from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
 from synthbench.contract.verdicts import Promise, Verdict, judge
 from synthbench.errors import ContractError, SynthbenchError
-from synthbench.knobs import arguments_of, coerce, term_of
-from synthbench.lifeline import begin
 from synthbench.mechanisms import MECHANISMS
-from synthbench.places import described, place_of
+from synthbench.options import arguments_of, coerce, term_of
+from synthbench.plugins import described, place_of
 from synthbench.positions import POSITIONS
-from synthbench.process import become_worker, end_children, exit_of, orphans_ended, require_guarded_main
+from synthbench.process import become_worker, begin, end_children, exit_of, orphans_ended, require_guarded_main
 from synthbench.registry import Registry, code_hash, version_of
 from synthbench.suites import extended, load_suite
 from synthbench.suites.config import ModelSettings

@@ -11,8 +11,8 @@ from torch import nn
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import knobs_of
 from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, mean_state, part_option
+from synthbench.options import knobs_of
 from synthbench.registry import code_hash, is_built_in, set_code_hash, version_of
 
 SIZES = ("model_dim", "num_heads", "max_length", "bias")

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
-from synthbench.places import place_of, raised_at
+from synthbench.options import knob
+from synthbench.plugins import place_of, raised_at
 
 SUPPLIED: Mapping[str, str] = MappingProxyType(
     {

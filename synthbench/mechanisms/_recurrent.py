@@ -12,9 +12,9 @@ from torch.nn.functional import rms_norm, silu, softplus
 
 from synthbench.forms.shapes import Token, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, RmsNorm, ShortConvolution, UndecayedParameter
 from synthbench.mechanisms.base import Attention, Mechanism, kept_by_convolution, takes_state
+from synthbench.options import knob
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

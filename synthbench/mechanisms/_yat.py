@@ -8,8 +8,8 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.forms.scores import Normaliser
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention
+from synthbench.options import knob
 
 
 def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:

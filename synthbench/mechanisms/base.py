@@ -28,7 +28,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from synthbench.entry_points import STANDS_FOR
 from synthbench.errors import ContractError, UsageError
 from synthbench.forms import kernels, linear, log_space, scores, streaming, yat_tiles
 from synthbench.forms.linear import Guard
@@ -47,9 +46,10 @@ from synthbench.forms.shapes import (
     ValueHeads,
 )
 from synthbench.forms.state import State
-from synthbench.knobs import Value, absent_values, check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation, ShortConvolution
 from synthbench.mechanisms import _module
+from synthbench.options import Value, absent_values, check, knob
+from synthbench.plugins import STANDS_FOR
 from synthbench.registry import Registry
 
 Side = linear.Side
@@ -60,7 +60,7 @@ U = TypeVar("U", bound=nn.Module)
 class Mechanism(FieldModule, Mixer):
     """A causal map from sequence to sequence, the only part of a block that mixes positions.
 
-    Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model
+    Hyper-parameters are the fields made by :func:`synthbench.options.knob`; the fields below describe the model
     around it.
     """
 

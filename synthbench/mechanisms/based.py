@@ -9,10 +9,10 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import AnswerHeads, FeatureRows, KeyHeads, KeyRows, QueryHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms.base import FeatureAttention, Side, convolved, kept_by_convolution, mechanism
 from synthbench.mechanisms.local import attend_to_window
+from synthbench.options import knob
 
 
 @mechanism

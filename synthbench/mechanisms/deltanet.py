@@ -11,10 +11,10 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import delta
 from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention, SiluAttention
 from synthbench.mechanisms.base import mechanism
+from synthbench.options import knob
 
 
 @mechanism

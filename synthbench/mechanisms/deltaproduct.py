@@ -12,10 +12,10 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
 from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
 from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
+from synthbench.options import knob
 
 
 @mechanism

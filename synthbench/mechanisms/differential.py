@@ -10,9 +10,9 @@ from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import RmsNorm
 from synthbench.mechanisms.base import Attention, Layer, mechanism
+from synthbench.options import knob
 
 LIMIT = 0.8
 """The limit of lambda_0 in deep layers."""

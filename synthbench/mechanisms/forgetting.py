@@ -11,10 +11,10 @@ from torch.nn.functional import logsigmoid, pad, rms_norm, scaled_dot_product_at
 from synthbench.forms.linear import widened
 from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import kept_by_convolution, mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -12,10 +12,10 @@ from torch.nn.functional import logsigmoid, rms_norm, silu
 from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, RmsNorm
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -11,9 +11,9 @@ from torch.nn.functional import logsigmoid, rms_norm, silu
 from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import RmsNorm
 from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.options import knob
 
 
 @mechanism

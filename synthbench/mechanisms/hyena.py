@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from synthbench.forms.linear import widened
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
+from synthbench.options import knob
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
 """Rates at which the filters of the first and of the last channel decay over the longest sequence."""

@@ -20,8 +20,8 @@ from synthbench.forms.shapes import (
     ValueRows,
 )
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.options import knob
 
 MIN_BLOCK = 16
 """Fewest queries a block of the banded form."""

@@ -11,10 +11,10 @@ from torch.nn.functional import silu, softplus
 from synthbench.forms.selective_scan import selective_scan
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import log_uniform_steps
 from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
+from synthbench.options import knob
 
 
 @mechanism

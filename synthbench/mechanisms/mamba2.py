@@ -13,9 +13,9 @@ from synthbench.errors import UsageError
 from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, exempt_from_decay, uniform
 from synthbench.mechanisms.base import Mechanism, mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -12,10 +12,10 @@ from torch.nn.functional import layer_norm, logsigmoid, pad, silu
 from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -14,10 +14,10 @@ from synthbench.forms.linear import widened
 from synthbench.forms.recurrences import chunks_of, cut, future_mask
 from synthbench.forms.shapes import KeyHeads, KeyRows, Token, Tokens, ValueHeads, ValueRows
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -12,10 +12,10 @@ from torch.nn.functional import pad, rms_norm, silu
 from synthbench.forms.recurrences import CHUNK, decayed
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
+from synthbench.options import knob
 
 
 @mechanism

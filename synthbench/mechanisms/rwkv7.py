@@ -12,10 +12,10 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
 from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, TokenShift, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import kept_by_convolution, mechanism
+from synthbench.options import knob
 
 FASTEST = math.exp(-0.5)
 """Minus the logarithm of the fastest decay of a token."""

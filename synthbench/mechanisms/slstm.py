@@ -13,9 +13,9 @@ from torch.nn.functional import layer_norm, logsigmoid, silu
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.layers import Linear, MemberLayer, ShortConvolution, exempt_from_decay, project
 from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
+from synthbench.options import knob
 
 
 @mechanism

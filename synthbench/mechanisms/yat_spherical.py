@@ -10,9 +10,9 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.scores import Normaliser
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import spherical
-from synthbench.knobs import knob
 from synthbench.mechanisms._yat import YatAttention
 from synthbench.mechanisms.base import mechanism
+from synthbench.options import knob
 
 
 @mechanism

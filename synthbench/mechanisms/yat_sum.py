@@ -4,9 +4,9 @@ from typing import ClassVar
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import plain
-from synthbench.knobs import knob
 from synthbench.mechanisms._yat import yat_kernel
 from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Tokens
-from synthbench.knobs import check
 from synthbench.layers import FieldModule, MemberLayer, Rotation
+from synthbench.options import check
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="PositionEncoding")
@@ -24,7 +24,7 @@ T = TypeVar("T", bound="PositionEncoding")
 class PositionEncoding(FieldModule, MemberLayer):
     """Carries the order of the tokens to a mechanism; built for sequences of up to ``length`` tokens.
 
-    Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model.
+    Hyper-parameters are the fields made by :func:`synthbench.options.knob`; the fields below describe the model.
     """
 
     kind: ClassVar = "position encoding"

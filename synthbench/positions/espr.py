@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyHeads
-from synthbench.knobs import knob
 from synthbench.layers import project
+from synthbench.options import knob
 from synthbench.positions._rotations import (
     LearnedRotation,
     axial_frequencies,

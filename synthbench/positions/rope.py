@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import KeyHeads
-from synthbench.knobs import knob
 from synthbench.layers import Rotation
+from synthbench.options import knob
 from synthbench.positions._rotations import (
     axial_frequencies,
     combine,

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_term
+from synthbench.options import parse_term
 from synthbench.reports.aggregates import (
     TIE,
     UNKNOWN,

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from scipy.special import stdtrit
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import parse_term
+from synthbench.options import parse_term
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import PerTask, Rank, balanced, by_category
 from synthbench.reports.cells import (

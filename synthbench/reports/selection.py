@@ -23,8 +23,7 @@ import pandas as pd
 
 from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import resolve
-from synthbench.terms import MAIN_SUITE, MOVED, STUDIED
+from synthbench.options import MAIN_SUITE, MOVED, STUDIED, resolve
 
 K = TypeVar("K")
 
@@ -253,7 +252,7 @@ def _now(suite: str) -> str:
 
 
 def mechanism_in(rows: pd.DataFrame, name: str) -> str:
-    """The mechanism of some rows that a user means by a name or a label: :func:`synthbench.knobs.resolve`."""
+    """The mechanism of some rows that a user means by a name or a label: :func:`synthbench.options.resolve`."""
     return resolve("mechanism", name, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
 
 

@@ -10,8 +10,8 @@ import torch
 
 from synthbench.blocks import conv_elements
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import absent_values, coerce, knobs_of, term_of
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mean_state, num_parameters
+from synthbench.options import absent_values, coerce, knobs_of, term_of
 from synthbench.registry import CONTROL
 from synthbench.results.schema import join_match, split_match
 from synthbench.suites import Suite

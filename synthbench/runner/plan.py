@@ -11,8 +11,8 @@ import torch
 
 from synthbench import plugins
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS, condition_options, options_of
+from synthbench.options import Selection, coerce, parse_term, registered, require_current, select, split_terms
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner.environment import commit_warning
@@ -22,7 +22,6 @@ from synthbench.runner.request import Request
 from synthbench.runner.rows import predictions_file
 from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
-from synthbench.terms import Selection, registered, require_current, select, split_terms
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import OWN
 from synthbench.training.ladder import sized_in

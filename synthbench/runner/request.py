@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from synthbench.terms import RUN_SUITE
+from synthbench.options import RUN_SUITE
 
 
 class Kind(NamedTuple):

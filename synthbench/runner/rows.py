@@ -19,7 +19,7 @@ from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError
 from synthbench.heights import HEIGHT, metrics_of_rungs, rungs_in
-from synthbench.knobs import term_of
+from synthbench.options import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software

@@ -21,8 +21,8 @@ from synthbench.contract.trial import REGISTRIES, Subject, Trial, record, vet
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
-from synthbench.knobs import parse_term
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import parse_term
 from synthbench.positions import POSITIONS
 from synthbench.process import reserve_workspace
 from synthbench.results import Store

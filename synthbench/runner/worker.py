@@ -14,7 +14,7 @@ from uuid import uuid4
 import torch
 
 from synthbench.errors import ContractError
-from synthbench.places import raised_at
+from synthbench.plugins import raised_at
 from synthbench.process import deterministic_algorithms, is_refused, settings_restored
 from synthbench.results import Store
 from synthbench.runner import held_out, seal

@@ -1,6 +1,7 @@
 """Reads a suite strictly: an unknown key, a wrong type or a value out of range is an error that names it."""
 
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
@@ -9,9 +10,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from synthbench.entry_points import NAME, Offer, offers, reason
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.terms import require_current
+from synthbench.options import require_current
+from synthbench.plugins import NAME, Offer, no_file, offers, reason
 
 
 def _finite(value: float) -> float:
@@ -248,6 +249,8 @@ def load_suite(name: str) -> Suite:
         path = Path(name)
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise no_file("suite file", name) from None
         except (OSError, UnicodeDecodeError) as problem:
             raise UsageError(f"suite file {name!r} cannot be read: {problem}") from None
         suite = parse_suite(text, origin=name, expected_name=path.stem)
@@ -259,6 +262,8 @@ def load_suite(name: str) -> Suite:
         return suite
     require_current(name)
     if name not in suite_names():
+        if os.path.isfile(f"{name}.toml"):  # noqa: PTH113 - Path.is_file raises for a name that is too long for a file
+            raise UsageError(f"no suite called {name!r}; there is a file {name}.toml: name it with its ending")
         raise UnknownName("suite", name, suite_names())
     text = files("synthbench.suites").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return parse_suite(text, origin=f"{name}.toml", expected_name=name)

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from synthbench.knobs import arguments_of
+from synthbench.options import arguments_of
 from synthbench.tasks._measured import answers_per_sequence, measured_bases, measured_local_ceiling, measured_shortcuts
 from synthbench.tasks.base import Bound, Rung, Task
 

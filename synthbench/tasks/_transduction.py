@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import Value, knob
+from synthbench.options import Value, knob
 from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task, Tokens
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.knobs import Value, arguments_of, check, coerce, knobs_of
+from synthbench.options import Value, arguments_of, check, coerce, knobs_of
 from synthbench.registry import Registry
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ class Task(ABC):
         numbers = {str(index): rung for index, rung in enumerate(cls.rungs, start=1)}
         if str(number) not in numbers:
             allowed = f"1 to {len(cls.rungs)}" if cls.rungs else "none, since it has no ladder"
-            raise UsageError(f"rung of task {cls.name!r} is {number}; allowed: {allowed}")
+            raise UsageError(f"level of task {cls.name!r} is {number}; allowed: {allowed}")
         return {name: value for name, value in numbers[str(number)].items() if name not in ("load", "first_new")}
 
     @classmethod
@@ -319,19 +319,20 @@ class Sized(NamedTuple):
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """Resolve ``rung``, ``length`` and options; given values win over the level's.
+    """Resolve ``level``, ``length`` and options; given values win over the level's.
 
     Args:
         name: The task's registered name.
-        arguments: Values, or texts that are read as the knob's type.
+        arguments: Values, or texts that are read as the option's type; ``rung`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.
-        UsageError: If a value is out of range, or the task has no such rung, or no sequence of the length.
+        UsageError: If a value is out of range, or the task has no such level, or no sequence of the length.
     """
     given = dict(arguments)
-    of_rung = TASKS[name].arguments_of_rung(given.pop("rung")) if "rung" in given else {}
-    merged = {"length": TASKS[name].length, **of_rung, **given}
+    level = given.pop("level", given.pop("rung", None))
+    of_level = {} if level is None else TASKS[name].arguments_of_rung(level)
+    merged = {"length": TASKS[name].length, **of_level, **given}
     text = str(merged.pop("length"))
     try:
         length = int(text)
@@ -340,7 +341,7 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     try:
         knobs = coerce("task", TASKS[name], merged)
     except UnknownName as problem:
-        raise UnknownName(f"argument of task {name!r}", problem.name, ["rung", "length", *problem.allowed]) from None
+        raise UnknownName(f"argument of task {name!r}", problem.name, ["level", "length", *problem.allowed]) from None
     unit = TASKS[name](**knobs)
     unit.check_length(length)
     if any(knobs_of(TASKS[name])[knob].is_location for knob in knobs):

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from synthbench.knobs import resolve
+from synthbench.cli.output import aligned
+from synthbench.options import resolve
 from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.cells import skills_of
 from synthbench.reports.leaderboard import YES_OR_NO, Leaderboard, tasks_words
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.report import Report
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
-from synthbench.terminal.layout import aligned
 
 MOST_LINES = 10
 """Mechanisms that are shown."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from synthbench import plugins
 from synthbench.bench.forward import next_to_softmax
+from synthbench.cli.facts import STATE_LENGTHS, task_facts
 from synthbench.contract.trial import REGISTRIES, Subject, Trial, vet
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import UnknownName
-from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS, num_parameters
+from synthbench.options import coerce, parse_term
 from synthbench.registry import origin_of, resolve_among, version_of
 from synthbench.tasks import TASKS
-from synthbench.terminal.facts import STATE_LENGTHS, task_facts
 from synthbench.training.ensemble import strategy_of
 
 Report = dict[str, Any]

@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 import torch
 
+from synthbench.cli.output import aligned
 from synthbench.errors import UsageError
-from synthbench.knobs import parse_term
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import MAIN_SUITE, parse_term, registered, split_terms
 from synthbench.reports.aggregates import Rank
 from synthbench.reports.quick import (
     RANK_CONFIDENCE,
@@ -32,8 +33,6 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
-from synthbench.terminal.layout import aligned
-from synthbench.terms import MAIN_SUITE, registered, split_terms
 from synthbench.trust.beside import join
 
 

@@ -9,11 +9,11 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from synthbench.bits import BITS, choice_in
+from synthbench.cli.output import aligned
 from synthbench.registry import origin_of
 from synthbench.reports.cells import clipped
 from synthbench.results import Store
 from synthbench.suites import load_suite, suite_names
-from synthbench.terminal.layout import aligned
 from synthbench.training.cell import Cell, Member
 
 NOTHING = "--"

@@ -10,13 +10,12 @@ import torch
 from synthbench.blocks import BLOCKS, Block
 from synthbench.canonical import canonical_json, json_entries, run_id_of
 from synthbench.errors import UsageError
-from synthbench.knobs import Value, arguments_of, with_defaults
 from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism
+from synthbench.options import Value, arguments_of, with_defaults
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import code_hash, version_of
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Rung, Task
-from synthbench.terms import configured
 from synthbench.training import identity
 from synthbench.training.ensemble import OWN, SequenceModel
 from synthbench.training.identity import Component
@@ -201,7 +200,7 @@ class Cell:
 
         As many layers as the suite has are no change: the run is that of the suite.
         """
-        unit, given = configured(BLOCKS, self.suite.model.block)
+        unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
             del given["layers"]
         return unit, with_defaults(unit, given)
@@ -209,7 +208,7 @@ class Cell:
     @cached_property
     def positions(self) -> tuple[type[PositionEncoding], dict[str, Value]]:
         """The position encoding and its hyper-parameters, defaults included."""
-        unit, given = configured(POSITIONS, self._positions_term)
+        unit, given = POSITIONS.configured(self._positions_term)
         return unit, with_defaults(unit, given)
 
     @property
@@ -218,7 +217,7 @@ class Cell:
         if model.positions == OWN:
             has_from_authors = {layer.own_positions for layer, _values in self.layers}
             return OWN if len(has_from_authors) > 1 else has_from_authors.pop()
-        unit, _ = configured(POSITIONS, model.positions)
+        unit, _ = POSITIONS.configured(model.positions)
         has_nothing_to_turn = unit.rotates and not issubclass(self.mechanism, Attention)
         return model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions
 

@@ -27,7 +27,6 @@ from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_p
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import Readout
-from synthbench.terms import configured
 
 Strategy = Literal["fold", "stack", "loop"]
 MemberIds = Int[Tensor, "members batch length"]
@@ -73,7 +72,7 @@ class SequenceModel(nn.Module):
         """Draw everything from ``generator``, in the order in which the data passes through."""
         super().__init__()
         self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
-        encoding, encoding_arguments = configured(POSITIONS, settings.positions)
+        encoding, encoding_arguments = POSITIONS.configured(settings.positions)
         self.position = encoding(
             model_dim=settings.model_dim,
             num_heads=settings.num_heads,
@@ -82,7 +81,7 @@ class SequenceModel(nn.Module):
             generator=generator,
             **encoding_arguments,
         )
-        block, options = configured(BLOCKS, settings.block)
+        block, options = BLOCKS.configured(settings.block)
         block_arguments: dict[str, Any] = {**options}
         self.blocks = nn.ModuleList(
             block(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from synthbench.knobs import Value, arguments_of
+from synthbench.options import Value, arguments_of
 from synthbench.suites import Suite
 from synthbench.tasks import Task
 

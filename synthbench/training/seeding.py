@@ -14,7 +14,7 @@ from threading import Lock
 
 import numpy as np
 
-from synthbench.knobs import arguments_of
+from synthbench.options import arguments_of
 from synthbench.tasks import Batch, Split, Task
 
 BLOCK_STEPS = 200

@@ -13,11 +13,10 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
-from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
-from synthbench.places import described
+from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registered
+from synthbench.plugins import described
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Rung, Split, Task, sized
-from synthbench.terms import registered
 from synthbench.training.ladder import course_of
 from synthbench.training.seeding import data_blocks
 
@@ -76,7 +75,7 @@ def draw(
     sequences in batches of ``batch_size``.
 
     Args:
-        task: Its name, with options as in ``mqar:rung=3`` or ``mqar:num_pairs=8``.
+        task: Its name, with options as in ``mqar:level=3`` or ``mqar:num_pairs=8``.
         split: ``train``, ``validation`` or ``test``.
         seed: Root seed of the run, 0 or more.
         count: Sequences. Default: all that a run of ``suite`` reads.
@@ -170,12 +169,13 @@ def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str])
     """The rung that is asked for, and the same on it."""
     course = course_of(suite, task)
     numbers = [str(number) for number, _ in enumerate(course.rungs, start=1)]
-    if list(given) != ["rung"] or given["rung"] not in numbers:
+    level = given.get("level", given.get("rung"))
+    if len(given) != 1 or level not in numbers:
         raise UsageError(
-            f"options of {task!r} are {dict(given)}; allowed in suite {suite.name!r}: its rung, 1 to {len(numbers)}, "
-            f"as in {task}:rung=1"
+            f"options of {task!r} are {dict(given)}; allowed in suite {suite.name!r}: its level, 1 to {len(numbers)}, "
+            f"as in {task}:level=1"
         )
-    index = numbers.index(given["rung"])
+    index = numbers.index(level)
     if split == "train":
         return course.rungs[index], course.num_batches[index], course.batch_sizes[index]
     if split == "test":

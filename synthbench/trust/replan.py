@@ -12,8 +12,8 @@ import torch
 from synthbench.blocks import BLOCKS
 from synthbench.canonical import canonical_json
 from synthbench.errors import ContractError, SynthbenchError, UsageError
-from synthbench.knobs import absent_values, coerce, term_of
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import MOVED, absent_values, coerce, term_of
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, version_of
@@ -24,7 +24,6 @@ from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.runner.worker import RunContext, execute
 from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
 from synthbench.tasks import TASKS
-from synthbench.terms import MOVED
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in

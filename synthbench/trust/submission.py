@@ -13,6 +13,7 @@ from synthbench.contract.trial import REGISTRIES, Trial, examine
 from synthbench.contract.verdicts import violation
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import registered, require_current, split_terms
 from synthbench.positions import POSITIONS
 from synthbench.registry import origin_of
 from synthbench.results import Store
@@ -21,7 +22,6 @@ from synthbench.runner.plan import Plan, plan_request, select_components
 from synthbench.runner.request import Request
 from synthbench.runner.run import foreign_subjects
 from synthbench.suites import load_suite, suite_names
-from synthbench.terms import registered, require_current, split_terms
 from synthbench.training.ladder_scores import USED, with_committed_baselines
 from synthbench.trust.audit import digest
 from synthbench.trust.bundle import (

@@ -6,8 +6,8 @@ import torch
 from synthbench.bench import published, suite
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
+from synthbench.options import RUN_SUITE
 from synthbench.suites import load_suite
-from synthbench.terms import RUN_SUITE
 from synthbench.training.cell import Cell, Member
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from synthbench.bench import context, fidelity, report, scaling, suite
 from synthbench.bench.rows import Table
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import StoreError
 
 CPU = torch.device("cpu")

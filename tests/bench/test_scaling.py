@@ -11,7 +11,7 @@ from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
 from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.bench.rows import Row, Table, load
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.forms import kernels, linear
 from synthbench.mechanisms import MECHANISMS

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from benchmarks import campaign, flash_linear_attention, steps
 from benchmarks.campaign import MORE_TO_DO
 from benchmarks.steps import Step, steps_for
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import UnknownName, UsageError
 from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS

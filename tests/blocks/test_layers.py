@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.blocks import BLOCKS, Block, block
 from synthbench.blocks.base import Mix
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.results import Store
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.match import matched_as, misses, reference_of

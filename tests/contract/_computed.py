@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from synthbench.blocks import BLOCKS
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
-from synthbench.knobs import Knob, Value, absent_values, knobs_of, term_of, with_defaults
 from synthbench.layers import Mixer
 from synthbench.mechanisms import MECHANISMS, num_parameters
+from synthbench.options import Knob, Value, absent_values, knobs_of, term_of, with_defaults
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS, Batch, Task

@@ -12,7 +12,7 @@ from synthbench.contract import tasks as contract
 from synthbench.contract.tasks import check_task, promises_of
 from synthbench.contract.verdicts import keep_all
 from synthbench.errors import ContractError, UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
 
 

@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 from typer.testing import CliRunner
 
 import synthbench
-from synthbench import entry_points
-from synthbench.cli import app
+from synthbench import plugins
+from synthbench.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -58,10 +58,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _inside(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(shutil.copytree(checkout, tmp_path / "checkout"))
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
-    monkeypatch.setattr(entry_points, "_entry_points", lambda _group: ())  # what else is installed is on no page
-    entry_points._offers.cache_clear()
+    monkeypatch.setattr(plugins, "_entry_points", lambda _group: ())  # what else is installed is on no page
+    plugins._offers.cache_clear()
     yield
-    entry_points._offers.cache_clear()
+    plugins._offers.cache_clear()
 
 
 @pytest.mark.end_to_end

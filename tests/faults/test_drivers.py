@@ -187,7 +187,7 @@ def command(results: Path, *options: str, mechanism: str = "linear") -> list[str
     """A run that goes on for hours in two workers."""
     return [
         sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", "copy:length=8", "--mech", mechanism,
-        "--steps", "1000000", "--seeds", "0-7", "--members", "1", "--device", "cpu", "--results", os.fspath(results),
+        "--steps", "1000000", "--seeds", "0-7", "--batched", "1", "--device", "cpu", "--results", os.fspath(results),
         "--executor", "pool", "--workers", "2", *options,
     ]  # fmt: skip
 

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.knobs import coerce, knob, knobs_of
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention
 from synthbench.mechanisms.base import Attention, Side
+from synthbench.options import coerce, knob, knobs_of
 from synthbench.sources import bibtex
 
 LABELS = {

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError, UsageError
-from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
+from synthbench.options import coerce, knobs_of
 from synthbench.registry import code_hash, version_of
 from synthbench.training.ensemble import strategy_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from synthbench import entry_points
+from synthbench import plugins
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.registry import Registry
 from synthbench.suites import load_suite, suite_names
@@ -49,8 +49,8 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[
 
 
 def forget() -> None:
-    entry_points._offers.cache_clear()
-    entry_points._distributions.cache_clear()
+    plugins._offers.cache_clear()
+    plugins._distributions.cache_clear()
 
 
 def use(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(
 
 
 def load_suite_text() -> str:
-    return Path(entry_points.__file__).with_name("suites").joinpath("smoke.toml").read_text(encoding="utf-8")
+    return Path(plugins.__file__).with_name("suites").joinpath("smoke.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.end_to_end

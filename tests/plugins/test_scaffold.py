@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from synthbench.cli.scaffold import write
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.suites import load_suite
-from synthbench.terminal.scaffold import write
 
 pytestmark = pytest.mark.end_to_end
 

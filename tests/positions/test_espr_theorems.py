@@ -16,7 +16,6 @@ from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.positions.espr import Espr, MixedRotation
-from synthbench.terms import configured
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -27,7 +26,7 @@ NOT_COMMUTING = ["espr:null=keep,commuting=false", "espr:null=keep,commuting=fal
 
 
 def rotation_of(term: str, coordinates: Tensor) -> Rotation:
-    encoding, knobs = configured(POSITIONS, term)
+    encoding, knobs = POSITIONS.configured(term)
     shape = {"model_dim": HEADS * DIM, "num_heads": HEADS, "length": len(coordinates), "coordinates": coordinates}
     fields: dict[str, Any] = {**shape, **knobs}
     rotation = encoding(**fields).rotation(torch.Generator().manual_seed(0))

@@ -16,7 +16,6 @@ from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS, LearnedRotation
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.suites.config import ModelSettings
-from synthbench.terms import configured
 from synthbench.training.ensemble import SequenceModel, stack_models
 
 TERMS = [
@@ -31,7 +30,7 @@ TERMS = [
 
 def rotation_of(term: str, coordinates: Tensor, seed: int = 0) -> Rotation:
     """The rotation of two heads of eight channels."""
-    encoding, knobs = configured(POSITIONS, term)
+    encoding, knobs = POSITIONS.configured(term)
     shape = {"model_dim": 16, "num_heads": 2, "length": len(coordinates), "coordinates": coordinates}
     fields: dict[str, Any] = {**shape, **knobs}
     rotation = encoding(**fields).rotation(torch.Generator().manual_seed(seed))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from synthbench.cli.example import describe
 from synthbench.errors import UsageError
 from synthbench.reports.build import FORMATS, build
 from synthbench.reports.folder import stale, write
-from synthbench.terminal.example import describe
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -27,7 +27,7 @@ IN_ANOTHER_PROCESS = """
 import locale, pickle, sys
 import pandas as pd
 from synthbench.reports.build import FORMATS, build
-from synthbench.terminal.example import describe
+from synthbench.cli.example import describe
 try:
     locale.setlocale(locale.LC_ALL, "")
 except locale.Error:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synthbench.cli.example import describe
 from synthbench.registry import version_of
 from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.page import charts, page
@@ -22,7 +23,6 @@ from synthbench.reports.render.readme import readme
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
-from synthbench.terminal.example import describe
 
 MakeFrame = Callable[..., pd.DataFrame]
 

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Locator, Page, Request, expect, sync_playwright
 
+from synthbench.cli.example import describe
 from synthbench.registry import version_of
 from synthbench.reports.render.page import page
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
-from synthbench.terminal.example import describe
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from synthbench.canonical import canonical_json
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.results import RUNS, Store
 from synthbench.results.maintenance import collect
 from synthbench.results.migration import former, migrated

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.maintenance import examine

@@ -29,6 +29,6 @@ def command(request: Request, *more: str) -> list[str]:
     words = [
         sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
         "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),
-        "--device", request.device, "--results", str(request.results), "--executor", request.executor, "--members", "1",
+        "--device", request.device, "--results", str(request.results), "--executor", request.executor, "--batched", "1",
     ]  # fmt: skip
     return [*words, *(("--address", request.address) if request.address else ()), *more]

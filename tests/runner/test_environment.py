@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import synthbench
+from synthbench.cli import doctor
 from synthbench.errors import UsageError
 from synthbench.runner import environment
 from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
-from synthbench.terminal import doctor
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

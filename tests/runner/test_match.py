@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import _knobs_of
 from synthbench.mechanisms.performer import Performer
+from synthbench.options import _knobs_of
 from synthbench.results.schema import split_match
 from synthbench.runner.match import (
     TOLERANCE,
@@ -56,7 +56,7 @@ def test_a_count_that_was_added_later_is_changed_too(
 ) -> None:
     before, knobs = make_cell("copy", "performer"), _knobs_of
     added = {name: replace(knob, absent=knob.default) for name, knob in knobs(Performer).items()}
-    monkeypatch.setattr("synthbench.knobs._knobs_of", lambda unit: added if unit is Performer else knobs(unit))
+    monkeypatch.setattr("synthbench.options._knobs_of", lambda unit: added if unit is Performer else knobs(unit))
     cell = make_cell("copy", "performer")
     resized = matched(cell, "state", 2 * size_of(before, "state"))
 

@@ -142,7 +142,10 @@ def test_the_page_has_every_depth_and_the_ratio(depth: SimpleNamespace, few: pd.
     assert of_trees == ["--"] * 4
     assert "**`softmax` masters 2.52 times the load of `linear`** (95 % CI over seeds 2.2" in verdict
     assert "over 3 pairs of task and depth. Lower bounds among them: 0; upper bounds: 0;" in verdict
-    assert "same end of the ladder: 2. Larger models with more training and Canon layers are announced to reach 4" in verdict
+    assert (
+        "same end of the ladder: 2. Larger models with more training and Canon layers are announced to reach 4"
+        in verdict
+    )
     assert verdict.endswith("The announced ratio is above our interval.")
 
 

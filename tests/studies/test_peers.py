@@ -10,8 +10,8 @@ import pytest
 
 from studies.pages import each
 from studies.peers import page as study
-from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.options import coerce
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
 

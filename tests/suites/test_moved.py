@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from studies.prototypes.train import SETTINGS
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.errors import UsageError
+from synthbench.options import MAIN_SUITE, MOVED, STUDIED
 from synthbench.suites import EXTRA, load_suite, suite_names
-from synthbench.terms import MAIN_SUITE, MOVED, STUDIED
 from synthbench.trust.beside import join
 
 COMMANDS = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from synthbench.contract.tasks import best_constants
 from synthbench.errors import UsageError
-from synthbench.knobs import coerce
+from synthbench.options import coerce
 from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE, TASKS, Task
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthbench.entry_points import SWITCH
+from synthbench.plugins import SWITCH
 from synthbench.suites import load_suite
 from synthbench.tasks import (
     TASKS,

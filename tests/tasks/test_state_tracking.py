@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knobs_of
+from synthbench.options import knobs_of
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
 from synthbench.tasks.state_tracking._running import running

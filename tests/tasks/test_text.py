@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.knobs import arguments_of
+from synthbench.options import arguments_of
 from synthbench.tasks import SPLITS, TASKS, sized
 from synthbench.tasks.real import _corpus
 from synthbench.tasks.real._corpus import END, FROZEN, FROZEN_HASH, corpus_at, corpus_of, frozen, hash_of, split

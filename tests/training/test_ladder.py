@@ -304,7 +304,7 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
     cell = cell_of(steps=suite.training.steps)
     course = cell.course
     assert course is not None
-    drawn = draw("parity_running:rung=3", suite="core", seed=1)
+    drawn = draw("parity_running:level=3", suite="core", seed=1)
     trainer = Trainer([Member(cell, 1, 1e-3)], CPU)
     blocks = trainer.batches("train", course.num_batches[2], course.batch_sizes[2], factor=3)
     own = torch.cat([block.inputs[:, 0] for block in blocks])
@@ -322,8 +322,8 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
     ("task", "split", "words"),
     [
         ("parity_running", "train", "parity_running:rung=1"),
-        ("parity_running:rung=99", "train", "its rung, 1 to 12"),
-        ("parity_running:rung=13", "train", "its rung, 1 to 12"),
+        ("parity_running:rung=99", "train", "its level, 1 to 12"),
+        ("parity_running:rung=13", "train", "its level, 1 to 12"),
     ],
 )
 def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: str) -> None:

@@ -112,7 +112,7 @@ def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
     [
         ({"task": "coppy"}, "did you mean 'copy'"),
         ({"task": "copy:lenght=8"}, "did you mean 'length'"),
-        ({"task": "mqar:rung=99"}, "rung of task .mqar. is 99; allowed: 1 to 9"),
+        ({"task": "mqar:rung=99"}, "level of task .mqar. is 99; allowed: 1 to 9"),
         ({"split": "valid"}, "no split called 'valid'"),
         ({"count": 0}, "count is 0; allowed: 1 and more"),
         ({"count": 2**62}, "allowed: 1 to 8388608"),
@@ -156,7 +156,7 @@ def test_the_command_writes_the_file_and_refuses_with_the_documented_codes(
     tmp_path: Path, synthbench: Callable[..., Any]
 ) -> None:
     out = str(tmp_path / "mqar.npz")
-    ask = ["data", "mqar:rung=3", "--count", "5", "--seed", "1", "--split", "validation", "--out", out]
+    ask = ["data", "mqar:level=3", "--count", "5", "--seed", "1", "--split", "validation", "--out", out]
 
     assert synthbench(*ask).returncode == 0
     with np.load(out) as file:

@@ -17,6 +17,7 @@ import pytest
 from synthbench import registry
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
+from synthbench.options import MOVED
 from synthbench.results import Store, published
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
 from synthbench.runner import plan as plan_module
@@ -24,7 +25,6 @@ from synthbench.runner.plan import shortened
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.terms import MOVED
 from synthbench.training import train
 from synthbench.trust import audit, compare, replan
 from synthbench.trust.verify import Sampling, Verification, verify

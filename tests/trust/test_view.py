@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from synthbench.cli import app
+from synthbench.cli.app import app
 from synthbench.contract.places import change_when_moved
 from synthbench.mechanisms import MECHANISMS
 from synthbench.reports.cells import grid

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.layers import Rotation, project, uniform
 from synthbench.mechanisms.base import Attention, Side
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
+from synthbench.options import knob
 
 WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
 """The geometries, and what the paper calls the weight of each."""

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from synthbench.options import knob
 
 
 @mechanism

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.options import knob
 
 
 @mechanism

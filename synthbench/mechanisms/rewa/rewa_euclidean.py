@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from synthbench.options import knob
 
 
 @mechanism

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyRows
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.options import knob
 
 
 @mechanism

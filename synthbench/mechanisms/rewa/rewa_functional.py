@@ -9,9 +9,9 @@ from torch import nn
 from synthbench.errors import UsageError
 from synthbench.forms.feature_maps import gaussian
 from synthbench.forms.shapes import FeatureRows, KeyRows
-from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+from synthbench.options import knob
 
 
 @mechanism

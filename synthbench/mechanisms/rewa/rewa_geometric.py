@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import ProductMetric, WitnessAttention, Witnesses
+from synthbench.options import knob
 
 
 @mechanism

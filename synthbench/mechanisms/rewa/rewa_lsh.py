@@ -7,10 +7,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyRows, Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from synthbench.options import knob
 
 
 @mechanism

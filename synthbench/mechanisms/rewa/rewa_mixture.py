@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from synthbench.forms import scores
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
+from synthbench.options import knob
 
 
 @mechanism

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.options import knob
 
 
 @mechanism

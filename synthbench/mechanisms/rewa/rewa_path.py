@@ -10,10 +10,10 @@ from synthbench.forms import scores
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.options import knob
 
 
 @mechanism

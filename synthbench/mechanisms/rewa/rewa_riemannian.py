@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import Perceptron
 from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
+from synthbench.options import knob
 
 FLOOR = 1e-3
 """Smallest eigenvalue of a metric tensor."""

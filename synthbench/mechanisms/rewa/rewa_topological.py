@@ -9,10 +9,10 @@ from torch.nn.functional import pad
 
 from synthbench.forms import scores
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, ValueHeads
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.options import knob
 
 BLOCK = 256
 """Tokens whose distances to all earlier ones exist at a time."""

@@ -17,8 +17,8 @@ from synthbench.forms.feature_maps import (
     unit_vectors,
 )
 from synthbench.forms.shapes import FeatureRows, KeyRows
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import FeatureAttention, Side
+from synthbench.options import knob
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

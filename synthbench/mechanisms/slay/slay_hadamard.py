@@ -8,10 +8,10 @@ from torch import nn
 
 from synthbench.forms.feature_maps import clip_exponent, unit_vectors
 from synthbench.forms.shapes import FeatureRows, KeyRows
-from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention
+from synthbench.options import knob
 
 
 @mechanism

@@ -6,9 +6,9 @@ import torch
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import FeatureRows, KeyRows
-from synthbench.knobs import knob
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention
+from synthbench.options import knob
 
 
 @mechanism

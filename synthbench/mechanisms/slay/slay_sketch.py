@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import KeyHeads
-from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention, unit_anchors
 from synthbench.mechanisms.slay._sketch import circular_convolution, count_sketch
+from synthbench.options import knob
 
 
 @mechanism

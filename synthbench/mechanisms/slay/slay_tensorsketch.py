@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention
 from synthbench.mechanisms.slay._sketch import circular_convolution, count_sketch
+from synthbench.options import knob
 
 
 @mechanism

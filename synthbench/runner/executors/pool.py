@@ -18,9 +18,8 @@ import torch
 from filelock import FileLock, Timeout
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from synthbench import lifeline
 from synthbench.errors import UsageError
-from synthbench.process import become_worker, end_orphans, exit_of, orphans_ended, require_guarded_main
+from synthbench.process import become_worker, begin, end_orphans, exit_of, orphans_ended, require_guarded_main
 from synthbench.runner.environment import num_memory_kills, usable_cores
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -86,7 +85,7 @@ class Pool(WorkerExecutor[Future]):
                 ProcessPool,
                 max_workers=1 if context.is_alone else self.num_workers,
                 context=get_context("spawn"),
-                initializer=lifeline.begin,
+                initializer=begin,
                 initargs=(f"{__name__}:_initialise_worker", [tuple(slot) for slot in slots], taken),
             )
             self._renew()

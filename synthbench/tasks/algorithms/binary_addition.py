@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import Batch, Bound, Tokens, task
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_PERIOD = {5: 24, 11: 48, 17: 96, 23: 96, 31: 128, 47: 192, 61: 256, 89: 384, 127: 512, 191: 768, 251: 1024}

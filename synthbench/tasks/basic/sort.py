@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._bounds import binomials
 from synthbench.tasks.base import Batch, Bound, Task, task
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_at
 from synthbench.tasks._transduction import Transduction, string_rungs

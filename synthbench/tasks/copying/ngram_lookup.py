@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import Value, knob
+from synthbench.options import Value, knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.nesting._trees import Law, grow

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Tokens
 from synthbench.tasks.nesting._completion import TreeCompletion
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LONGEST_GAP = 6

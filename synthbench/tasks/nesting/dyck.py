@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, running_rungs, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 

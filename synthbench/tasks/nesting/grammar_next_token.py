@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67726D72

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Inexact, Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._evaluation import Evaluation
 from synthbench.tasks.nesting._trees import Law, grow

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar

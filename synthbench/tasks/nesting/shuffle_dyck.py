@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Batch, Tokens, running_rungs, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 

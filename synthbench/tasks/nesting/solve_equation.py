@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar, write_expressions
 from synthbench.tasks.nesting._evaluation import Evaluation

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._transduction import Transduction
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Tokens, task
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Batch, Bound, Split, Task, Tokens, task
 from synthbench.tasks.real._corpus import Corpus, corpus_at
 from synthbench.tasks.real._lines import reference_lines

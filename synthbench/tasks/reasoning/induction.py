@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._bounds import capped_totals, poisson
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task

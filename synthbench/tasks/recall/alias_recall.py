@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
 from synthbench.tasks.recall._base import Recall

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Recall

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._draws import distinct, previous
 from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._stream import Stream, sample_stream
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Task, task

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from synthbench.errors import UsageError
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Recall

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 NEGLIGIBLE = 1e-20

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import Value, knob
+from synthbench.options import Value, knob
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 

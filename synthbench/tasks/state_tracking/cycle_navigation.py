@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking._strings import StringTask, string_rungs

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking._strings import StringTask, string_rungs

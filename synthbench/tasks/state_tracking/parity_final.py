@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
 from synthbench.tasks.state_tracking._strings import StringTask, string_rungs

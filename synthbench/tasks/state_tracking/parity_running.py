@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks.base import Batch, Bound, Task, Tokens, running_rungs, task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
 

@@ -11,7 +11,6 @@ from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.terms import configured
 from synthbench.training.ensemble import stack_mixers
 
 REWA = [name for name in MECHANISMS if name.startswith("rewa-")]
@@ -99,7 +98,7 @@ def test_the_temperature_is_reported_a_head(name: str, normal: Callable[..., Ten
 def test_runs_beside_each_other_turn_their_witnesses_as_alone(
     name: str, encoding: str, normal: Callable[..., Tensor]
 ) -> None:
-    unit, options = configured(POSITIONS, encoding)
+    unit, options = POSITIONS.configured(encoding)
     arguments: dict[str, Any] = {**options}
     generator = torch.Generator().manual_seed(1)
     members = [build(name, seed) for seed in range(2)]

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import inverse_distance
-from synthbench.knobs import knobs_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
 from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
 from synthbench.mechanisms.slay.slay import Slay
+from synthbench.options import knobs_of
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
 EPSILON = 1e-3

@@ -5,8 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from synthbench.knobs import knob
 from synthbench.mechanisms import ScoreAttention, mechanism
+from synthbench.options import knob
 
 
 @mechanism

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.knobs import knob
+from synthbench.options import knob
 from synthbench.tasks import IGNORE, Batch, Bound, Task, task
 
 

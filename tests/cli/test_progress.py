@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from synthbench.cli.progress import Eta, Progress, Watch, to_do, workers_of
 from synthbench.results import Store
 from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
-from synthbench.terminal.progress import Eta, Progress, Watch, to_do, workers_of
 from synthbench.training.cell import Cell, Member
 
 

@@ -39,7 +39,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
 
     Args:
         kind: ``mech`` or ``task``.
-        name: Of the unit and of its module.
+        name: Of the component and of its module.
         folder: Where; must exist.
         is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
         is_module: Write the mechanism as a plain ``nn.Module``.
@@ -111,7 +111,7 @@ def _package(kind: str, name: str, folder: Path, template: str) -> dict[Path, st
 
 
 def _filled(template: str, kind: str, name: str, **given: str) -> str:
-    text = files("synthbench.terminal").joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
+    text = files("synthbench.cli").joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     return Template(text).substitute(
         name=name, class_name=class_name, kind="mechanism" if kind == "mech" else kind, group=GROUPS[kind], **given

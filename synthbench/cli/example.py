@@ -1,4 +1,4 @@
-"""What the code of a task says of it, and one of its sequences, for the page of a report."""
+"""Describes a task by its own code, with one of its sequences, for the page of a report."""
 
 import json
 from typing import Any
@@ -18,19 +18,19 @@ _SEED = 0
 
 
 def describe(name: str, version: str, arguments: str) -> Description | None:
-    """What the code of a task says of it, and a sequence at some arguments.
+    """Describe a task by its code, and draw a sequence at some arguments.
 
     Args:
         name: The name in a row.
         version: The version in the row.
-        arguments: The row's arguments with the length, as JSON; the first rung of a ladder is drawn.
+        arguments: The row's arguments with the length, as JSON; the first level of a ladder is drawn.
 
     Returns:
         None if no such task is at hand in this version, or it does not take the arguments: rows come from anywhere.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None
-    given = _first_rung(json.loads(arguments))
+    given = _first_level(json.loads(arguments))
     if not isinstance(given, dict):
         return None
     try:
@@ -57,8 +57,8 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
     return Description(" ".join(summary.split()), task.not_tested, drawn)
 
 
-def _first_rung(given: Any) -> Any:
-    """The arguments of the first rung with its length, where a row has a ladder; else what is given."""
+def _first_level(given: Any) -> Any:
+    """The arguments of the first level with its length, where a row has a ladder; else what is given."""
     try:
         rung = given["rungs"][0]
         return {**rung["task"], "length": rung["length"]}

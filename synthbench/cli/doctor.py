@@ -1,4 +1,4 @@
-"""Checks an installation and a results folder, and says what is broken."""
+"""``synthbench doctor``: checks an installation and a results folder, and says what is broken."""
 
 import os
 import shutil
@@ -6,23 +6,25 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import torch
+import typer
 
-from synthbench.blocks import BLOCKS
+from synthbench.cli.options import AsJson, Plugins, Results, load_what_loads
+from synthbench.cli.output import print_facts
 from synthbench.distribution import conflict
 from synthbench.errors import SynthbenchError
-from synthbench.mechanisms import MECHANISMS
-from synthbench.positions import POSITIONS
-from synthbench.registry import Registry
-from synthbench.results import Store
-from synthbench.runner.environment import commit_warning, software, usable_cores
-from synthbench.suites import load_suite, suite_names
-from synthbench.tasks import TASKS
 
 State = Literal["ok", "note", "broken"]
 Finding = dict[str, str]
+
+
+def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
+    """Check versions, devices, threads and the results folder; exit 1 if something is broken."""
+    findings = examine(results, load_what_loads(plugin))
+    print_facts(findings, ["check", "state", "detail"], as_json=as_json)
+    if any(finding["state"] == "broken" for finding in findings):
+        raise typer.Exit(1)
 
 
 def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
@@ -32,12 +34,14 @@ def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
         results: Folder of the results.
         broken_plugins: Why plugins that were named cannot be loaded, by name.
     """
+    from synthbench.runner.environment import usable_cores
+
     return [
         *_versions(),
         *([_finding("package", "broken", problem)] if (problem := conflict()) else []),
         _devices(),
         _finding("threads", "ok", f"{usable_cores()} usable cores; a worker process of one thread each"),
-        *_units(),
+        *_components(),
         *(_finding("plugin", "broken", why) for why in broken_plugins.values()),
         *_suites(),
         _folder(results),
@@ -50,6 +54,8 @@ def _finding(check: str, state: State, detail: str) -> Finding:
 
 
 def _versions() -> list[Finding]:
+    from synthbench.runner.environment import commit_warning, software
+
     known = software()
     sha = known["git_sha"]
     checkout = f"commit {sha[:12]}{', changed since' if known['git_dirty'] else ''}" if sha else "no checkout"
@@ -63,6 +69,8 @@ def _versions() -> list[Finding]:
 
 
 def _devices() -> Finding:
+    import torch
+
     count = torch.cuda.device_count()
     if not count:
         return _finding("devices", "ok", "cpu only")
@@ -74,22 +82,23 @@ def _devices() -> Finding:
     return _finding("devices", "ok", "; ".join(cards))
 
 
-def _units() -> list[Finding]:
-    rooms: tuple[tuple[str, Registry[Any]], ...] = (
-        ("tasks", TASKS),
-        ("mechanisms", MECHANISMS),
-        ("positions", POSITIONS),
-        ("blocks", BLOCKS),
-    )
+def _components() -> list[Finding]:
+    from synthbench.blocks import BLOCKS
+    from synthbench.mechanisms import MECHANISMS
+    from synthbench.positions import POSITIONS
+    from synthbench.tasks import TASKS
+
     findings = []
-    for name, registry in rooms:
+    for registry in (TASKS, MECHANISMS, POSITIONS, BLOCKS):
         broken = registry.broken()
-        findings.append(_finding(name, "ok", f"{len(registry) - len(broken)} registered"))
+        findings.append(_finding(f"{registry.kind}s", "ok", f"{len(registry) - len(broken)} registered"))
         findings += [_finding(f"{registry.kind} {unit}", "broken", why) for unit, why in broken.items()]
     return findings
 
 
 def _suites() -> list[Finding]:
+    from synthbench.suites import load_suite, suite_names
+
     findings = []
     for name in suite_names():
         try:
@@ -116,6 +125,8 @@ def _folder(results: Path) -> Finding:
 
 
 def _store(results: Path) -> Finding:
+    from synthbench.results import Store
+
     if not results.exists():
         return _finding("results store", "ok", f"none yet at {results}")
     try:

@@ -1,4 +1,4 @@
-"""One unit on one screen: what it is, its parameters, and for a task its bounds and a drawn example."""
+"""Prints one component on one screen: what it is, its options, and for a task its bounds and a drawn example."""
 
 import inspect
 from collections.abc import Callable
@@ -10,21 +10,21 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from synthbench.cli.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
 from synthbench.errors import UnknownName
+from synthbench.options import require_current
 from synthbench.registry import Registry, resolve_among
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, Task, local_ceiling, references, shortcut_accuracies
 from synthbench.tasks._recorded import committed_bounds
 from synthbench.tasks.base import LENGTHS
-from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
-from synthbench.terms import require_current
 
 
 def facts_of(name: str) -> dict[str, Any]:
     """What is known of a task, a mechanism, a position encoding, a block or a suite, with its ``kind``.
 
     Args:
-        name: Its registered name, or what a user means by one: :func:`synthbench.knobs.resolve`.
+        name: Its registered name, or what a user means by one: :func:`synthbench.options.resolve`.
 
     Raises:
         UnknownName: If nothing has this name.
@@ -44,19 +44,19 @@ def facts_of(name: str) -> dict[str, Any]:
     raise UnknownName("task, mechanism, position encoding, block or suite", name, known)
 
 
-def show(name: str, *, seed: int, console: Console) -> None:
-    """Print one unit's page."""
+def print_page(name: str, *, seed: int, console: Console) -> None:
+    """Print one component or suite on one screen."""
     facts = facts_of(name)
     name = facts["name"]
     parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
     if facts["kind"] == "task":
         parts += [_prose(TASKS[name]), _task_numbers(facts), _baselines(TASKS[name])]
-        parts += [_parameter_table(facts), _example(name, seed)]
+        parts += [_option_table(facts), _example(name, seed)]
     elif facts["kind"] == "suite":
         parts += [Text(facts["description"]), _settings(facts)]
     else:
         unit = next(registry[name] for registry, _ in _parts_of_models() if name in registry)
-        parts += [_prose(unit), *_conditions(facts), _parameter_table(facts)]
+        parts += [_prose(unit), *_conditions(facts), _option_table(facts)]
     console.print(Group(*parts))
 
 
@@ -148,10 +148,10 @@ def _baselines(unit: type[Task]) -> Text:
     return text
 
 
-def _parameter_table(facts: dict[str, Any]) -> RenderableType:
+def _option_table(facts: dict[str, Any]) -> RenderableType:
     if not facts["parameters"]:
-        return Text("no parameters")
-    table = Table("parameter", "default", "allowed", "meaning", box=None, pad_edge=False)
+        return Text("no options")
+    table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False)
     for name, parameter in facts["parameters"].items():
         table.add_row(name, str(parameter["default"]), parameter["allowed"], parameter["meaning"])
     return table

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from synthbench.canonical import canonical_json
+from synthbench.cli.example import describe
 from synthbench.registry import version_of
 from synthbench.reports.ladder import ladder_in
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
-from synthbench.terminal.example import describe
 from synthbench.training.identity import task_options
 
 

@@ -1,4 +1,4 @@
-"""What is known of a registered unit, as plain values for JSON and for tables.
+"""Collects what is known of a component, as plain values for JSON and for tables.
 
 Mechanisms are imported where they are asked for: torch takes seconds, and tasks and suites do without it.
 """
@@ -6,7 +6,7 @@ Mechanisms are imported where they are asked for: torch takes seconds, and tasks
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from synthbench.knobs import knobs_of
+from synthbench.options import knobs_of
 from synthbench.registry import origin_of, version_of
 from synthbench.suites import CONDITIONS, load_suite
 from synthbench.tasks import TASKS, Task, sized
@@ -19,16 +19,16 @@ STATE_LENGTHS = (64, 1024)
 
 
 def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Category, bounds, knobs, source and version of a task.
+    """Category, bounds, options, source and version of a task.
 
     Args:
         name: The registered name.
-        arguments: ``rung``, ``length`` and knobs, as a suite gives them. Default: the task's own length.
+        arguments: ``level``, ``length`` and options, as a suite gives them. Default: the task's own length.
     """
     return {
         **task_bounds(name, arguments),
         "not_tested": TASKS[name].not_tested,
-        **_of_unit(TASKS[name]),
+        **_of_component(TASKS[name]),
     }
 
 
@@ -68,7 +68,7 @@ def mechanism_facts(name: str) -> dict[str, Any]:
         "conditions": {condition: _in_condition(unit, condition) for condition in CONDITIONS},
         "sees_places": sees_places(unit, {}),
         "rotation_note": getattr(unit, "rotation_note", ""),
-        **_of_unit(unit),
+        **_of_component(unit),
     }
 
 
@@ -91,14 +91,14 @@ def position_facts(name: str) -> dict[str, Any]:
     """Whether it rotates, hyper-parameters, source and version of a position encoding."""
     from synthbench.positions import POSITIONS
 
-    return {"name": name, "rotates": POSITIONS[name].rotates, **_of_unit(POSITIONS[name])}
+    return {"name": name, "rotates": POSITIONS[name].rotates, **_of_component(POSITIONS[name])}
 
 
 def block_facts(name: str) -> dict[str, Any]:
     """Hyper-parameters, source and version of a block."""
     from synthbench.blocks import BLOCKS
 
-    return {"name": name, **_of_unit(BLOCKS[name])}
+    return {"name": name, **_of_component(BLOCKS[name])}
 
 
 def suite_facts(name: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def suite_facts(name: str) -> dict[str, Any]:
     return load_suite(name).model_dump(mode="json")
 
 
-def _of_unit(unit: type[Any]) -> dict[str, Any]:
+def _of_component(unit: type[Any]) -> dict[str, Any]:
     return {
         "parameters": {
             knob.name: {"default": knob.default, "allowed": knob.allowed(), "meaning": knob.meaning}

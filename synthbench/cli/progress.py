@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from synthbench.cli.output import about
 from synthbench.errors import StoreError
 from synthbench.results import Store
 from synthbench.runner.executors import Executor
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import RunOutcome, outcome_of
-from synthbench.terminal.layout import about
 from synthbench.training.cell import Cell, Member
 
 HEARTBEAT_S = 30.0

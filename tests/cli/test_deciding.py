@@ -13,12 +13,12 @@ import torch
 
 import synthbench as package
 from synthbench.canonical import canonical_json
+from synthbench.cli.deciding import look_at, prepare_look, require_decidable
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
-from synthbench.terminal.deciding import look_at, prepare_look, require_decidable
 from synthbench.training.cell import Member
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -34,7 +34,7 @@ HEIGHTS: dict[str, Callable[[int], float]] = {
     "lstm": lambda seed: 2.0 + 2 * (seed % 2),
     "mean": lambda _seed: 0.0,
 }
-"""In rungs by seed: one stands out, some are alike, one scatters, and a control."""
+"""In levels by seed: one stands out, some are alike, one scatters, and a control."""
 
 
 class Scene:
@@ -139,7 +139,7 @@ def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:
     looked = look_at(alone, scene.run(alone), 0)
 
     assert looked.further is None
-    assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 rungs, 0 undecided"
+    assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 levels, 0 undecided"
 
 
 @pytest.mark.end_to_end

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from synthbench.cli.running import expected_s, forecast, missing_cells, plan_facts
 from synthbench.results import Store
 from synthbench.runner import plan as plan_module
 from synthbench.runner.estimates import Estimates, cost_columns
@@ -11,7 +12,6 @@ from synthbench.runner.plan import make_cells, make_plan
 from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
 from synthbench.suites import load_suite
-from synthbench.terminal.plans import expected_s, facts_of, forecast, missing_cells
 from synthbench.training.cell import Cell
 
 
@@ -68,13 +68,13 @@ def test_the_forecast_counts_trainings_and_says_what_is_unknown(
         "4 runs to do, 0 already done: 4 trainings on 3 workers; "
         f"time unknown: no rows of device cpu in {tmp_path / 'new'} yet"
     )
-    assert facts_of(prepared)["seconds"] is None
+    assert plan_facts(prepared)["seconds"] is None
     assert not (tmp_path / "new").exists()
 
 
 def test_before_there_are_rows_of_the_device_the_time_is_that_of_the_published_ones(tmp_path: Path) -> None:
     prepared = prepare(request(tmp_path / "new"))
-    seconds = facts_of(prepared)["seconds"]
+    seconds = plan_facts(prepared)["seconds"]
 
     assert seconds is not None
     assert 0 < seconds < 3600
@@ -90,7 +90,7 @@ def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
     timed = prepare(request(tmp_path, workers=2))
 
     assert forecast(timed) == "4 runs to do, 0 already done: 4 trainings, about 20 min on 2 workers"
-    assert facts_of(timed)["seconds"] == pytest.approx(1200.0)
+    assert plan_facts(timed)["seconds"] == pytest.approx(1200.0)
 
 
 def test_what_is_done_needs_no_time(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:

@@ -4,7 +4,7 @@ import pytest
 from torch import Tensor, nn
 
 from synthbench.mechanisms import MECHANISMS
-from synthbench.places import described, place_of, raised_at
+from synthbench.plugins import described, place_of, raised_at
 
 
 class Fussy(nn.Module):

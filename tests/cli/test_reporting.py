@@ -58,16 +58,6 @@ def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Com
     assert page == "reports/custom/README.md"
 
 
-def test_a_report_that_cannot_be_written_is_exit_code_3(store: Path, synthbench: Command) -> None:
-    (store / "file").write_text("not a folder")
-    done = synthbench("report", "--suite", "custom", "--format", "csv", "--out", "file")
-
-    assert done.returncode == 3
-    assert done.stderr == (
-        "synthbench: cannot write the report to file: not a folder; name another folder with --out\n"
-    )
-
-
 def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> None:
     arguments = [
         "export",
@@ -93,31 +83,6 @@ def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> N
     assert r"\toprule" in synthbench(*arguments, "--format", "tex").stdout
     assert "@inproceedings{vaswani2017attention" in synthbench(*arguments, "--cite").stdout
     assert not (store / "reports").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report", "--format", "figure"], "no format of a report called 'figure'; did you mean 'figures'?"),
-        (["export", "--format", "txe"], "no format of an export called 'txe'; did you mean 'tex'?"),
-        (
-            ["export", "--columns", "n_param"],
-            "no column or metric of the rows called 'n_param'; did you mean 'n_params'",
-        ),
-        (["export", "--task", "coppy"], "no task called 'coppy'; did you mean 'copy'?"),
-        (["export", "--across", "task"], "no thing to stand across called 'task'; did you mean 'tasks'?"),
-        (["export", "--suite", "custon"], "did you mean 'custom'?"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(synthbench: Command, arguments: list[str], message: str) -> None:
-    if "--suite" not in arguments:
-        arguments = [*arguments, "--suite", "custom"]
-    done = synthbench(*arguments)
-
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_suite_may_be_left_out_where_the_store_has_one(synthbench: Command) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from synthbench.errors import UsageError
+from synthbench.options import MAIN_SUITE
 from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
@@ -13,7 +14,6 @@ from synthbench.reports.verdicts import Standing, standing
 from synthbench.runner.request import Request
 from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
-from synthbench.terms import MAIN_SUITE
 from synthbench.training.cell import Member
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]
@@ -73,7 +73,7 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
     standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
     words = (
         f"look at {SEEDS[number]} seeds: {_sum(standings, 'num_apart')} pairs of mechanisms apart, "
-        f"{_sum(standings, 'num_within')} within {LEAST:g} rungs, {_sum(standings, 'num_open')} undecided"
+        f"{_sum(standings, 'num_within')} within {LEAST:g} levels, {_sum(standings, 'num_open')} undecided"
     )
     undecided = frozenset().union(*(each.undecided for each in standings))
     if number + 1 == len(LOOKS) or not undecided:

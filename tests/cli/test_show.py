@@ -6,13 +6,13 @@ import pytest
 from rich.console import Console
 
 from synthbench.blocks import BLOCKS
+from synthbench.cli.show import draw, facts_of, print_page
 from synthbench.errors import UnknownName
-from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import coerce, knobs_of
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS
-from synthbench.terminal.show import draw, facts_of, show
 
 
 @pytest.mark.parametrize("name", ["copy", "dyck", "joint_recall", "text"])
@@ -26,7 +26,7 @@ def test_a_drawn_example_lines_up(name: str) -> None:
 
 def test_the_page_of_a_task_has_bounds_and_an_example() -> None:
     page = io.StringIO()
-    show("reverse", seed=3, console=Console(file=page, width=100))
+    print_page("reverse", seed=3, console=Console(file=page, width=100))
 
     assert "floor 0.031250 (exact)   ceiling 0.515625 (exact)" in page.getvalue()
     assert "example, seed 3" in page.getvalue()
@@ -34,7 +34,7 @@ def test_the_page_of_a_task_has_bounds_and_an_example() -> None:
 
 def test_the_page_of_a_task_names_the_rules_behind_its_baselines_and_those_left_out() -> None:
     page = io.StringIO()
-    show("mqar", seed=3, console=Console(file=page, width=200))
+    print_page("mqar", seed=3, console=Console(file=page, width=200))
 
     assert re.search(r"shortcut baseline, level 1(-\d+)?: 0\.75", page.getvalue())
     assert "not a shortcut, after *: A key stands once" in page.getvalue()

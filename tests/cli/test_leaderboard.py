@@ -147,21 +147,3 @@ def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> Non
     assert len(plain.stdout.splitlines()) == 2
     assert len(whole.stdout.splitlines()) > 2
     assert "rows of variants are left out; --variants shows them" in plain.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--suite", "cor"], "called 'cor'; did you mean 'core'"),
-        (["--suite", "smoke"], "core, core.extra, "),
-        (["--category", "recal"], "no category of suite 'core' called 'recal'; did you mean 'recall'?"),
-        (["--mech", "Sofmax"], "no mechanism called 'Sofmax'; did you mean 'softmax'?"),
-        (["--json", "--csv"], "--json and --csv exclude each other; allowed: one of them"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(synthbench: Command, options: list[str], message: str) -> None:
-    done = synthbench("-q", "leaderboard", *options)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,159 @@
+"""The commands by what they are for, and what all of them do with a wrong command line, an error and a full disk."""
+
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+from synthbench import __version__
+from synthbench.cli.bench import bench_app
+from synthbench.cli.data import data
+from synthbench.cli.doctor import doctor
+from synthbench.cli.listing import list_app, show
+from synthbench.cli.options import Quiet, Verbose, with_verbosity
+from synthbench.cli.output import note, print_problem, say, set_verbosity
+from synthbench.cli.plugins import check, new
+from synthbench.cli.quick import quick
+from synthbench.cli.reporting import export, leaderboard, report
+from synthbench.cli.running import run, status
+from synthbench.cli.shortcuts import shortcuts
+from synthbench.cli.store import store_app
+from synthbench.cli.submissions import compare, submit, verify
+from synthbench.errors import StoreError, SynthbenchError, UnknownName, UsageError
+from synthbench.plugins import hint_for
+
+OLD_NAMES: Mapping[str, str] = MappingProxyType({"--members": "--batched"})
+"""Options that were renamed; the old name works."""
+
+_WrongLine: type[Any] = typer.BadParameter.__mro__[1]
+"""What typer raises for any fault of a command line; it exports no name for it."""
+
+
+class Command(TyperCommand):
+    """A command that takes several values for an option, and says in one line which word of its line is wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words after the command's name.
+
+        Raises:
+            UsageError: If one is not allowed.
+        """
+        if not any(isinstance(parameter, TyperArgument) for parameter in self.params):
+            args = spread(args, [name for parameter in self.params if parameter.multiple for name in parameter.opts])
+        args = [_current(word) for word in args]
+        try:
+            return super().parse_args(ctx, [*args])
+        except _WrongLine as problem:
+            raise self._refusal(problem, args) from None
+
+    def _refusal(self, problem: Any, args: list[str]) -> UsageError:
+        if hasattr(problem, "possibilities"):  # of the unknown option
+            names = [name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)]
+            return UnknownName(f"option of {self.name!r}", problem.option_name, names)
+        names = problem.param.opts if getattr(problem, "param", None) else []
+        given = [f"{word} is {value!r}" for word, value in pairwise(args) if word in names]
+        what = " ".join((problem.message if given else problem.format_message()).split()).rstrip(".")
+        return UsageError(f"{self.name}: {'; '.join([*given, what[:1].lower() + what[1:]])}")
+
+
+class Group(TyperGroup):
+    """Commands under one name; a misspelt one gets the nearest."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the first word names.
+
+        Raises:
+            UnknownName: If there is none.
+        """
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            raise UnknownName("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:
+    """Give every name of ``--mech a b`` its own option, ``--mech a --mech b``.
+
+    >>> spread(["--mech", "slay", "gla", "--seeds", "1"], ["--mech"])
+    ['--mech', 'slay', '--mech', 'gla', '--seeds', '1']
+    """
+    spelled: list[str] = []
+    option, num_values = "", 0
+    for word in words:
+        if word.startswith("-"):
+            option, num_values = word, 0
+        elif option in repeatable:
+            num_values += 1
+            if num_values > 1:
+                spelled.append(option)
+        spelled.append(word)
+    return spelled
+
+
+def _current(word: str) -> str:
+    """A word with the present name of an option in place of an old one."""
+    name, equals, value = word.partition("=")
+    if name not in OLD_NAMES:
+        return word
+    note(f"{name} is now {OLD_NAMES[name]}")
+    return OLD_NAMES[name] + equals + value
+
+
+app = typer.Typer(
+    name="synthbench",
+    help="Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard.",
+    cls=Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+for panel, members in {
+    "Use": (list_app, show, quick, run, status, check, new),
+    "Report": (leaderboard, compare, report, export),
+    "Share": (submit, verify),
+    "Maintain": (store_app, doctor, bench_app, data, shortcuts),
+}.items():
+    for member in members:
+        if isinstance(member, typer.Typer):
+            app.add_typer(member, rich_help_panel=panel, cls=Group)
+            for registered in member.registered_commands:
+                if registered.callback is not None:
+                    registered.cls, registered.callback = Command, with_verbosity(registered.callback)
+        else:
+            app.command(cls=Command, rich_help_panel=panel)(with_verbosity(member))
+
+
+def run_app() -> None:
+    """Run the command line; a user error or a full disk gives one line on stderr and the documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its code
+    try:
+        app()
+    except SynthbenchError as problem:
+        hint = hint_for(problem.name) if isinstance(problem, UnknownName) else ""
+        print_problem(problem, hint)
+        sys.exit(problem.exit_code)
+    except OSError as problem:
+        say(f"synthbench: {problem}", err=True)
+        # The unwritten text is still in the buffer of stdout, and would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(StoreError.exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def before_any_command(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Synthetic sequence tasks for attention mechanisms."""
+    if version:
+        say(__version__)
+        raise typer.Exit
+    set_verbosity(quiet=quiet, verbose=verbose)

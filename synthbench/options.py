@@ -1,0 +1,446 @@
+"""Options of components, and selectors: reads ``slay:R=3,P=8``, lists, globs, ``@category``, ``all`` and ``!name``.
+
+A task or a mechanism is a dataclass. A field made by :func:`knob` is an option with its range, so that one function
+checks it, one prints it, and one reads ``slay:R=3,P=8`` into it.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from synthbench.errors import UnknownName, UsageError
+
+MAX_SEEDS = 10_000
+"""Most seeds of one command: more would take all memory before anything is trained."""
+LARGEST_SEED = 2**63 - 1
+"""The largest that a row can hold."""
+
+Value = bool | int | float | str
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What is known of one field: its type, default, range or choices, and meaning."""
+
+    name: str
+    type: type
+    default: Value
+    low: Number | None
+    high: Number | None
+    choices: tuple[str, ...]
+    meaning: str
+    absent: Value | None = None
+    """The value that ids and seeds leave out: that of rows older than the option; None: no value is left out."""
+    is_location: bool = False
+    """Whether it says where data are and not which: it is part of no id and no seed."""
+
+    def allowed(self) -> str:
+        """Say in words which values are allowed, e.g. ``int from 1 to 64``."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        bounds = "".join(
+            f" {word} {bound:g}" for word, bound in (("from", self.low), ("to", self.high)) if bound is not None
+        )
+        return self.type.__name__ + bounds
+
+
+def knob(
+    default: Value,
+    meaning: str,
+    *,
+    low: Number | None = None,
+    high: Number | None = None,
+    is_addition: bool = False,
+    absent: Value | None = None,
+    is_location: bool = False,
+) -> Any:
+    """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
+
+    An option that is added after rows were made names the value that computes what was computed without it, as
+    ``absent``. At that value it is part of no id and no seed, so those rows remain. ``is_addition`` says that this is
+    the default. An option that names a file or folder is declared with ``is_location``: another option holds the hash
+    of what lies there.
+    """
+    metadata = {
+        "meaning": meaning,
+        "low": low,
+        "high": high,
+        "absent": default if is_addition else absent,
+        "is_location": is_location,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def knobs_of(unit: type) -> Mapping[str, Knob]:
+    """The knobs that a unit declares, by name, in the order of declaration."""
+    return _knobs_of(unit)
+
+
+@cache  # a plan asks several times for every cell, and reading annotations is slow
+def _knobs_of(unit: type) -> Mapping[str, Knob]:
+    hints = get_type_hints(unit)
+    knobs = {}
+    for field in dataclasses.fields(unit):
+        if "meaning" not in field.metadata or field.default is dataclasses.MISSING:
+            continue
+        hint = hints[field.name]
+        choices = tuple(get_args(hint)) if get_origin(hint) is Literal else ()
+        knobs[field.name] = Knob(
+            name=field.name,
+            type=str if choices else hint,
+            default=field.default,
+            low=field.metadata["low"],
+            high=field.metadata["high"],
+            choices=choices,
+            meaning=field.metadata["meaning"],
+            absent=field.metadata["absent"],
+            is_location=field.metadata["is_location"],
+        )
+    return MappingProxyType(knobs)
+
+
+def arguments_of(unit: object) -> dict[str, Value]:
+    """The value of every knob of an instance, by name, but for those that ids leave out and for locations."""
+    return with_defaults(type(unit), {name: getattr(unit, name) for name in knobs_of(type(unit))})
+
+
+def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
+    """Every knob of a class, by name: the argument where one is given, else the default.
+
+    Values that ids leave out are left out, and locations.
+    """
+    values = {name: (arguments.get(name, declared.default), declared) for name, declared in knobs_of(unit).items()}
+    return {
+        name: value
+        for name, (value, declared) in values.items()
+        if not (declared.is_location or (declared.absent is not None and value == declared.absent))
+    }
+
+
+def absent_values(unit: type) -> dict[str, Value]:
+    """The options that a row does not name although their default is another one, with the values that it has."""
+    return {
+        name: declared.absent
+        for name, declared in knobs_of(unit).items()
+        if declared.absent is not None and declared.absent != declared.default
+    }
+
+
+def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
+    """How a user names a unit with these arguments: ``aether:norm=pre``, those at their defaults if it is complete."""
+    knobs = knobs_of(unit)
+    given = {name: value for name, value in arguments.items() if is_complete or value != knobs[name].default}
+    texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
+    return ":".join([getattr(unit, "name", unit.__name__), ",".join(texts)]) if texts else unit.name  # type: ignore[attr-defined]
+
+
+def parse_term(term: str) -> tuple[str, dict[str, str]]:
+    """Split ``slay:R=3,P=8`` into the name and its arguments.
+
+    Raises:
+        UsageError: If an argument is not of the form ``name=value``, or is there twice.
+    """
+    name, colon, text = term.partition(":")
+    arguments: dict[str, str] = {}
+    for piece in text.split(",") if colon else ():
+        argument, equals, value = piece.partition("=")
+        if not (equals and argument and value):
+            raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
+        if argument.strip() in arguments:
+            raise UsageError(f"argument {argument.strip()!r} of {name!r} is given twice; allowed: once")
+        arguments[argument.strip()] = value.strip()
+    return name, arguments
+
+
+def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
+    """The registered name that a user means by a name or by the label in a table; as it is written if none is meant.
+
+    Case, spaces, ``-`` and ``_`` do not count. A registered name comes before a label that reads the same.
+
+    Args:
+        kind: What is named, for the message: ``mechanism``.
+        name: As the user writes it.
+        labels: What tables print, by registered name.
+
+    Raises:
+        UsageError: If it means several; none of the names and labels that come with synthbench does.
+
+    >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
+    'gated-deltanet'
+    >>> resolve("mechanism", "fox", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
+    'forgetting'
+    """
+    if name in labels:
+        return name
+    for spelled in (dict.fromkeys(labels), labels):
+        meant = [known for known in labels if _folded(spelled[known] or known) == _folded(name)]
+        if len(meant) > 1:
+            raise UsageError(f"{kind} {name!r} may be any of {', '.join(map(repr, meant))}; name one of them")
+        if meant:
+            return meant[0]
+    return name
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read root seeds: ``42-44,50`` is 42, 43, 44, 50.
+
+    Raises:
+        UsageError: If it is malformed, empty, runs backwards, names a seed twice, more than ``MAX_SEEDS`` or one that
+            no row can hold.
+    """
+    seeds: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(
+                f"seeds are {text!r}; {piece.strip()!r} is neither a number nor a range; allowed: as in 42-51 or 0,3,7"
+            )
+        if dash and int(last) < int(first):
+            raise UsageError(f"seeds are {text!r}; a range begins with its lowest seed; allowed: {last}-{first}")
+        named = range(int(first), int(last or first) + 1)
+        if len(seeds) + named.stop - named.start > MAX_SEEDS:
+            raise UsageError(f"seeds are {text!r}; allowed: up to {MAX_SEEDS} of them")
+        seeds += named
+    return check_seeds(seeds)
+
+
+def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
+    """Root seeds that a run can have.
+
+    Raises:
+        UsageError: If one is no whole number from 0 to ``LARGEST_SEED``, or is there twice.
+    """
+    checked: dict[int, None] = {}
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+            raise UsageError(f"a seed is {seed!r}; allowed: whole numbers from 0 to {LARGEST_SEED}")
+        if seed in checked:
+            raise UsageError(f"the seed {seed} is there twice; allowed: each once")
+        checked[seed] = None
+    return tuple(checked)
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """Read ``1e-2,3e-2`` as 0.01, 0.03.
+
+    Raises:
+        UsageError: If a part is not a number.
+    """
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise UsageError(f"rates are {text!r}; allowed: numbers, as in 1e-2,3e-2") from None
+
+
+def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
+    """Check arguments against a unit's knobs and give each the knob's type (``1`` becomes ``1.0`` for a float).
+
+    Args:
+        kind: What the unit is, for the message: ``task``, ``mechanism``.
+        unit: The class whose knobs are set.
+        arguments: Values by knob name; a string is read as the knob's type.
+
+    Raises:
+        UnknownName: If a name is not a knob of the unit.
+        UsageError: If a value has the wrong type or lies outside the range.
+    """
+    name = getattr(unit, "name", unit.__name__)
+    knobs = knobs_of(unit)
+    for argument in arguments:
+        if argument not in knobs:
+            raise UnknownName(f"argument of {kind} {name!r}", argument, knobs)
+    return {argument: _convert(f"{name}:{argument}", knobs[argument], value) for argument, value in arguments.items()}
+
+
+def check(unit: object) -> None:
+    """Check every knob of an instance; for ``__post_init__``. A number must be one already: texts are not read.
+
+    Raises:
+        UsageError: If a value has the wrong type or lies outside its range.
+    """
+    name = getattr(unit, "name", type(unit).__name__)
+    for knob_of_unit in knobs_of(type(unit)).values():
+        value = getattr(unit, knob_of_unit.name)
+        if isinstance(value, str) and not isinstance(knob_of_unit.default, str):
+            raise _refusal(f"{name}:{knob_of_unit.name}", knob_of_unit, value)
+        _convert(f"{name}:{knob_of_unit.name}", knob_of_unit, value)
+
+
+def _refusal(label: str, declared: Knob, value: object) -> UsageError:
+    return UsageError(f"{label} is {value!r}; allowed: {declared.allowed()}")
+
+
+def _convert(label: str, declared: Knob, value: Any) -> Value:
+    refusal = _refusal(label, declared, value)
+    if declared.choices or declared.type is str:
+        if not isinstance(value, str) or (declared.choices and value not in declared.choices):
+            raise refusal
+        return value
+    if declared.type is bool:
+        if isinstance(value, str) and value.lower() in ("true", "false"):  # ``show`` prints True and False
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise refusal
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise refusal
+    try:
+        number = declared.type(value)
+    except (ValueError, OverflowError):
+        raise refusal from None
+    too_low = declared.low is not None and not number >= declared.low
+    too_high = declared.high is not None and not number <= declared.high
+    lost = isinstance(value, float) and number != value
+    if too_low or too_high or lost or math.isnan(number):
+        raise refusal
+    return number  # type: ignore[no-any-return]
+
+
+# Selectors: what a user names on the command line or in a request.
+
+
+MAIN_SUITE = "core"
+"""The suite that is meant where none is named and there are no rows of one's own."""
+RUN_SUITE = "paper"
+"""The suite of ``run`` where none is named; benches measure its mechanisms in its model."""
+
+_AS_BUILT = "the layers as their authors build them"
+MOVED = MappingProxyType(
+    {
+        "climb": ("core", f"{_AS_BUILT}; it shows the rows of climb that still hold"),
+        "climb.extra": ("core.extra", f"{_AS_BUILT}; it shows the rows of climb.extra that still hold"),
+        "climb-small": ("core-small", _AS_BUILT),
+        "climb-large": ("core-large", _AS_BUILT),
+        "climb-long": ("core.extra", "the same two tasks with the steps of core; load('packaged') has the longer runs"),
+    }
+)
+"""Names that suites had: where each went, and what is there in words. Rows keep the name that they were made under."""
+STUDIED = frozenset({"digits", "digits-short", "labels", "labels-short"})
+"""Suites whose tasks are those of a study by now. Their rows stay in stores, and no command shows them in a table."""
+
+Selection = dict[str, dict[str, str]]
+"""Selected names in order, each with the arguments that were given as text."""
+
+
+def require_current(suite: str) -> None:
+    """Refuse a name that a suite had before.
+
+    Raises:
+        UsageError: If it is one of ``MOVED`` or ``STUDIED``; the message says where it went.
+    """
+    if suite in STUDIED:
+        raise UsageError(
+            f"suite {suite!r} is a study by now: in a checkout, python -m studies.prototypes.train {suite} makes its "
+            "runs (docs/upgrading.md)"
+        )
+    if suite in MOVED:
+        now, words = MOVED[suite]
+        raise UsageError(f"suite {suite!r} is now {now!r}: {words} (docs/upgrading.md)")
+
+
+def select(
+    kind: str,
+    expressions: Sequence[str],
+    names: Sequence[str],
+    group_of: Callable[[str], str],
+    *,
+    unlisted: Sequence[str] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Selection:
+    """The names that some expressions select, and the arguments given with them.
+
+    Args:
+        kind: What is selected, for messages: ``task``.
+        expressions: What the user wrote, one an option; each is a comma list. ``!`` before a term takes names away, so
+            ``all,!parity`` is all but one; if every term takes away, they take from all.
+        names: What can be selected, in the order in which it is returned.
+        group_of: The group of a name, which ``@group`` selects: the category of a task, the family of a mechanism.
+        unlisted: Further names, which only the name itself selects: no glob, no group, not ``all``. They come last.
+        labels: What tables print instead of a name, where that differs; it selects too, and so does any spelling that
+            :func:`resolve` knows.
+
+    Raises:
+        UnknownName: If a name or group does not exist, or a glob matches nothing.
+        UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments, of
+            which only one could be taken. After ``all``, a group or a glob, arguments of a name change those it has.
+    """
+    known = {name: labels.get(name, name) for name in [*names, *unlisted]}
+    terms = [
+        registered(term, lambda name: resolve(kind, name, known)) for text in expressions for term in split_terms(text)
+    ]
+    if not terms:
+        raise UsageError(f"no {kind} is named; allowed: {', '.join(names)}, a glob, @group, all or !name")
+    _refuse_two_settings(kind, terms, [*names, *unlisted])
+    chosen: dict[str, dict[str, str]] = {}
+    if all(term.startswith("!") for term in terms):
+        chosen = {name: {} for name in names}
+    for term in terms:
+        is_exclusion = term.startswith("!")
+        pattern, arguments = parse_term(term.removeprefix("!"))
+        for name in [pattern] if pattern in unlisted else _matches(kind, pattern, names, group_of, unlisted):
+            if is_exclusion:
+                chosen.pop(name, None)
+            else:
+                chosen[name] = {**chosen.get(name, {}), **arguments}
+    if not chosen:
+        raise UsageError(f"{','.join(expressions)!r} leaves no {kind}")
+    return {name: chosen[name] for name in [*names, *unlisted] if name in chosen}
+
+
+def split_terms(expression: str) -> list[str]:
+    """Split a comma list; ``P=8`` after ``slay:R=3`` belongs to the term before it."""
+    terms: list[str] = []
+    for piece in (part.strip() for part in expression.split(",")):
+        if "=" in piece and ":" not in piece.partition("=")[0] and terms:
+            terms[-1] += f",{piece}"
+        elif piece:
+            terms.append(piece)
+    return terms
+
+
+def registered(term: str, resolve_name: Callable[[str], str]) -> str:
+    """A term with the registered name in place of what the user wrote; ``all``, groups and globs stay as they are."""
+    sign = "!" * term.startswith("!")
+    name, colon, options = term.removeprefix("!").partition(":")
+    return (
+        term if name == "all" or any(mark in name for mark in "@*?[") else sign + resolve_name(name) + colon + options
+    )
+
+
+def _refuse_two_settings(kind: str, terms: Sequence[str], names: Sequence[str]) -> None:
+    first: dict[str, str] = {}
+    for term in terms:
+        name, arguments = parse_term(term)
+        if name in names and parse_term(first.setdefault(name, term))[1] != arguments:
+            raise UsageError(
+                f"{kind} {name!r} is named twice, as {first[name]!r} and {term!r}; allowed: one setting of a {kind} "
+                "in a command; run it once for each"
+            )
+
+
+def _matches(
+    kind: str, pattern: str, names: Sequence[str], group_of: Callable[[str], str], unlisted: Sequence[str]
+) -> list[str]:
+    if pattern == "all":
+        return list(names)
+    if pattern.startswith("@"):
+        groups = {name: group_of(name) for name in names}
+        if pattern[1:] not in groups.values():
+            raise UnknownName(f"group of {kind}s", pattern[1:], set(groups.values()))
+        return [name for name, group in groups.items() if group == pattern[1:]]
+    is_glob = any(sign in pattern for sign in "*?[")
+    matching = [name for name in names if (fnmatchcase(name, pattern) if is_glob else name == pattern)]
+    if not matching:
+        raise UnknownName(kind, pattern, names if is_glob else [*names, *unlisted])
+    return matching

@@ -1,0 +1,85 @@
+"""What a user is told about a mistake: one line that says what is wrong and what is meant, and the exit code."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from synthbench.errors import UnknownName
+from synthbench.results import Store
+
+MakeRow = Callable[..., dict[str, Any]]
+Command = Callable[..., Any]
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
+CASES = re.findall(r"^\$ synthbench (.*)\n(\d): (.*)$", GOLDEN.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
+    """A folder with a store of suite ``custom``, other stores, and files that hold no rows."""
+    folder = tmp_path_factory.mktemp("scene")
+
+    def store(name: str, **changes: Any) -> None:
+        rows = Store.open(folder / name, create=True)
+        rows.write_all(
+            (make_row(**{"suite": "smoke", "task": task, "mech": mech, "seed": seed} | changes), [])
+            for task in ("copy", "sort")
+            for mech in ("softmax", "slay", "gla")
+            for seed in (42, 43)
+        )
+
+    store("results", suite="custom")
+    shutil.copytree(folder / "results", folder / "other")
+    store("older", suite_version="2025.9")
+    store("shortened", is_full=False)
+    store("paper", suite="paper")
+    (folder / "newer").mkdir()
+    (folder / "newer" / "store.json").write_text('{"format": 99}')
+    for name in ("file", "notes.txt", "tiny.toml"):
+        (folder / name).write_text("no rows")
+    pq.write_table(pa.table({"score": [1.0]}), folder / "other.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(("line", "code", "message"), CASES)
+def test_a_mistake_is_one_line_and_the_documented_exit_code(
+    line: str, code: str, message: str, scene: Path, tmp_path: Path, synthbench: Command
+) -> None:
+    shutil.copytree(scene, tmp_path, dirs_exist_ok=True)
+    before = sorted(tmp_path.rglob("*"))
+    done = synthbench("-q", *shlex.split(line))
+
+    assert (done.returncode, done.stdout, done.stderr) == (int(code), "", f"synthbench: {message}\n")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_value_of_the_wrong_type_is_named(synthbench: Command) -> None:
+    done = synthbench("run", "--workers", "two")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("synthbench: run: --workers is 'two'; ")
+    assert "integer" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_old_name_of_an_option_works_and_the_new_one_is_said(synthbench: Command) -> None:
+    asked = ["run", "--suite", "smoke", "--task", "copy", "--mech", "linear", "--dry-run"]
+    old, new = (synthbench(*asked, option) for option in ("--members=1", "--batched=1"))
+
+    assert (old.returncode, old.stdout) == (0, new.stdout)
+    assert old.stderr == "--members is now --batched\n" + new.stderr
+
+
+@pytest.mark.parametrize("line", ["show NAME", "check NAME", "run --dry-run --mech NAME", "data NAME --out a.npz"])
+def test_a_name_of_300_letters_is_one_that_there_is_none_of(line: str, synthbench: Command) -> None:
+    done = synthbench(*line.replace("NAME", 300 * "x").split())
+
+    assert done.returncode == UnknownName.exit_code
+    assert done.stderr.startswith("synthbench: no ")

@@ -1,0 +1,284 @@
+"""Options: read from a class, checked, and set from strings; and the names that select components."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.options import (
+    arguments_of,
+    check,
+    coerce,
+    knob,
+    knobs_of,
+    parse_seeds,
+    parse_term,
+    resolve,
+    select,
+    split_terms,
+    term_of,
+    with_defaults,
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit with a knob of every type."""
+
+    name = "unit"
+    count: int = knob(3, "how many", low=1.0, high=8.0)
+    rate: float = knob(0.5, "how often", low=0.0)
+    is_fast: bool = knob(default=False, meaning="whether to hurry")
+    shape: Literal["round", "square"] = knob("round", "what it looks like")
+    label: str = knob("none", "what it is called")
+    hidden: int = 7
+
+
+@dataclass(frozen=True)
+class Extended(Unit):
+    """The unit with options that were added later."""
+
+    added: int = knob(2, "how many more", low=0, is_addition=True)
+    is_bold: bool = knob(default=False, meaning="whether to dare", is_addition=True)
+
+
+def test_knobs_are_the_declared_fields_in_order() -> None:
+    knobs = knobs_of(Unit)
+
+    assert list(knobs) == ["count", "rate", "is_fast", "shape", "label"]
+    assert [declared.type for declared in knobs.values()] == [int, float, bool, str, str]
+    assert (knobs["count"].default, knobs["count"].low, knobs["count"].high) == (3, 1, 8)
+    assert knobs["count"].meaning == "how many"
+    assert knobs["shape"].choices == ("round", "square")
+
+
+def test_allowed_values_are_said_in_words() -> None:
+    allowed = {name: declared.allowed() for name, declared in knobs_of(Unit).items()}
+
+    assert allowed["count"] == "int from 1 to 8"
+    assert allowed["rate"] == "float from 0"
+    assert allowed["is_fast"] == "bool"
+    assert allowed["shape"] == "one of round, square"
+
+
+def test_arguments_are_the_values_of_the_knobs() -> None:
+    expected = {"count": 5, "rate": 0.5, "is_fast": False, "shape": "round", "label": "none"}
+    assert arguments_of(Unit(count=5, hidden=9)) == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("count", "4", 4),
+        ("count", 8, 8),
+        ("count", 4.0, 4),
+        ("rate", "1e3", 1000.0),
+        ("rate", 2, 2.0),
+        ("is_fast", "true", True),
+        ("is_fast", "false", False),
+        ("is_fast", "True", True),
+        ("is_fast", "False", False),
+        ("is_fast", True, True),
+        ("shape", "square", "square"),
+        ("label", "anything", "anything"),
+    ],
+)
+def test_a_value_gets_the_type_of_its_knob(argument: str, value: Any, expected: Any) -> None:
+    result = coerce("unit", Unit, {argument: value})
+
+    assert result == {argument: expected}
+    assert type(result[argument]) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("count", "9"),
+        ("count", 2.5),
+        ("count", "many"),
+        ("count", True),
+        ("count", None),
+        ("count", float("nan")),
+        ("rate", -0.1),
+        ("rate", "nan"),
+        ("rate", False),
+        ("is_fast", 1),
+        ("is_fast", "yes"),
+        ("shape", "oval"),
+        ("shape", 1),
+        ("label", 1),
+    ],
+)
+def test_a_value_outside_what_is_allowed_is_refused(argument: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        coerce("unit", Unit, {argument: value})
+
+    assert str(caught.value) == f"unit:{argument} is {value!r}; allowed: {knobs_of(Unit)[argument].allowed()}"
+
+
+def test_a_misspelt_knob_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="no argument of unit 'unit' called 'cuont'; did you mean 'count'"):
+        coerce("unit", Unit, {"cuont": 1})
+
+
+def test_a_field_that_is_no_knob_cannot_be_set() -> None:
+    with pytest.raises(UnknownName, match="'hidden'"):
+        coerce("unit", Unit, {"hidden": 1})
+
+
+def test_an_instance_is_checked_as_a_whole() -> None:
+    check(Unit())
+    with pytest.raises(UsageError, match="unit:count is 9; allowed: int from 1 to 8"):
+        check(Unit(count=9))
+
+
+def test_an_addition_at_its_default_is_no_argument() -> None:
+    plain = Unit(count=5)
+
+    assert arguments_of(Extended(count=5)) == arguments_of(plain)
+    assert with_defaults(Extended, {"count": 5, "added": 2}) == with_defaults(Unit, {"count": 5})
+    assert term_of(Extended, arguments_of(Extended(count=5)), is_complete=True) == term_of(
+        Unit, arguments_of(plain), is_complete=True
+    )
+
+
+def test_an_addition_at_another_value_is_an_argument() -> None:
+    unit = Extended(added=3)
+
+    assert arguments_of(unit) == {**arguments_of(Unit()), "added": 3}
+    assert with_defaults(Extended, {"is_bold": True}) == {**arguments_of(Unit()), "is_bold": True}
+    assert term_of(Extended, arguments_of(unit)) == "unit:added=3"
+
+
+def test_an_addition_is_checked_and_read_like_any_knob() -> None:
+    assert coerce("unit", Extended, {"added": "2"}) == {"added": 2}
+    with pytest.raises(UsageError, match="unit:added is -1; allowed: int from 0"):
+        check(Extended(added=-1))
+
+
+NAMES = ["copy", "sort", "reverse", "kv_recall", "parity"]
+GROUPS = {"copy": "basic", "sort": "basic", "reverse": "basic", "kv_recall": "memory", "parity": "arithmetic"}
+
+
+def selected(*expressions: str) -> list[str]:
+    return list(select("task", expressions, NAMES, GROUPS.__getitem__))
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (["all"], NAMES),
+        (["copy"], ["copy"]),
+        (["parity", "copy"], ["copy", "parity"]),
+        (["@basic"], ["copy", "sort", "reverse"]),
+        (["*r*"], ["sort", "reverse", "kv_recall", "parity"]),
+        (["!parity"], ["copy", "sort", "reverse", "kv_recall"]),
+        (["@basic,!s*"], ["copy", "reverse"]),
+        (["!@basic"], ["kv_recall", "parity"]),
+    ],
+)
+def test_expressions_select_in_the_order_of_the_suite(expressions: list[str], expected: list[str]) -> None:
+    assert selected(*expressions) == expected
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (["*"], NAMES),
+        (["!copy"], NAMES[1:]),
+        (["mine,copy"], ["copy", "mine"]),
+        (["all", "mine", "other"], [*NAMES, "mine", "other"]),
+        (["@basic,mine,!mine"], ["copy", "sort", "reverse"]),
+    ],
+)
+def test_an_unlisted_name_is_selected_by_nothing_but_itself(expressions: list[str], expected: list[str]) -> None:
+    chosen = select("task", expressions, NAMES, GROUPS.__getitem__, unlisted=["mine", "other"])
+
+    assert list(chosen) == expected
+
+
+def test_an_unlisted_name_takes_arguments_and_one_setting() -> None:
+    assert select("task", ["mine:R=2"], NAMES, GROUPS.__getitem__, unlisted=["mine"]) == {"mine": {"R": "2"}}
+    with pytest.raises(UsageError, match="named twice"):
+        select("task", ["mine:R=2", "mine:R=3"], NAMES, GROUPS.__getitem__, unlisted=["mine"])
+    for wrong, nearest in (("mime", "mine"), ("coppy", "copy")):
+        with pytest.raises(UnknownName, match=f"did you mean '{nearest}'"):
+            select("task", [wrong], NAMES, GROUPS.__getitem__, unlisted=["mine"])
+    with pytest.raises(UnknownName, match=r"no task called 'mi\*'; allowed: copy, kv_recall, parity, reverse, sort$"):
+        select("task", ["mi*"], NAMES, GROUPS.__getitem__, unlisted=["mine"])
+
+
+def test_arguments_stay_with_their_name() -> None:
+    assert split_terms("slay:R=3,P=8,linear") == ["slay:R=3,P=8", "linear"]
+    assert parse_term("slay:R=3,P=8") == ("slay", {"R": "3", "P": "8"})
+    assert select("task", ["copy:length=9,sort"], NAMES, GROUPS.__getitem__) == {"copy": {"length": "9"}, "sort": {}}
+
+
+@pytest.mark.parametrize("term", ["slay:", "slay:R", "slay:R=", "slay:=3"])
+def test_a_malformed_argument_is_refused(term: str) -> None:
+    with pytest.raises(UsageError, match="allowed: name=value"):
+        parse_term(term)
+
+
+def test_an_argument_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="argument 'R' of 'slay' is given twice"):
+        parse_term("slay:R=3,R=4")
+
+
+@pytest.mark.parametrize(
+    ("expression", "nearest"), [("coppy", "copy"), ("@basik", "basic"), ("!sorrt", "sort"), ("zz*", "copy")]
+)
+def test_an_unknown_name_names_the_nearest(expression: str, nearest: str) -> None:
+    with pytest.raises(UnknownName, match=nearest):
+        selected(expression)
+
+
+@pytest.mark.parametrize("expressions", [["copy,!copy"], [""], ["all,!*"]])
+def test_an_empty_selection_is_refused(expressions: list[str]) -> None:
+    with pytest.raises(UsageError):
+        selected(*expressions)
+
+
+@pytest.mark.parametrize("expressions", [["copy:length=9", "copy:length=16"], ["copy,copy:length=9"]])
+def test_two_settings_of_one_name_are_refused_and_none_is_dropped(expressions: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"'copy' is named twice, as 'copy.*' and 'copy:length=.*'"):
+        selected(*expressions)
+
+
+@pytest.mark.parametrize(
+    "expressions", [["all,copy:length=9"], ["copy:length=9", "@basic"], ["copy:length=9,copy:length=9"]]
+)
+def test_one_setting_beside_a_pattern_or_itself_is_taken(expressions: list[str]) -> None:
+    assert select("task", expressions, NAMES, GROUPS.__getitem__)["copy"] == {"length": "9"}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (["KV-Recall"], {"kv_recall": {}}),
+        (["Keys and values,!kv recall,Sort"], {"sort": {}}),
+        (["keys_and-VALUES:length=9"], {"kv_recall": {"length": "9"}}),
+        (["Copy"], {"copy": {}}),  # not the label of another
+    ],
+)
+def test_a_name_may_be_a_label_in_any_spelling(expressions: list[str], expected: dict[str, dict[str, str]]) -> None:
+    labels = {"kv_recall": "Keys and Values", "parity": "Copy"}
+
+    assert select("task", expressions, NAMES, GROUPS.__getitem__, labels=labels) == expected
+
+
+def test_what_may_be_several_names_is_refused() -> None:
+    labels = {"my_fox": "FoX", "forgetting": "FoX", "my-idea": "One", "my_idea": "Two"}
+
+    for written in ("fox", "My Idea"):
+        with pytest.raises(UsageError, match=f"mechanism '{written}' may be any of '.*', '.*'; name one of them"):
+            resolve("mechanism", written, labels)
+    assert resolve("mechanism", "my_idea", labels) == "my_idea"
+
+
+def test_seeds_are_ranges_and_numbers() -> None:
+    assert parse_seeds("42-44,7") == (42, 43, 44, 7)
+    for wrong in ("", "a", "1-", "-1", "3-1", "1,1", "1-3,2"):
+        with pytest.raises(UsageError, match=r"seeds are|there twice"):
+            parse_seeds(wrong)
