@@ -37,9 +37,10 @@ def texts(path: Path) -> Iterator[str]:
         yield from [text] if path.name != "plan.md" and "<!-- Written by" not in text else []
         return
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        is_text = isinstance(node, ast.Expr) or (isinstance(node, ast.keyword) and node.arg == "help")
-        if is_text and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield inspect.cleandoc(node.value.value)
+        is_help = isinstance(node, ast.keyword) and node.arg == "help"
+        value = node.value if isinstance(node, ast.Expr) or is_help else None  # type: ignore[attr-defined]
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield inspect.cleandoc(value.value)
 
 
 def sentences(text: str) -> Iterator[str]:
