@@ -46,7 +46,7 @@ from synthbench.suites import Suite, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terminal.layout import about, aligned
 from synthbench.terms import MAIN_SUITE, registered, split_terms
-from synthbench.training.cell import Cell
+from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder_scores import USED, rescored
 
 SCHEMA_VERSION = 1
@@ -218,7 +218,16 @@ class Ledger:
             raise StoreError(f"{self.path} cannot be read as a ledger, a query a line: {problem}") from problem
         return list({entry.query: entry for entry in entries}.values())
 
-    def enter(self, asked: str, p_better: float, p_worse: float, *, is_hopeless: bool, **facts: str) -> Entry:
+    def enter(
+        self,
+        *,
+        asked: str,
+        source: str,
+        mechanism: str,
+        reference: str,
+        p_values: tuple[float, float],
+        is_hopeless: bool,
+    ) -> Entry:
         """Decide a query at the next level, unless it is there already."""
         with self._locked():
             known = self.entries()
@@ -227,15 +236,17 @@ class Ledger:
                     return entry
             query = len(known) + 1
             level = level_of(query, sum(entry.decision == "keep" for entry in known))
-            decision = "discard" if is_hopeless else decide(p_better, p_worse, level)
+            decision = "discard" if is_hopeless else decide(*p_values, level)
             entry = Entry(
                 query=query,
                 asked=asked,
-                p_better=p_better,
-                p_worse=p_worse,
+                source=source,
+                mechanism=mechanism,
+                reference=reference,
+                p_better=p_values[0],
+                p_worse=p_values[1],
                 level=level,
                 decision="undecided" if decision == "keep" else decision,
-                **facts,
             )
             self._append(entry)
         return entry
@@ -280,7 +291,7 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
         between rates), and some columns of the store.
     """
     own = device_of(request)
-    members = {}
+    members: dict[str, Member] = {}
     for device in dict.fromkeys((own.type, "cpu")):
         cells, seeds = cells_and_seeds(request, torch.device(device))
         members |= {member.run_id: member for cell in cells for member in cell.members(seeds)}
@@ -300,7 +311,7 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
         task=[member.cell.task_name for member in found],
         category=[merged.get(name, name) for name in category],
         seed=[member.seed for member in found],
-        rate=[member.learning_rate for member in found],
+        rate=[float(member.learning_rate or 0.0) for member in found],
         device=[member.cell.device_type for member in found],
         has_fixed_state=[fixed[member.cell.mechanism_name] for member in found],
         score=rows["score"].where(rows["status"] == "ok", 0.0).astype(float),
@@ -322,16 +333,18 @@ class Baselines:
         )
         at_rate = runs[runs["rate"] == rate]
         self.means = _pivot(at_rate, tasks)
-        """Scores of the quick tasks at the one rate: mean over seeds."""
-        self.errors = (at_rate.groupby(["task", "mech"])["score"].var().groupby("task").mean() ** 0.5).to_dict()
-        """Standard deviation over seeds, by task; NaN where no mechanism has two."""
+        """Scores of the quick tasks at the one rate, a column a mechanism: mean over seeds."""
+        variances = at_rate.groupby(["task", "mech"])["score"].var().groupby("task").mean().dropna()
+        self._errors = (variances**0.5).to_dict()
+        self._usual_error = float(variances.mean() ** 0.5) if len(variances) else None
         best = runs.sort_values(["choice", "rate"], ascending=[False, True]).drop_duplicates(["mech", "task", "seed"])
         full = self._mean(_pivot(best, list(suite.tasks)))
         first = _pivot(at_rate[at_rate["seed"] == suite.seeds[0]], tasks)
-        is_ranked = full.index.isin(first.index) & full.index.isin(list(suite.mechanisms))
-        self.full = full[is_ranked & (self.facts["family"] != CONTROL).reindex(full.index)]
+        is_control = (self.facts["family"] == CONTROL).to_dict()
+        ranked = [name for name in suite.mechanisms if name in first and name in full and not is_control[name]]
+        self.full = full[ranked]
         """Mean over the full suite, at the better rate of each seed, of the mechanisms that are ranked."""
-        self._first = first.reindex(self.full.index)
+        self._first = first[ranked]
 
     def best_of_class(self, state: float, *, is_fixed: bool) -> str | None:
         """Name the best ranked mechanism of the same class; None if none is ranked.
@@ -354,26 +367,25 @@ class Baselines:
 
     def predict(self, scores: "pd.Series[float]") -> Prediction:
         """Predict the full suite's mean of a mechanism from its scores by task."""
-        quick, families = self._mean(self._first[scores.index]), list(self.facts["family"].reindex(self.full.index))
+        quick = self._mean(self._first.loc[list(scores.index)])
+        families = list(self.facts["family"].reindex(self.full.index))
         return predict(self._mean_of(scores), quick.to_numpy(), self.full.to_numpy(), families)
 
     def task_scores(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["TaskScore"]:
         """Put the scores beside the reference's."""
-        known = [error for error in self.errors.values() if error == error]
-        for task, score in scores.items():
-            error = self.errors.get(task, math.nan)
-            error = error if error == error else float(np.mean(known)) if known else None
-            beside = None if reference is None else float(self.means.loc[reference, task])
-            yield TaskScore(str(task), self._categories[str(task)], float(score), error, beside)
+        for task in map(str, scores.index):
+            beside = None if reference is None else float(self.means[reference][task])
+            error = self._errors.get(task, self._usual_error)
+            yield TaskScore(task, self._categories[task], float(scores[task]), error, beside)
 
     def profile(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["Part"]:
         """Average over the tasks of each category, and last over all categories."""
         categories = self._categories_of(scores)
         for name in [*dict.fromkeys(categories), "mean"]:
             of_part = scores[[name in (category, "mean") for category in categories]]
-            ranked = self._mean(self.means.loc[self.full.index, of_part.index])
+            ranked = self._mean(self.means.loc[list(of_part.index), list(self.full.index)])
             best = str(ranked.idxmax()) if len(ranked) else None
-            beside = None if reference is None else self._mean_of(self.means.loc[reference, of_part.index])
+            beside = None if reference is None else self._mean_of(self.means[reference][of_part.index])
             mine = self._mean_of(of_part)
             yield Part(name, len(of_part), mine, beside, None if best is None else float(ranked[best]), best)
 
@@ -384,13 +396,14 @@ class Baselines:
         return float(scores.to_numpy() @ balanced(self._categories_of(scores)))
 
     def _mean(self, scores: pd.DataFrame) -> "pd.Series[float]":
-        """Average over tasks; all categories weigh the same."""
-        return scores @ balanced([self._categories[task] for task in scores.columns])
+        """Average each column over the tasks; all categories weigh the same."""
+        weights = balanced([self._categories[task] for task in scores.index])
+        return pd.Series(weights @ scores.to_numpy(dtype=float), index=scores.columns, dtype=float)
 
 
 def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
-    """Mean scores over seeds, a line a mechanism that has a run of every task."""
-    return runs.pivot_table("score", "mech", "task").reindex(columns=list(tasks)).dropna()
+    """Mean scores over seeds, a line a task, a column a mechanism that has a run of every task."""
+    return runs.pivot_table("score", "task", "mech").reindex(list(tasks)).dropna(axis=1)
 
 
 def has_fixed_state(cell: Cell) -> bool:
@@ -585,7 +598,7 @@ class _Query:
         against = against and registered(against, MECHANISMS.resolve)
         baselines = Baselines(self._others(own_ids, against), suite, request.tasks, request.rates[0])
         reference = against or baselines.best_of_class(size.state_elements, is_fixed=is_fixed)
-        if reference is not None and reference not in baselines.means.index:
+        if reference is not None and reference not in baselines.means:
             raise UsageError(
                 f"against is {against!r}, which lacks runs of {', '.join(request.tasks)}; "
                 f"synthbench quick --mech {against} makes them"
@@ -610,7 +623,7 @@ class _Query:
             step_ms=float(own["step_ms_median"].mean()),
             same_source_as=same,
             reference=reference,
-            reference_state=None if reference is None else int(baselines.facts.loc[reference, "state"]),
+            reference_state=None if reference is None else int(baselines.facts["state"][reference]),
             is_reference_named=against is not None,
             error=_error_in(own),
         )
@@ -650,7 +663,7 @@ class _Query:
         """Tell whether these are only the first tasks, and show that the mechanism is worse."""
         if not NUM_FIRST == len(runs) < len(self.request.tasks):
             return False
-        return baselines.p_values(_scores(runs), baselines.means.loc[reference])[1] <= HOPELESS
+        return baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
 
     def _run(self, **changes: Any) -> pd.DataFrame:
         """Run what is missing of a changed request; its runs."""
@@ -685,15 +698,13 @@ class _Query:
         )
         if reference is None:
             return verdict
-        better, worse = baselines.p_values(scores, baselines.means.loc[reference])
         is_hopeless = self._is_hopeless(own, baselines, reference)
         entry = self.ledger.enter(
             asked=sha256(canonical_json([sorted(own["run_id"]), reference]))[:16],
             source=source,
             mechanism=alone.mechanism,
             reference=reference,
-            p_better=better,
-            p_worse=worse,
+            p_values=baselines.p_values(scores, baselines.means[reference]),
             is_hopeless=is_hopeless,
         )
         if entry.is_candidate:
@@ -756,7 +767,7 @@ def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
         ContractError: If it cannot be loaded.
     """
     path = plugin_files.resolved(file)
-    every = [*named, path]
+    every = list(dict.fromkeys([*named, path]))
     with Trial(every) as trial:
         trial.try_plugins()
     plugin_files.load(every)
@@ -868,12 +879,14 @@ def _expectation(verdict: FirstVerdict) -> str:
 def _decision(verdict: FirstVerdict) -> Iterator[str]:
     if verdict.decision is None or verdict.p_better is None or verdict.p_worse is None:
         return
-    kept_at = f"query {verdict.query} of {verdict.ledger} keeps at {verdict.level:.2g} or less"
     if verdict.decision == "discard":
         after = f" after {len(verdict.tasks)} tasks" if verdict.is_hopeless else ""
         yield f"Discard{after}: p is {verdict.p_worse:.2g} for worse than {verdict.reference}."
         return
-    yield f"{verdict.decision.capitalize()}: p is {verdict.p_better:.2g} for better than {verdict.reference}; {kept_at}."
+    yield (
+        f"{verdict.decision.capitalize()}: p is {verdict.p_better:.2g} for better than {verdict.reference}; "
+        f"query {verdict.query} of {verdict.ledger} keeps at {verdict.level:.2g} or less."
+    )
     if verdict.p_fresh is not None:
         yield f"On a fresh seed p is {verdict.p_fresh:.2g}; {SIGNIFICANCE:g} or less confirms."
     elif verdict.decision == "undecided" and verdict.level is not None and verdict.p_better <= verdict.level:
