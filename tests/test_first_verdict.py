@@ -360,7 +360,7 @@ def test_the_command_judges_a_file_and_names_one_that_breaks_a_check(synthbench:
 
     source = (tmp_path / "my_idea.py").read_text()
     (tmp_path / "my_idea.py").write_text(source.replace("(self.kernel - 1, 0)", "(0, self.kernel - 1)"))
-    third = synthbench("quick", "--mech", "my_idea", *how, "--json")
+    third = synthbench("quick", "--mech", "my_idea.py", *how, "--json")
     error = json.loads(third.stdout)["error"]
     assert (third.returncode, error["kind"]) == (4, "check")
     assert third.stderr.count(error["message"][:40]) == 1
