@@ -111,7 +111,7 @@ class Scene:
 
     def verdict(self, mechanism: str = "linear", **options: Any) -> FirstVerdict:
         """Ask; two workers would do three tasks of a minute in a minute and a half."""
-        how = {"suite": self.suite, "results": self.results, "device": "cpu", "workers": 2}
+        how: dict[str, Any] = {"suite": self.suite, "results": self.results, "device": "cpu", "workers": 2}
         return quick(mechanism, **how | options, run=self.train, note=self.notes.append)
 
 
