@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.first_verdict import FirstVerdict
+from synthbench.first_verdict import quick as first_verdict
 from synthbench.options import MAIN_SUITE, check_seeds, parse_rates, parse_seeds
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
@@ -21,8 +23,6 @@ from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport, device_of
 from synthbench.terminal import check as examination
-from synthbench.terminal import quick as first
-from synthbench.terminal.quick import FirstVerdict
 from synthbench.training.ladder_scores import USED, rescored
 from synthbench.trust import view
 from synthbench.trust.beside import NAMES
@@ -86,37 +86,50 @@ def quick(
     against: str | None = None,
     suite: str = MAIN_SUITE,
     results: str | Path = "results",
+    ledger: str | Path | None = None,
+    minutes: float | None = None,
     plugins: str | Sequence[str] = (),
     device: str = "auto",
     executor: str = "auto",
     workers: int | None = None,
 ) -> FirstVerdict:
-    """A first verdict: run one seed of a ladder's quick tasks, and compare it with what others reached there.
+    """Give a first verdict: run one seed of a ladder's quick tasks, and compare it with what others reached there.
 
     Args:
-        mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
-        against: The incumbent, any mechanism that has rows of these tasks; the best of those that come with synthbench
-            if None.
+        mechanism: One mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
+        against: The reference, any mechanism that has rows of these tasks; the best packaged one of the same class
+            (linear time, no more state) if None.
         suite: A suite with a ladder.
-        results: Folder of the store; the comparison is counted there.
+        results: Folder of the store.
+        ledger: File that counts the comparisons of a search; ``quick.jsonl`` in ``results`` if None.
+        minutes: Train for about this long at most: on fewer tasks if these take longer.
         plugins: Files and modules with further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         executor: ``auto``, or another that ``--executor`` of ``synthbench run`` can name.
         workers: Worker processes; one a core if None.
 
     Returns:
-        Heights by category, ``rank`` in the full suite, and ``decision``: ``keep``, ``discard`` or ``undecided``.
+        Scores by task and category, ``combined_score`` and ``rank`` in the full suite, and ``decision``: ``keep``,
+        ``discard`` or ``undecided``; ``print`` shows it as the command does.
 
     Raises:
-        UnknownName: If the mechanism, the incumbent or the suite does not exist.
+        UnknownName: If the mechanism, the reference or the suite does not exist.
         UsageError: If a value is not allowed.
-        StoreError: If a store cannot be read or written.
-        ContractError: If a plugin cannot be loaded.
+        StoreError: If a store or the ledger cannot be read or written.
+        ContractError: If a plugin cannot be loaded, or the mechanism fails a check.
     """
-    how = {"results": Path(results), "device": device, "executor": executor, "workers": workers}
-    request = first.request_of(mechanism, suite, plugins=_listed("plugins", plugins), **how)
-    first.require_incumbent(request, against)
-    return first.judge(request, first.run_or_read(request, runner.run), against)
+    return first_verdict(
+        mechanism,
+        against=against,
+        suite=suite,
+        results=Path(results),
+        ledger=None if ledger is None else Path(ledger),
+        minutes=minutes,
+        plugins=_listed("plugins", plugins),
+        device=device,
+        executor=executor,
+        workers=workers,
+    )
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:

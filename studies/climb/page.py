@@ -1,7 +1,7 @@
 """Checks how far the scores of ``climb`` can be trusted: ``python -m studies.climb.page``, or ``--check``.
 
-The page shows which scores are at an end of their ladder and whether seeds agree on the order of the mechanisms. It
-also checks what ``synthbench quick`` would have said of each mechanism if it had been new.
+From the rows in ``results`` it shows which scores are at an end of their ladder, and whether seeds agree on the order
+of the mechanisms.
 """
 
 import sys
@@ -17,9 +17,8 @@ from scipy.stats import kendalltau
 
 from studies.pages import headed, main
 from synthbench.registry import CONTROL
-from synthbench.reports.aggregates import Rank, balanced
+from synthbench.reports.aggregates import balanced
 from synthbench.reports.cells import Cells, grid
-from synthbench.reports.quick import Rivals
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import judge
@@ -29,7 +28,6 @@ from synthbench.suites import load_suite
 RESULTS = Path(__file__).parents[2] / "results"
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
 """The protocol of the rows in question, which suite ``core`` has by now with other layers."""
-QUICK = SUITE.quick or ()
 END = 0.1
 """A run closer to the ground or the top than this, in rungs, is at an end."""
 NUM_RESAMPLES = 2000
@@ -47,20 +45,6 @@ class Order(NamedTuple):
     """Pairs of mechanisms that the report calls apart, over all tasks."""
     num_agreeing: int
     """The pairs among them with the same order for both seeds."""
-
-
-class Replay(NamedTuple):
-    """A first verdict on a mechanism that has all rows."""
-
-    mechanism: str
-    rank: Rank
-    full: int
-    """Its rank in the full suite."""
-
-    @property
-    def covers(self) -> bool:
-        """Say whether the interval contains the rank in the full suite."""
-        return self.rank.low <= self.full <= self.rank.high
 
 
 def read() -> pd.DataFrame:
@@ -129,22 +113,6 @@ def order(of: Cells) -> Order:
     return Order(_tau(weights @ first, weights @ second), low, high, len(signs), sum(sign > 0 for sign in signs))
 
 
-def replay(rows: pd.DataFrame) -> list[Replay]:
-    """Leave out each mechanism in turn: the rank that its quick runs predict, and its actual one."""
-    of = grid(rows)
-    weights = balanced([task.category for task in of.tasks])
-    means = dict(zip([one.name for one in of.mechanisms], weights @ of.scores.mean(axis=2), strict=True))
-    quick = rows[rows["task"].isin(QUICK)]
-    found = []
-    for mechanism, mean in sorted(means.items(), key=lambda item: -item[1]):
-        others = rows[rows["mech"] != mechanism]
-        own = quick[(quick["mech"] == mechanism) & (quick["seed"] == SUITE.seeds[0])]
-        rank = Rivals(own, others, SUITE, frozenset(others["run_id"])).rank
-        if rank is not None:
-            found.append(Replay(mechanism, rank, 1 + sum(other > mean for other in means.values())))
-    return found
-
-
 def page() -> Iterator[str]:
     """The paragraphs of the page, without those for which there are too few rows."""
     rows = read()
@@ -180,21 +148,6 @@ def page() -> Iterator[str]:
             f"Order of {of_two['mech'].nunique()} mechanisms, seed {SUITE.seeds[0]} against seed {SUITE.seeds[1]}: "
             f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Both seeds have the same order "
             f"in {agreed.num_agreeing} of the {agreed.num_apart} pairs that differ significantly."
-        )
-    of_all = complete(rows, SUITE.seeds)
-    if of_all["mech"].nunique() > 2:
-        replays = replay(of_all)
-        widths = [one.rank.high - one.rank.low + 1 for one in replays]
-        lines = [[one.mechanism, one.rank.value, f"{one.rank.low} to {one.rank.high}", one.full] for one in replays]
-        yield "## First verdicts, checked"
-        yield (
-            "Each mechanism in turn is the new one: `synthbench quick` sees its seed "
-            f"{SUITE.seeds[0]} on {len(QUICK)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
-        )
-        yield plain_table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
-        yield (
-            f"{sum(one.covers for one in replays)} of {len(replays)} intervals contain the rank in the full suite; "
-            f"their median width is {np.median(widths):g} ranks."
         )
 
 

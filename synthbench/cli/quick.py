@@ -1,6 +1,7 @@
 """``synthbench quick``: a first verdict on a mechanism."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,18 +9,22 @@ import typer
 
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
-from synthbench.cli.output import say
-from synthbench.cli.running import exit_as, run_with_progress
+from synthbench.cli.output import note, say
+from synthbench.cli.running import INTERRUPTED, run_with_progress
+from synthbench.errors import SynthbenchError
 from synthbench.options import MAIN_SUITE
 
 
 def quick(
-    mech: Annotated[str, typer.Option("--mech", help="One mechanism; slay:R=3,P=8 sets options.")],
+    mech: Annotated[
+        str,
+        typer.Option("--mech", help="One mechanism; slay:R=3,P=8 sets options. Or a plugin file with one mechanism."),
+    ],
     against: Annotated[
         str | None,
         typer.Option(
-            help="The incumbent to compare with: any mechanism with rows for these tasks, in --results or among the "
-            "rows that come with synthbench. Default: the best one that comes with synthbench."
+            help="The reference: any mechanism with rows for these tasks, in --results or packaged. Default: the best "
+            "packaged one of the same class (linear time, no more state)."
         ),
     ] = None,
     suite: SuiteName = MAIN_SUITE,
@@ -27,32 +32,45 @@ def quick(
     executor: ExecutorName = "auto",
     workers: Workers = None,
     results: Results = Path("results"),
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="File that counts the comparisons of a search. Default: quick.jsonl in --results."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train for about this long at most: on fewer tasks if these take longer.")
+    ] = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one seed of a ladder's quick tasks and predict how a mechanism will rank in the full suite.
+    """Check a mechanism, run one seed of a ladder's quick tasks and predict how it will rank in the full suite.
 
-    It prints the mean height per category beside those of other mechanisms, the expected rank, and whether to keep the
-    mechanism or discard it in favour of the incumbent. synthbench run keeps these rows and adds the rest. If the rows
-    of all these runs come with synthbench, nothing is trained.
+    It prints the mean score per category beside the reference's, the expected rank, and whether to keep the mechanism
+    or discard it. It stops after three tasks if these are hopeless. What is kept was better on a fresh seed too.
+    synthbench run keeps these rows and adds the rest. Packaged mechanisms are not trained.
     """
-    from synthbench.terminal.quick import facts_of, judge, lines_of, request_of, require_incumbent, run_or_read
+    from synthbench import first_verdict
 
-    request = request_of(
-        mech,
-        suite,
-        device=device,
-        executor=executor,
-        workers=workers,
-        results=results,
-        plugins=plugins.named(plugin),
-    )
-    require_incumbent(request, against)
-    done = run_or_read(request, run_with_progress)
-    verdict = judge(request, done, against)
-    if as_json:
-        say(json.dumps(facts_of(verdict)))
-    else:
-        for line in lines_of(verdict):
-            say(line)
-    exit_as(done)
+    try:
+        verdict = first_verdict.quick(
+            mech,
+            against=against,
+            suite=suite,
+            results=results,
+            ledger=ledger,
+            minutes=minutes,
+            plugins=plugins.named(plugin),
+            device=device,
+            executor=executor,
+            workers=workers,
+            run=run_with_progress,
+            note=note,
+        )
+    except SynthbenchError as problem:
+        if as_json:
+            say(json.dumps(first_verdict.facts_of_error(problem)))
+        raise
+    except KeyboardInterrupt:
+        say("interrupted; finished rows are kept, the same command runs the rest", err=True)
+        sys.exit(INTERRUPTED)
+    say(json.dumps(first_verdict.facts_of(verdict)) if as_json else str(verdict))
+    sys.exit(0 if verdict.ok else 1)

@@ -11,7 +11,6 @@
 ``report``, ``build``, ``folder``  the contents of a report, its files, and a folder kept in step with them
 ``render``                         tables as text, figures, and one HTML page that works without a network
 ``compare``                        two mechanisms, stores or commits, run by run
-``quick``                          a first verdict on one mechanism
 ``export``, ``dump``               any selection of cells and columns, and rows as they are
 =================================  ===================================================================================
 """

@@ -1,0 +1,67 @@
+"""An evaluator for a program that searches for mechanisms. A candidate is a plugin file with one mechanism.
+
+OpenEvolve calls :func:`evaluate`. ShinkaEvolve and autoresearch run the file, ``python evaluator.py --program_path
+candidate.py --results_dir out``: it writes ``out/metrics.json`` and ``out/correct.json``, and adds a line to
+``results.tsv`` in the current folder. Further options go to ``synthbench quick``.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def judge(path: str, *options: str) -> dict[str, Any]:
+    """Ask for a first verdict, in a process of its own: whatever a candidate does, the search goes on.
+
+    Args:
+        path: The candidate.
+        options: Of ``synthbench quick``; by default its ledger and rows lie in ``results``.
+
+    Returns:
+        The JSON of ``synthbench quick``; ``error`` has a ``kind`` and a ``message`` if there is no score.
+    """
+    command = [sys.executable, "-m", "synthbench", "-q", "quick", "--mech", path, "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the command is ours
+    if done.stdout.strip():
+        return dict(json.loads(done.stdout))
+    return {"combined_score": None, "error": {"kind": f"exit code {done.returncode}", "message": done.stderr[-500:]}}
+
+
+def metrics_of(verdict: dict[str, Any]) -> dict[str, float]:
+    """Give the numbers of a verdict; a candidate without a score has 0."""
+    is_kept = {"keep": 1.0, "discard": -1.0}.get(verdict.get("decision") or "", 0.0)
+    numbers = {name: verdict.get(name) for name in ("combined_score_error", "parameters", "state", "step_ms")}
+    of_tasks = {task["task"]: task["score"] for task in verdict.get("tasks", ())}
+    known = {name: float(value) for name, value in {**numbers, **of_tasks}.items() if value is not None}
+    return {"combined_score": verdict.get("combined_score") or 0.0, "decision": is_kept, **known}
+
+
+def evaluate(path: str, *options: str) -> dict[str, float]:
+    """Evaluate a candidate: ``combined_score`` is to be maximised, ``combined_score_error`` is its noise."""
+    return metrics_of(judge(path, *options))
+
+
+def main() -> None:
+    """Evaluate a candidate and write files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program_path", required=True)
+    parser.add_argument("--results_dir", type=Path, default=Path("out"))
+    asked, options = parser.parse_known_args()
+    verdict = judge(asked.program_path, *options)
+    metrics, error = metrics_of(verdict), verdict["error"]
+    asked.results_dir.mkdir(parents=True, exist_ok=True)
+    private = {"verdict": verdict}
+    content = {"combined_score": metrics["combined_score"], "public": metrics, "private": private}
+    (asked.results_dir / "metrics.json").write_text(json.dumps(content), encoding="utf-8")
+    correct = {"correct": error is None, "error": error and error["message"]}
+    (asked.results_dir / "correct.json").write_text(json.dumps(correct), encoding="utf-8")
+    status = "crash" if error else verdict["decision"]
+    with Path("results.tsv").open("a", encoding="utf-8") as file:
+        file.write(f"{asked.program_path}\t{metrics['combined_score']:.6f}\t{status}\n")
+
+
+if __name__ == "__main__":
+    main()

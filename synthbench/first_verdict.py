@@ -1,0 +1,888 @@
+"""A first verdict on a mechanism: behind ``synthbench quick``, for a person and for a program that searches.
+
+A mechanism is checked, trains on three tasks, is given up if these are hopeless, trains on the others, and is compared
+with a reference. What beats it at the level of its query is confirmed on a fresh seed. docs/statistics.md has the error
+rates.
+"""
+
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from filelock import FileLock
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, ValidationError
+from scipy.special import stdtr, stdtrit
+
+from synthbench import plugins as plugin_files
+from synthbench.bits import choice_in
+from synthbench.canonical import canonical_json, sha256
+from synthbench.cli.output import about, aligned
+from synthbench.contract.trial import Trial, record
+from synthbench.contract.verdicts import violation
+from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.options import MAIN_SUITE, parse_term, registered, split_terms
+from synthbench.registry import CONTROL
+from synthbench.reports.aggregates import PerTask, Rank, balanced
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
+from synthbench.reports.table import NOTHING, fixed
+from synthbench.results import Store, published
+from synthbench.results.schema import to_frame
+from synthbench.runner import run as runner
+from synthbench.runner.plan import cells_and_seeds
+from synthbench.runner.request import Request
+from synthbench.runner.run import CONTRACT, RunReport, device_of, prepare
+from synthbench.suites import Suite, load_suite
+from synthbench.tasks import TASKS
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ladder_scores import USED, rescored
+
+SCHEMA_VERSION = 1
+"""Of the JSON. It rises when a key goes or changes its meaning."""
+LEDGER = "quick.jsonl"
+"""Name of the default ledger, in the folder of the results."""
+NUM_FIRST = 3
+"""Tasks of the first stage."""
+HOPELESS = 0.01
+"""A mechanism is discarded after the first stage at this p; the rest of ``SIGNIFICANCE`` is for the end."""
+NOISE = 0.085
+"""Standard deviation, over tasks, of the difference between two runs of one mechanism: √2 times the .06 by which the
+packaged runs of suite core scatter over seeds."""
+PRIOR_DOF = 8.0
+"""Degrees of freedom that ``NOISE`` counts for beside the differences themselves."""
+RANK_CONFIDENCE = 0.9
+FRESH = 1 << 20
+"""First of the seeds that confirm."""
+
+Decision = Literal["keep", "discard", "undecided"]
+
+
+# ----- Tests -----
+
+
+def p_better(differences: PerTask, categories: Sequence[str]) -> float:
+    """One-sided p value of a mechanism that is no better than the reference over tasks like these.
+
+    A t test of the balanced mean whose variance is moderated: a mean of that of the differences and of ``NOISE`` ².
+    p has no lower limit, as the changes of sign of a few tasks have.
+
+    Args:
+        differences: Mechanism less reference, a score in [0, 1] for each task.
+        categories: Of the tasks.
+
+    Source: Smyth (2004), the moderated t statistic.
+
+    >>> round(p_better(np.array([0.25, 0.5, 0.125]), ["recall"] * 3), 4)
+    0.0006
+    """
+    weights = balanced(categories)
+    dof = PRIOR_DOF + len(differences) - 1
+    squares = float(((differences - differences.mean()) ** 2).sum())
+    variance = (PRIOR_DOF * NOISE**2 + squares) / dof
+    error = math.sqrt(variance * float((weights**2).sum()))
+    return float(stdtr(dof, -float(weights @ differences) / error))
+
+
+def level_of(query: int, num_kept: int) -> float:
+    """Largest p value that keeps a mechanism, so that few of all that are kept are no better: LOND.
+
+    Of the mechanisms that a ledger keeps, at most ``SIGNIFICANCE`` are false on average (the false discovery rate).
+    LOND holds for p values that depend positively on each other, as those of one reference do.
+
+    Args:
+        query: Its number in the ledger, from 1.
+        num_kept: Mechanisms that were kept before.
+
+    Source: Javanmard & Montanari (2018), LOND with their sequence, whose sum over all queries is 1; Zrnic et al.
+    (2021) for dependent p values.
+
+    >>> round(level_of(1, 0), 5), round(level_of(200, 10), 6)
+    (0.00268, 0.000113)
+    """
+    share = 0.07720838 * math.log(max(query, 2)) / (query * math.exp(math.sqrt(math.log(query))))
+    return SIGNIFICANCE * share * (num_kept + 1)
+
+
+def decide(better: float, worse: float, level: float) -> Decision:
+    """Decide on all tasks; what is to be kept is still to be confirmed.
+
+    A false discard costs one idea however many are tried, so each has the same chance: with that of the first stage,
+    ``SIGNIFICANCE``.
+    """
+    if better <= level:
+        return "keep"
+    return "discard" if worse <= SIGNIFICANCE - HOPELESS else "undecided"
+
+
+class Prediction(NamedTuple):
+    """The mean score that the full suite will give."""
+
+    value: float
+    error: float
+    """Its standard error; NaN with mechanisms of fewer than three families."""
+    dof: int
+
+    def rank_among(self, full: Float[np.ndarray, " mechanisms"]) -> Rank:
+        """Give the rank among mechanisms whose means are known, with ``RANK_CONFIDENCE``; 1 is the best."""
+        if math.isnan(self.error):
+            return Rank(1 + int((full > self.value).sum()), 1, 1 + len(full))
+        reach = float(stdtrit(self.dof, (1 + RANK_CONFIDENCE) / 2)) * self.error + TOLERANCE
+        above, high, low = ((full > bound).sum() for bound in (self.value, self.value - reach, self.value + reach))
+        return Rank(1 + int(above), 1 + int(low), 1 + int(high))
+
+
+def predict(
+    score: float, quick: Float[np.ndarray, " mechanisms"], full: Float[np.ndarray, " mechanisms"], families: list[str]
+) -> Prediction:
+    """Predict the mean over all tasks, seeds and rates of the suite from one run at one rate on some tasks.
+
+    Others went from ``quick`` to ``full``; the mechanism is expected to change as they did on average. Each of them is
+    predicted from those of other families, as a new mechanism is like none that is known, and the error is that of
+    these predictions.
+
+    >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
+    >>> round(expected.value, 3), round(expected.error, 3), expected.dof
+    (0.51, 0.012, 2)
+    """
+    changes = full - quick
+    dof = len(set(families)) - 1
+    if dof < 2:
+        return Prediction(score + float(changes.mean()) if len(changes) else score, math.nan, max(dof, 0))
+    of_family = np.array(families)
+    errors = [change - changes[of_family != family].mean() for change, family in zip(changes, families, strict=True)]
+    return Prediction(score + float(changes.mean()), math.sqrt(float(np.mean(np.square(errors)))), dof)
+
+
+# ----- The ledger -----
+
+
+class Entry(BaseModel):
+    """A query of a ledger: a mechanism that was compared with a reference."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    query: int
+    """Its number, from 1."""
+    asked: str
+    """Hash of the compared runs: the same ones are the same query."""
+    source: str
+    """Hash of the mechanism's code and options."""
+    mechanism: str
+    reference: str
+    p_better: float
+    p_worse: float
+    level: float
+    decision: Decision
+    p_fresh: float | None = None
+    """Of the confirmation on a fresh seed."""
+
+    @property
+    def is_candidate(self) -> bool:
+        """Tell whether it is to be confirmed."""
+        return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
+
+    @property
+    def words(self) -> str:
+        """Name the query."""
+        return f"query {self.query} ({self.mechanism})"
+
+
+class Ledger:
+    """The queries of a search, a line of JSON each; the last line of a query counts. Commands may share one."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file, which need not exist."""
+        self.path = path
+
+    def entries(self) -> list[Entry]:
+        """Read the queries, the first one first.
+
+        Raises:
+            StoreError: If the file cannot be read.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+            entries = [Entry.model_validate_json(line) for line in lines]
+        except (OSError, ValueError, ValidationError) as problem:
+            raise StoreError(f"{self.path} cannot be read as a ledger, a query a line: {problem}") from problem
+        return list({entry.query: entry for entry in entries}.values())
+
+    def enter(
+        self,
+        *,
+        asked: str,
+        source: str,
+        mechanism: str,
+        reference: str,
+        p_values: tuple[float, float],
+        is_hopeless: bool,
+    ) -> Entry:
+        """Decide a query at the next level, unless it is there already."""
+        with self._locked():
+            known = self.entries()
+            for entry in known:
+                if entry.asked == asked:
+                    return entry
+            query = len(known) + 1
+            level = level_of(query, sum(entry.decision == "keep" for entry in known))
+            decision = "discard" if is_hopeless else decide(*p_values, level)
+            entry = Entry(
+                query=query,
+                asked=asked,
+                source=source,
+                mechanism=mechanism,
+                reference=reference,
+                p_better=p_values[0],
+                p_worse=p_values[1],
+                level=level,
+                decision="undecided" if decision == "keep" else decision,
+            )
+            self._append(entry)
+        return entry
+
+    def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
+        """Keep what is better on the fresh seed too; None: there is nothing to confirm."""
+        is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
+        confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
+        with self._locked():
+            self._append(confirmed)
+        return confirmed
+
+    def _locked(self) -> FileLock:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise StoreError(f"cannot write the ledger {self.path}: {problem}") from problem
+        return FileLock(f"{self.path}.lock")
+
+    def _append(self, entry: Entry) -> None:
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(entry.model_dump_json() + "\n")
+        except OSError as problem:
+            raise StoreError(f"cannot write the ledger {self.path}: {problem}") from problem
+
+
+# ----- Rows of the mechanism and of others -----
+
+_COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "ensemble_size", "error_message")
+
+
+def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
+    """Read the runs of a request, a line each: found by their ids, so they have its protocol whatever suite made them.
+
+    Args:
+        request: Its runs on a CPU count too, beside those on its device.
+        stores: Of a run that several have, the first one's row counts.
+
+    Returns:
+        ``mech``, ``task``, ``seed``, ``rate``, ``score`` (0 of a failed run), ``choice`` (what decides between rates),
+        ``has_fixed_state``, and some columns of the store.
+    """
+    own = device_of(request)
+    members: dict[str, Member] = {}
+    for device in dict.fromkeys((own.type, "cpu")):
+        cells, seeds = cells_and_seeds(request, torch.device(device))
+        members |= {member.run_id: member for cell in cells for member in cell.members(seeds)}
+    columns = list(dict.fromkeys((*_COLUMNS, *USED)))
+    tables = [Store.open(store, create=False).outline(columns) for store in stores if (store / "store.json").exists()]
+    rows = pd.concat([to_frame(table) for table in tables], ignore_index=True)
+    rows = rescored(rows[rows["run_id"].isin(list(members))].drop_duplicates("run_id").reset_index(drop=True))
+    found = [members[run_id] for run_id in rows["run_id"]]
+    a_cell = {member.cell.mechanism_name: member.cell for member in found}
+    fixed = {name: has_fixed_state(cell) for name, cell in a_cell.items()}
+    return rows.assign(
+        mech=[member.cell.mechanism_name for member in found],
+        task=[member.cell.task_name for member in found],
+        seed=[member.seed for member in found],
+        rate=[float(member.learning_rate or 0.0) for member in found],
+        device=[member.cell.device_type for member in found],
+        has_fixed_state=[fixed[member.cell.mechanism_name] for member in found],
+        score=rows["score"].where(rows["status"] == "ok", 0.0).astype(float),
+        choice=[choice_in(json.loads(text)) or 0.0 for text in rows["metrics"].fillna("{}")],
+    ).sort_values("device", key=lambda column: column != own.type, kind="stable", ignore_index=True)
+
+
+class Baselines:
+    """The mechanisms whose rows are known: what a new one is compared with and ranked among."""
+
+    def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
+        """Average the runs, as :func:`runs_of` gives them; ``tasks`` are those of a first verdict."""
+        runs = runs.drop_duplicates(["mech", "task", "seed", "rate"])
+        self._categories = {
+            task: suite.merged.get(TASKS[task].category(), TASKS[task].category()) for task in suite.tasks
+        }
+        self.facts = runs.groupby("mech").agg(
+            family=("mech_family", "first"), state=("state_size", "max"), is_fixed=("has_fixed_state", "first")
+        )
+        at_rate = runs[runs["rate"] == rate]
+        self.means = _pivot(at_rate, tasks)
+        """Scores of the quick tasks at the one rate, a column a mechanism: mean over seeds."""
+        variances = at_rate.groupby(["task", "mech"])["score"].var().groupby("task").mean().dropna()
+        self._errors = (variances**0.5).to_dict()
+        self._usual_error = float(variances.mean() ** 0.5) if len(variances) else None
+        best = runs.sort_values(["choice", "rate"], ascending=[False, True]).drop_duplicates(["mech", "task", "seed"])
+        full = self._mean(_pivot(best, list(suite.tasks)))
+        first = _pivot(at_rate[at_rate["seed"] == suite.seeds[0]], tasks)
+        is_control = (self.facts["family"] == CONTROL).to_dict()
+        ranked = [name for name in suite.mechanisms if name in first and name in full and not is_control[name]]
+        self.full = full[ranked]
+        """Mean over the full suite, at the better rate of each seed, of the mechanisms that are ranked."""
+        self._first = first[ranked]
+
+    def best_of_class(self, state: float, *, is_fixed: bool) -> str | None:
+        """Name the best ranked mechanism of the same class; None if none is ranked.
+
+        Args:
+            state: Numbers that the new mechanism keeps.
+            is_fixed: Whether these are as many whatever the length. Then so are the reference's, and no more; where
+                none is as small, it is the smallest.
+        """
+        facts = self.facts.reindex(self.full.index)
+        if is_fixed and facts["is_fixed"].any():
+            facts = facts[facts["is_fixed"].astype(bool)]
+            facts = facts[facts["state"] <= max(state, facts["state"].min())]
+        return str(self.full[facts.index].idxmax()) if len(facts) else None
+
+    def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
+        """Give the one-sided p values of being better and worse; scores by task."""
+        differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
+        return p_better(differences, categories), p_better(-differences, categories)
+
+    def predict(self, scores: "pd.Series[float]") -> Prediction:
+        """Predict the full suite's mean of a mechanism from its scores by task."""
+        quick = self._mean(self._first.loc[list(scores.index)])
+        families = list(self.facts["family"].reindex(self.full.index))
+        return predict(self._mean_of(scores), quick.to_numpy(), self.full.to_numpy(), families)
+
+    def task_scores(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["TaskScore"]:
+        """Put the scores beside the reference's."""
+        for task in map(str, scores.index):
+            beside = None if reference is None else float(self.means[reference][task])
+            error = self._errors.get(task, self._usual_error)
+            yield TaskScore(task, self._categories[task], float(scores[task]), error, beside)
+
+    def profile(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["Part"]:
+        """Average over the tasks of each category, and last over all categories."""
+        categories = self._categories_of(scores)
+        for name in [*dict.fromkeys(categories), "mean"]:
+            of_part = scores[[name in (category, "mean") for category in categories]]
+            ranked = self._mean(self.means.loc[list(of_part.index), list(self.full.index)])
+            best = str(ranked.idxmax()) if len(ranked) else None
+            beside = None if reference is None else self._mean_of(self.means[reference][of_part.index])
+            mine = self._mean_of(of_part)
+            yield Part(name, len(of_part), mine, beside, None if best is None else float(ranked[best]), best)
+
+    def _categories_of(self, scores: "pd.Series[float]") -> list[str]:
+        return [self._categories[task] for task in scores.index]
+
+    def _mean_of(self, scores: "pd.Series[float]") -> float:
+        return float(scores.to_numpy() @ balanced(self._categories_of(scores)))
+
+    def _mean(self, scores: pd.DataFrame) -> "pd.Series[float]":
+        """Average each column over the tasks; all categories weigh the same."""
+        weights = balanced([self._categories[task] for task in scores.index])
+        return pd.Series(weights @ scores.to_numpy(dtype=float), index=scores.columns, dtype=float)
+
+
+def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
+    """Mean scores over seeds, a line a task, a column a mechanism that has a run of every task."""
+    return runs.pivot_table("score", "task", "mech").reindex(list(tasks)).dropna(axis=1)
+
+
+def has_fixed_state(cell: Cell) -> bool:
+    """Tell whether a mechanism keeps as many numbers whatever the length: then its time is linear."""
+    model = cell.model(torch.Generator())
+    half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))
+    return half == whole
+
+
+# ----- The verdict -----
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """The score of one run on a task, 0 to 1, beside the reference's mean over its seeds."""
+
+    task: str
+    category: str
+    score: float
+    standard_error: float | None
+    """Over seeds, from all mechanisms of the task."""
+    reference: float | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Mean scores over the tasks of a category, or over all categories."""
+
+    category: str
+    num_tasks: int
+    score: float
+    reference: float | None
+    best: float | None
+    """Of the best ranked mechanism here."""
+    best_mechanism: str | None
+
+
+@dataclass(frozen=True)
+class FirstVerdict:
+    """What one seed of some tasks says of a mechanism; None stands for what cannot be said."""
+
+    mechanism: str
+    """As it was asked for: ``slay:R=3``."""
+    suite: str
+    suite_version: str
+    seed: int
+    rate: float
+    num_quick_tasks: int
+    """Of the suite; fewer were run where ``tasks`` is shorter."""
+    is_packaged: bool
+    """True if the rows come with synthbench, so that nothing was trained."""
+    next_command: str
+    """Runs the rest of the suite."""
+    wall_s: float = 0.0
+    schema_version: int = SCHEMA_VERSION
+    tasks: tuple[TaskScore, ...] = ()
+    profile: tuple[Part, ...] = ()
+    """By category, and last the mean over these."""
+    parameters: int | None = None
+    """Of the whole model."""
+    state: int | None = None
+    """Numbers that a layer keeps for the longest sequence."""
+    has_fixed_state: bool | None = None
+    step_ms: float | None = None
+    combined_score: float | None = None
+    """The mean score, 0 to 1, that the full suite will give: one number to rank ideas by."""
+    combined_score_error: float | None = None
+    """Its standard error, from mechanisms of other families."""
+    rank: Rank | None = None
+    """The rank in the full suite, 1 for the best, with 90 % confidence."""
+    num_ranked: int = 0
+    reference: str | None = None
+    reference_state: int | None = None
+    is_reference_named: bool = False
+    """False if it was chosen: the best of the same class."""
+    decision: Decision | None = None
+    is_hopeless: bool = False
+    """Whether the first tasks decided."""
+    p_better: float | None = None
+    p_worse: float | None = None
+    p_fresh: float | None = None
+    """Of being better on a seed that was not used before."""
+    level: float | None = None
+    """The largest p value that keeps at this query."""
+    query: int | None = None
+    """Its number in the ledger, from 1."""
+    ledger: str | None = None
+    same_source_as: str | None = None
+    """An earlier query of the ledger with the same code and options."""
+    error: Mapping[str, str] | None = None
+    """``kind`` and ``message`` of the first failed run; then nothing is compared."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every run has a score."""
+        return self.error is None
+
+    def __str__(self) -> str:
+        """Write it for a person."""
+        return "\n".join(lines_of(self))
+
+
+def request_of(mechanism: str, suite: str, **how: Any) -> Request:
+    """Ask for the runs behind a first verdict: the first seed and rate of a suite on its quick tasks.
+
+    Args:
+        mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
+        suite: A suite with a ladder.
+        how: Further fields of the request: where and how it is run.
+
+    Raises:
+        UnknownName: If there is no such suite.
+        UsageError: If the suite has no ladder, or the term names more than one mechanism.
+    """
+    terms = split_terms(mechanism)
+    name = parse_term(terms[0])[0] if terms else ""
+    if len(terms) != 1 or name == "all" or any(sign in name for sign in "*?[@!"):
+        raise UsageError(f"mech is {mechanism!r}; allowed: one mechanism, as in softmax or slay:R=3,P=8")
+    protocol = load_suite(suite)
+    if protocol.ladder is None:
+        raise UsageError(f"suite {suite!r} has no ladder; allowed: {MAIN_SUITE}, or a suite file with [ladder]")
+    tasks = protocol.quick or tuple(protocol.tasks)
+    rates = protocol.training.learning_rates[:1]
+    return Request(suite=suite, tasks=tasks, mechanisms=(mechanism,), seeds=protocol.seeds[:1], rates=rates, **how)
+
+
+def quick(
+    mechanism: str,
+    *,
+    against: str | None = None,
+    suite: str = MAIN_SUITE,
+    results: Path = Path("results"),
+    ledger: Path | None = None,
+    minutes: float | None = None,
+    plugins: Sequence[str] = (),
+    device: str = "auto",
+    executor: str = "auto",
+    workers: int | None = None,
+    run: Callable[[Request], RunReport] = runner.run,
+    note: Callable[[str], None] = lambda _text: None,
+) -> FirstVerdict:
+    """Give a first verdict on a mechanism; :func:`synthbench.quick` explains the arguments.
+
+    Args:
+        mechanism: Its name with options, or a plugin file that registers one mechanism.
+        against: The reference.
+        suite: One with a ladder.
+        results: Folder of the store.
+        ledger: File that counts the queries.
+        minutes: Most minutes for the trainings; fewer tasks are run if they take longer.
+        plugins: Files and modules.
+        device: Where to train.
+        executor: How.
+        workers: Worker processes.
+        run: Makes the missing runs of a request.
+        note: Called with what the user should know meanwhile.
+
+    Raises:
+        UnknownName: If the mechanism, the reference or the suite does not exist.
+        UsageError: If a value is not allowed.
+        StoreError: If a store or the ledger cannot be read or written.
+        ContractError: If a plugin cannot be loaded, or the mechanism fails a check.
+    """
+    if minutes is not None and not minutes > 0:
+        raise UsageError(f"minutes is {minutes:g}; allowed: more than 0")
+    if mechanism.endswith(".py"):
+        mechanism, plugins = _only_mechanism(mechanism, plugins)
+    where = {"results": results, "device": device, "executor": executor, "workers": workers, "plugins": plugins}
+    request = request_of(mechanism, suite, **where)
+    return _Query(request, Ledger(ledger or results / LEDGER), minutes, run, note).verdict(against)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A question to a ledger: check, train in stages, compare, confirm."""
+
+    request: Request
+    ledger: Ledger
+    minutes: float | None
+    run: Callable[[Request], RunReport]
+    note: Callable[[str], None]
+
+    def verdict(self, against: str | None) -> FirstVerdict:
+        """Answer it."""
+        began, request, suite = time.monotonic(), self.request, load_suite(self.request.suite)
+        is_packaged = has_packaged_rows(request)
+        if not is_packaged:
+            require_checks(request)
+        cells, seeds = cells_and_seeds(request, device_of(request))
+        cell, own_ids = cells[0], {run.run_id for cell in cells for run in cell.members(seeds)}
+        size, is_fixed = cell.model(torch.Generator()).size(cell.longest), has_fixed_state(cell)
+        against = against and registered(against, MECHANISMS.resolve)
+        baselines = Baselines(self._others(own_ids, against), suite, request.tasks, request.rates[0])
+        reference = against or baselines.best_of_class(size.state_elements, is_fixed=is_fixed)
+        if reference is not None and reference not in baselines.means:
+            raise UsageError(
+                f"against is {against!r}, which lacks runs of {', '.join(request.tasks)}; "
+                f"synthbench quick --mech {against} makes them"
+            )
+        source = sha256(canonical_json([cell.code["mech"], cell.resolved_mechanism_arguments]))[:16]
+        same = next((one.words for one in self.ledger.entries() if one.source == source), None)
+        if same is not None and not is_packaged:
+            self.note(f"the source is that of {same}")
+        own = self._rows(published()) if is_packaged else self._trained(baselines, reference)
+        verdict = FirstVerdict(
+            mechanism=request.mechanisms[0],
+            suite=suite.name,
+            suite_version=suite.version,
+            seed=seeds[0],
+            rate=request.rates[0],
+            num_quick_tasks=len(request.tasks),
+            is_packaged=is_packaged,
+            next_command=_next_command(request),
+            parameters=size.num_parameters,
+            state=size.state_elements,
+            has_fixed_state=is_fixed,
+            step_ms=float(own["step_ms_median"].mean()),
+            same_source_as=same,
+            reference=reference,
+            reference_state=None if reference is None else int(baselines.facts["state"][reference]),
+            is_reference_named=against is not None,
+            error=_error_in(own),
+        )
+        if verdict.error is None:
+            verdict = self._compared(verdict, own, baselines, source)
+        return replace(verdict, wall_s=time.monotonic() - began)
+
+    def _others(self, own_ids: Collection[str], against: str | None) -> pd.DataFrame:
+        """Read the runs of the suite's mechanisms and of the reference that is named.
+
+        Raises:
+            UsageError: If the reference is the mechanism itself.
+        """
+        request = replace(self.request, tasks=("all",), mechanisms=(), seeds=(), rates=())
+        stores = (request.results, published())
+        runs = runs_of(request, stores)
+        if against is not None:
+            named = runs_of(replace(request, mechanisms=(against,)), stores)
+            if not named[named["run_id"].isin(own_ids)].empty:
+                raise UsageError(f"against is {against!r}, the mechanism itself; allowed: another one")
+            runs = pd.concat([runs[runs["mech"] != against], named.assign(mech=against)], ignore_index=True)
+        return runs[~runs["run_id"].isin(own_ids)]
+
+    def _trained(self, baselines: Baselines, reference: str | None) -> pd.DataFrame:
+        """Train on the first tasks and, unless these failed or are hopeless, on as many as there is time for."""
+        tasks = self.request.tasks
+        first = self._run(tasks=tasks[:NUM_FIRST])
+        if _error_in(first) is not None or (reference is not None and self._is_hopeless(first, baselines, reference)):
+            return first
+        num_left = min(len(tasks), self._affordable(first)) - len(first)
+        if num_left <= 0:
+            return first
+        self.note(f"{len(first)} tasks are done; the other {num_left} take {about(num_left * self._task_s(first))}")
+        return self._run(tasks=tasks[: len(first) + num_left])
+
+    def _is_hopeless(self, runs: pd.DataFrame, baselines: Baselines, reference: str) -> bool:
+        """Tell whether these are only the first tasks, and show that the mechanism is worse."""
+        if not NUM_FIRST == len(runs) < len(self.request.tasks):
+            return False
+        return baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
+
+    def _run(self, **changes: Any) -> pd.DataFrame:
+        """Run what is missing of a changed request; its runs."""
+        if self.run(replace(self.request, **changes)).is_interrupted:
+            raise KeyboardInterrupt
+        return self._rows(self.request.results, **changes)
+
+    def _rows(self, store: Path, **changes: Any) -> pd.DataFrame:
+        return runs_of(replace(self.request, **changes), (store,))
+
+    def _task_s(self, done: pd.DataFrame) -> float:
+        """Seconds of a task by the rows of those that are done, so that a restart finds the same."""
+        cores = self.request.workers or os.cpu_count() or 1
+        at_once = 1 if self.request.executor == "inline" else min(cores, NUM_FIRST)
+        return float((done["wall_s"] / done["ensemble_size"]).mean()) / at_once
+
+    def _affordable(self, done: pd.DataFrame) -> int:
+        """Give the number of runs for which there is time."""
+        return sys.maxsize if self.minutes is None else int(60 * self.minutes / self._task_s(done))
+
+    def _compared(self, alone: FirstVerdict, own: pd.DataFrame, baselines: Baselines, source: str) -> FirstVerdict:
+        scores, reference = _scores(own), alone.reference
+        expected = baselines.predict(scores)
+        verdict = replace(
+            alone,
+            tasks=tuple(baselines.task_scores(scores, reference)),
+            profile=tuple(baselines.profile(scores, reference)),
+            combined_score=expected.value,
+            combined_score_error=None if math.isnan(expected.error) else expected.error,
+            num_ranked=len(baselines.full),
+            rank=expected.rank_among(baselines.full.to_numpy()) if len(baselines.full) else None,
+        )
+        if reference is None:
+            return verdict
+        is_hopeless = self._is_hopeless(own, baselines, reference)
+        entry = self.ledger.enter(
+            asked=sha256(canonical_json([sorted(own["run_id"]), reference]))[:16],
+            source=source,
+            mechanism=alone.mechanism,
+            reference=reference,
+            p_values=baselines.p_values(scores, baselines.means[reference]),
+            is_hopeless=is_hopeless,
+        )
+        if entry.is_candidate:
+            entry = self._confirmed(entry, own, baselines, is_packaged=alone.is_packaged)
+        answer = entry.model_dump(include={"decision", "p_better", "p_worse", "p_fresh", "level", "query"})
+        return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
+
+    def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
+        """Run mechanism and reference on a seed that nobody has seen, if there is time.
+
+        A search sees the results of the public seeds and adapts to them. No search made the packaged mechanisms.
+        """
+        if is_packaged:
+            return self.ledger.confirm(entry, None)
+        if 3 * len(own) > self._affordable(own):
+            return entry
+        seed = FRESH + int(entry.asked[:5], 16)
+        self.note(f"it looks better than {entry.reference}; both run on fresh seed {seed} to confirm it")
+        tasks = list(own["task"])
+        mine, theirs = (
+            _scores(self._run(tasks=tasks, seeds=(seed,), mechanisms=(term,)))
+            for term in (entry.mechanism, entry.reference)
+        )
+        return self.ledger.confirm(entry, baselines.p_values(mine, theirs)[0])
+
+
+def has_packaged_rows(request: Request) -> bool:
+    """Tell whether all runs of a request come with synthbench, so that nothing need be trained.
+
+    They were made on a CPU; they count for device ``auto`` too.
+    """
+    term = registered(request.mechanisms[0], MECHANISMS.resolve)
+    if request.device not in ("auto", "cpu") or not MECHANISMS.is_built_in(parse_term(term)[0]):
+        return False
+    cells, seeds = cells_and_seeds(replace(request, plugins=()), torch.device("cpu"))
+    ends = Store.open(published(), create=False).statuses()
+    return all(run.run_id in ends for cell in cells for run in cell.members(seeds))
+
+
+def require_checks(request: Request) -> None:
+    """Check what does not come with synthbench, before any training.
+
+    Raises:
+        ContractError: If a plugin cannot be loaded, or a component fails a check.
+    """
+    findings = prepare(request).findings
+    if findings:
+        Store.open(request.results, create=True)
+        record(findings, request.results / CONTRACT)  # the runs need not find it out again
+    for verdicts in findings.values():
+        if (broken := violation(verdicts)) is not None:
+            raise ContractError(broken)
+
+
+def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
+    """Name the only mechanism of a plugin file; and all plugins, that file included.
+
+    Raises:
+        UsageError: If there is no such file, or it registers no mechanism or several.
+        ContractError: If it cannot be loaded.
+    """
+    path = plugin_files.resolved(file)
+    every = list(dict.fromkeys([*named, path]))
+    with Trial(every) as trial:
+        trial.try_plugins()
+    plugin_files.load(every)
+    units = plugin_files.units_of(plugin_files.module_of(path))
+    names = [name for kind, name in units if kind == MECHANISMS.kind]
+    if len(names) != 1:
+        found = ", ".join(names) or "none"
+        raise UsageError(f"{file} registers these mechanisms: {found}; allowed: one, or --mech NAME --plugin {file}")
+    return names[0], every
+
+
+def _scores(runs: pd.DataFrame) -> "pd.Series[float]":
+    """Scores by task."""
+    return runs.set_index("task")["score"]
+
+
+def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
+    """Kind and message of the first run without a score."""
+    failed = runs[runs["status"] != "ok"].to_dict("records")
+    return (
+        {"kind": failed[0]["status"], "message": f"{failed[0]['task']}: {failed[0]['error_message']}"}
+        if failed
+        else None
+    )
+
+
+def _next_command(request: Request) -> str:
+    """Write what runs all tasks, rates and seeds; the runs of the request are among them."""
+    words = ["synthbench", "run", "--suite", request.suite, "--mech", request.mechanisms[0]]
+    for plugin in request.plugins:
+        words += ["--plugin", plugin]
+    if request.device != Request.device:
+        words += ["--device", request.device]
+    if request.results != Request.results:
+        words += ["--results", str(request.results)]
+    return shlex.join(words)
+
+
+# ----- As text and JSON -----
+
+
+def facts_of(verdict: FirstVerdict) -> dict[str, Any]:
+    """Give a first verdict as one object of JSON."""
+    return {**asdict(verdict), "rank": verdict.rank and verdict.rank._asdict()}
+
+
+def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
+    """Give what stopped a first verdict as JSON; keys as in :func:`facts_of`."""
+    kind = type(problem).__name__.removesuffix("Error").lower()
+    error = {"kind": "check" if isinstance(problem, ContractError) else kind, "message": str(problem)}
+    return {"schema_version": SCHEMA_VERSION, "combined_score": None, "decision": None, "error": error}
+
+
+def lines_of(verdict: FirstVerdict) -> Iterator[str]:
+    """Write a first verdict for a person."""
+    yield _reference_line(verdict)
+    if verdict.error is not None:
+        yield f"Nothing is compared, a run ended with {verdict.error['kind']}: {verdict.error['message']}"
+    if verdict.profile:
+        yield (
+            f"Score, suite {verdict.suite} {verdict.suite_version}, {len(verdict.tasks)} of {verdict.num_quick_tasks} "
+            f"quick tasks, seed {verdict.seed}, rate {verdict.rate:g}; of others the mean over seeds."
+        )
+        yield from _table(verdict)
+        yield _expectation(verdict)
+    yield from _decision(verdict)
+    if verdict.same_source_as is not None:
+        yield f"Its source and options are those of {verdict.same_source_as}."
+    origin = (
+        "Its rows come with synthbench; nothing was trained."
+        if verdict.is_packaged
+        else f"It took {verdict.wall_s:.0f} s."
+    )
+    yield f"{origin} For all tasks and seeds: {verdict.next_command}"
+
+
+def _reference_line(verdict: FirstVerdict) -> str:
+    if verdict.reference is None:
+        return "There is no reference: no mechanism has all runs of these tasks."
+    how = "as named" if verdict.is_reference_named else "the best of the same class"
+    kind = "fixed" if verdict.has_fixed_state else "growing"
+    return (
+        f"Reference: {verdict.reference}, {how}; it keeps {verdict.reference_state} numbers a layer, "
+        f"{verdict.mechanism} {verdict.state} ({kind} state)."
+    )
+
+
+def _table(verdict: FirstVerdict) -> list[str]:
+    lines = [["category", "tasks", verdict.mechanism, verdict.reference or "reference", "best"]]
+    for part in verdict.profile:
+        texts = (NOTHING if score is None else fixed(score, 2) for score in (part.score, part.reference, part.best))
+        mine, beside, best = texts
+        lines.append([part.category, str(part.num_tasks), mine, beside, f"{best} {part.best_mechanism or ''}".rstrip()])
+    return aligned(lines)
+
+
+def _expectation(verdict: FirstVerdict) -> str:
+    """Say what the full suite is expected to give."""
+    error = "" if verdict.combined_score_error is None else f" ± {fixed(verdict.combined_score_error, 3)}"
+    expected = f"Expected in the full suite: {fixed(verdict.combined_score or 0.0, 3)}{error}"
+    if verdict.rank is None:
+        return f"{expected}."
+    return (
+        f"{expected}, rank {verdict.rank.value} of {verdict.num_ranked + 1} "
+        f"({verdict.rank.ends} with {100 * RANK_CONFIDENCE:.0f} % confidence)."
+    )
+
+
+def _decision(verdict: FirstVerdict) -> Iterator[str]:
+    if verdict.decision is None or verdict.p_better is None or verdict.p_worse is None:
+        return
+    if verdict.decision == "discard":
+        after = f" after {len(verdict.tasks)} tasks" if verdict.is_hopeless else ""
+        yield f"Discard{after}: p is {verdict.p_worse:.2g} for worse than {verdict.reference}."
+        return
+    yield (
+        f"{verdict.decision.capitalize()}: p is {verdict.p_better:.2g} for better than {verdict.reference}; "
+        f"query {verdict.query} of {verdict.ledger} keeps at {verdict.level:.2g} or less."
+    )
+    if verdict.p_fresh is not None:
+        yield f"On a fresh seed p is {verdict.p_fresh:.2g}; {SIGNIFICANCE:g} or less confirms."
+    elif verdict.decision == "undecided" and verdict.level is not None and verdict.p_better <= verdict.level:
+        yield "There was no time to confirm it on a fresh seed; the same command with more --minutes does."
