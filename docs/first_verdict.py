@@ -33,7 +33,7 @@ REFERENCES = ("softmax", "gla", "deltanet")
 
 
 class Search(NamedTuple):
-    """What a search kept and discarded."""
+    """Ideas that a search kept and discarded."""
 
     is_good: Bool[np.ndarray, " ideas"]
     decisions: list[str]
@@ -119,7 +119,7 @@ class Replay(NamedTuple):
     lead: float
     """Of its mean over the full suite; NaN for one that is not ranked."""
     covers: bool
-    """Whether the predicted interval of ranks contains its rank."""
+    """True if the predicted interval of ranks contains its rank."""
 
 
 def known_runs() -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What a user is told about a mistake: one line that says what is wrong and what is meant, and the exit code."""
+"""Messages to a user about a mistake: one line that says what is wrong and what is meant, and the exit code."""
 
 import re
 import shlex
