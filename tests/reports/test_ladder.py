@@ -22,7 +22,7 @@ from synthbench.reports.build import FORMATS, build
 from synthbench.reports.cells import NO_ROWS, Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
-from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_climbed, scored_rungs
+from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_learned, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
@@ -108,7 +108,7 @@ def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
 
 @given(st.lists(st.floats(0, 24), min_size=1, max_size=10))
 def test_some_seeds_climbed_and_some_did_not_or_all_are_near(heights: list[float]) -> None:
-    count = num_climbed(heights)
+    count = num_learned(heights)
     if max(heights) - min(heights) > 3:
         assert count is not None
         assert 0 < count < len(heights)

@@ -30,7 +30,7 @@ def heat_map(facts: Facts) -> Drawing | None:
         name="heat-map",
         title="Skill by task and mechanism",
         caption=(
-            f"Mean skill over seeds, {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
+            f"Mean over seeds of the {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
             "(all categories weigh the same), best first. White: no score."
             + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
             * bool(left_out)
