@@ -104,8 +104,12 @@ def _json_files(report: Report, _files: Files) -> Files:
         "suite": report.selection.suite,
         "suite_version": report.selection.suite_version,
         "verdict": report.verdict,
+        "setting": report.setting,
         "tasks": [_facts(task) for task in report.cells.tasks],
-        "mechanisms": [mechanism._asdict() for mechanism in report.cells.mechanisms],
+        "mechanisms": [
+            mechanism._asdict() | {"positions": mechanism.positions, "convolution": mechanism.convolution}
+            for mechanism in report.cells.mechanisms
+        ],
         "cells": [
             {name: line[name] for name in ("category", "task", "mechanism", "mean", "std")}
             | {"interval": [line["low"], line["high"]], "skill": line["skill"]}

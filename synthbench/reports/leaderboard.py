@@ -205,7 +205,8 @@ class Leaderboard:
                 f"≈: not shown to score {_short(MARGIN)} less than the first; >: shown to, over other seeds of these "
                 "tasks, at 95 % for all pairs of a category."
             )
-        return "With one seed each, nothing is known of other seeds." if ", " in shown else ""
+        is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
+        return "With one seed each, nothing is known of other seeds." if is_alone else ""
 
     @property
     def outlook(self) -> str:

@@ -173,7 +173,8 @@ def _called(one: dict[str, Any]) -> str:
     """The label, with the name if no command takes the label for it; a star before a mechanism of one's own."""
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
-    return f"{'* ' * one['is_own']}{one['label']}{'' if is_taken else f' ({one["name"]})'}"
+    name = "" if is_taken else f" ({one['name']})"
+    return "* " * one["is_own"] + one["label"] + name
 
 
 def _skill(one: dict[str, Any]) -> str:

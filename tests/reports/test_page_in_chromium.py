@@ -189,8 +189,7 @@ def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("softmax", {"Standard"}),  # the name of commands
-        ("Standard", {"Standard"}),
+        ("softmax", {"Softmax"}),
         ("yat-spherical", {"Spherical-YAT"}),
         ("yat spherical", {"Spherical-YAT"}),
         ("linear", {"Linear"}),  # others are of a family of that name

@@ -71,7 +71,7 @@ def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: J
 
     assert entries["FoX (bare)"].condition == "bare"
     assert "FoX" not in entries
-    assert entries["Standard"].condition == "stock"
+    assert entries["Softmax"].condition == "stock"
     for label, facts in entries.items():
         assert cells[label]["Condition"].value == facts.condition
         change = max(change_when_moved(MECHANISMS[facts.name], {}))
