@@ -88,7 +88,7 @@ class MechanismFacts(NamedTuple):
     """In the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
     state: float
     """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
-    row_label: str
+    row_label: str = ""
     """The label that ``cells.csv`` has: that of the rows."""
     step_ms: float = math.nan
     """Time of a training step, median over the rows; NaN if unknown."""

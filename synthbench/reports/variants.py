@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from synthbench.reports.aggregates import Interval, balanced, by_category, over_runs, over_seeds
 from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, arguments_in, skills_of
+from synthbench.reports.statistics import Prior
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, score_text, skill_words, sources_of, table_of
 from synthbench.reports.verdicts import is_ranked
 
@@ -176,11 +177,15 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
 
 
 def _mean(
-    skills: Float[np.ndarray, "1 tasks seeds"], weights: Float[np.ndarray, " tasks"], *, low: float = -1.0
+    skills: Float[np.ndarray, "1 tasks seeds"],
+    weights: Float[np.ndarray, " tasks"],
+    prior: Prior | None = None,
+    *,
+    low: float = -1.0,
 ) -> Interval:
-    """A weighted mean of skills, or of differences; its ends are NaN with one seed."""
-    if skills.shape[2] > 1:
-        return over_seeds(skills, weights, low=low)[0]
+    """A weighted mean of skills, or of differences; its ends are NaN with one seed and no prior."""
+    if skills.shape[2] > 1 or prior:
+        return over_seeds(skills, weights, prior, low=low)[0]
     return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
 
 
@@ -239,12 +244,20 @@ def conditions_of(cells: Cells) -> list[Variant]:
     return variants_of(stock, bare)
 
 
-def conditions_table(pairs: Sequence[Variant]) -> Table:
-    """Means by category of the stock and the bare layer of every mechanism, and how alike both order them."""
+def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
+    """Means by category of the stock and the bare layer of every mechanism, and how alike both order them.
+
+    Args:
+        pairs: As :func:`conditions_of` gives them.
+        prior: The spread of a single run.
+    """
+    # Of a difference, both runs scatter.
+    of_both = prior and Prior(2 * prior.variance, prior.dof)
     table = _side_by_side(
         *("conditions", "Stock and bare", "the bare layer", "the stock one"),
         pairs,
         lambda row: ("stock", "bare")[row[1]],
+        of_both,
     )
     common = [task for task in pairs[0].tasks if all(task in pair.tasks for pair in pairs)]
     weights = balanced([task.category for task in common])
@@ -265,7 +278,13 @@ def conditions_table(pairs: Sequence[Variant]) -> Table:
 
 
 def _side_by_side(
-    name: str, title: str, one: str, other: str, variants: Sequence[Variant], setting: Callable[[_Row], str]
+    name: str,
+    title: str,
+    one: str,
+    other: str,
+    variants: Sequence[Variant],
+    setting: Callable[[_Row], str],
+    prior: Prior | None = None,
 ) -> Table:
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     return table_of(
@@ -273,7 +292,7 @@ def _side_by_side(
         title,
         f"Mean {skill_words(has_ladder=any(task.ladder for task in tasks))}, over the tasks and seeds that {one} "
         f"shares with {other} of its mechanism, which stands above it; in brackets the difference from it with its "
-        "95 % interval for these tasks and other seeds, where there are several. A run without a score counts as 0. "
+        "95 % interval for these tasks and other seeds, if it has one. A run without a score counts as 0. "
         "Mean: every category weighs the same. Parameters of the mechanisms of all layers, state of one, the largest "
         "over the tasks.",
         ("Mechanism", "Setting"),
@@ -282,8 +301,8 @@ def _side_by_side(
         {
             "Tasks": lambda row: str(len(row[0].tasks)),
             "Seeds": lambda row: str(len(row[0].seeds)),
-            **{name: _mean_in(name) for name in dict.fromkeys(task.category for task in tasks)},
-            "Mean": _mean_in(""),
+            **{name: _mean_in(name, prior) for name in dict.fromkeys(task.category for task in tasks)},
+            "Mean": _mean_in("", prior),
             "Parameters": lambda row: fixed(_setting(row).num_parameters, 0),
             "State": lambda row: fixed(_setting(row).state, 0),
         },
@@ -309,7 +328,7 @@ def _labels(row: _Row) -> tuple[str, str]:
     return row[0].main.label, row[0].words[row[1]]
 
 
-def _mean_in(category: str) -> Callable[[_Row], Cell]:
+def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
     """The mean skill over a category, or over all; for a variant with its difference."""
 
     def cell(row: _Row) -> Cell:
@@ -320,7 +339,7 @@ def _mean_in(category: str) -> Callable[[_Row], Cell]:
             return Cell()
         if category:
             weights = weights * part / weights[part].sum()
-        difference = _mean((variant.skills[1] - variant.skills[0])[None], weights)
+        difference = _mean((variant.skills[1] - variant.skills[0])[None], weights, prior)
         mean = float(variant.skills[side].mean(axis=1) @ weights)
         return Cell(fixed(mean, 2), remarks=(_signed(difference),) if side else ())
 

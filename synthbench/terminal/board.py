@@ -174,7 +174,7 @@ def _called(one: dict[str, Any]) -> str:
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
     name = "" if is_taken else f" ({one['name']})"
-    return "* " * one["is_own"] + one["label"] + name
+    return f"{'* ' if one['is_own'] else ''}{one['label']}{name}"
 
 
 def _skill(one: dict[str, Any]) -> str:

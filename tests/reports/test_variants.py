@@ -1,6 +1,5 @@
 """Settings of a mechanism that were run on some of the tasks, beside its main setting."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,16 @@ import pytest
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
-from synthbench.reports.variants import Variant, changes_of, summary_of, variant_tables, variants_of
+from synthbench.reports.statistics import Prior
+from synthbench.reports.variants import (
+    Variant,
+    changes_of,
+    conditions_of,
+    conditions_table,
+    summary_of,
+    variant_tables,
+    variants_of,
+)
 from tests.reports._ladders import TASK_FACTS
 
 CONV = "transformer:conv=4"
@@ -153,3 +161,25 @@ def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> Non
     rows = convolved.assign(state_size=convolved["state_size"].mask(convolved["block"] == CONV, 2000))
 
     assert "figures/frontier.csv" not in build(rows, None, "core", formats=["figures"])
+
+
+def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(core: pd.DataFrame) -> None:
+    stock = core.assign(condition="stock", sees_places=False)
+    bare = core.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=core["run_id"] + "-bare")
+    pairs = conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    table = conditions_table(pairs, None)
+
+    assert [(pair.main.condition, pair.variant.condition) for pair in pairs] == [("stock", "bare")] * 4
+    assert [line.labels[1] for line in table.lines] == ["stock", "bare"] * 4
+    assert "of the 4 stock layers and that of their bare ones is 1.00, on the 4 tasks" in table.outcome
+
+
+def test_a_difference_of_single_runs_has_the_interval_of_a_prior(core: pd.DataFrame) -> None:
+    one = core[core["seed"] == 42]
+    stock = one.assign(condition="stock", sees_places=False)
+    bare = one.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=one["run_id"] + "-bare")
+    pairs = conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    alone, with_prior = (conditions_table(pairs, prior).lines[1].cells[-3] for prior in (None, Prior(0.01, 5)))
+
+    assert alone.remarks == ("0.00",)
+    assert with_prior.remarks[0].startswith("0.00, −")
