@@ -173,7 +173,7 @@ class Report:
     def between_conditions(self) -> list[Table]:
         """The stock layers beside the bare ones of the same mechanisms; empty if there are none."""
         pairs = conditions_of(self.cells)
-        return [conditions_table(pairs, self.board and self.board.prior)] if pairs else []
+        return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
 
     @cached_property
     def verdicts(self) -> Verdicts:

@@ -167,5 +167,5 @@ def test_the_rows_give_every_number_that_is_printed(report: str) -> None:
                     numbers += [(scores > (scores.min() + scores.max()) / 2).sum(), len(scores)]
                 if is_of_loads:
                     numbers = [cell["load_at_half"], runs["load"].min(), runs["load"].max()]
-                text = texts[task, re.sub(r"^Standard\b", "Softmax", label)].replace(f"n = {len(scores)}", "")
+                text = texts[task, re.sub(r"^Standard\b", "Softmax", str(label))].replace(f"n = {len(scores)}", "")
                 assert is_printed(text, *numbers), (category, task, label, text, numbers)
