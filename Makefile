@@ -27,7 +27,7 @@ $(foreach name,$(REPORTS),$(eval rows_of_$(name) := --suite $(name)))
 rows_of_paper-all := --suite paper --mech all --seeds 42-44
 formats = --out reports/$1 --format $(or $(formats_of_$1),$(committed))
 committed := md,tex,csv
-formats_of_core := md,tex,csv,html
+formats_of_core := md,tex,csv,json,html
 formats_of_paper-all := md,csv
 
 STUDIES := core.choose language_models.compare validity.page climb.page depth.page disputes.page real.page \

@@ -20,6 +20,7 @@ import pandas as pd
 from markdown_it import MarkdownIt
 from tabulate import tabulate
 
+from synthbench import sources
 from synthbench.blocks import BLOCKS
 from synthbench.cli.facts import (
     STATE_LENGTHS,
@@ -65,7 +66,7 @@ def pages() -> dict[str, str]:
         "tasks.md": _join([*_tasks(), *_data()]),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
-        "../README.md": counted((FOLDER.parent / "README.md").read_text(encoding="utf-8")),
+        "../README.md": with_board(counted((FOLDER.parent / "README.md").read_text(encoding="utf-8"))),
         "../results/README.md": with_columns((FOLDER.parent / "results" / "README.md").read_text(encoding="utf-8")),
     }
 
@@ -78,10 +79,57 @@ def with_columns(page: str) -> str:
             meaning = ": ".join(filter(None, [column.meaning, ", ".join(f"`{choice}`" for choice in column.choices)]))
             mark = "?" if column.is_nullable else ""
             lines.append(f"| `{column.name}`{mark} | {column.type} | {column.unit} | {meaning} |")
-        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
-        before, _, rest = page.partition(begin)
-        page = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+        page = _with_block(page, name, "\n".join(lines))
     return re.sub(r"Schema version \d+", f"Schema version {SCHEMA_VERSION}", page)
+
+
+def _with_block(page: str, name: str, text: str) -> str:
+    """A page with a text between the marks of its name."""
+    begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
+
+
+def with_board(page: str) -> str:
+    """Put the verdict of the main suite and the table of its ranked mechanisms into a page."""
+    board = json.loads((FOLDER.parent / "reports" / MAIN_SUITE / "report.json").read_text(encoding="utf-8"))
+    orders = [line for line in board["verdict"].splitlines() if re.match(r"[A-Z][a-z ]+: ", line)]
+    (reading, _outcome) = board["verdict"].splitlines()[len(orders) :]
+    lines = [f"- **{name}**: {escape(order)}" for name, _, order in (line.partition(": ") for line in orders)]
+    facts = {mechanism["label"]: mechanism for mechanism in board["mechanisms"]}
+    ranked = [(entry, facts[entry["mechanism"]]) for entry in board["leaderboard"]]
+    table = _table(
+        ("mechanism", "venue", "convolution", "positions", *board["leaderboard"][0]["categories"]),
+        [
+            (
+                escape(one["label"]),
+                _venue(one["source"]),
+                one["convolution"] or "no",
+                one["positions"],
+                *(f"{mean['value']:.2f}" for mean in entry["categories"].values()),
+            )
+            for entry, one in ranked
+            if one["family"] != "control"
+        ],
+    )
+    verdict = "\n".join([*lines, "", escape(reading), escape(board["setting"])])
+    return _with_block(_with_block(page, "verdict", verdict), "mechanisms", table)
+
+
+_VENUES = {
+    "Advances in Neural Information Processing Systems": "NeurIPS",
+    "International Conference on Machine Learning": "ICML",
+    "International Conference on Learning Representations": "ICLR",
+    "Conference on Language Modeling": "COLM",
+}
+
+
+def _venue(source: str) -> str:
+    """Where a paper appeared, and when: ``NeurIPS 2024``."""
+    entry = sources.describe(source)
+    named = re.search(r"(?:booktitle|journal)\s*= \{(arXiv|[^}]*)", entry)
+    year = re.search(r"year\s*= \{(\d+)", entry)
+    return f"{_VENUES.get(named[1], named[1])} {year[1]}" if named and year else source
 
 
 def counted(page: str) -> str:

@@ -30,7 +30,7 @@ body { max-width: 44rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 syst
 <p>Described in full: <a href="tasks.html">tasks</a>, <a href="mechanisms.html">mechanisms</a>.</p>
 {% for name, verdict in reports.items() %}
 <h2><a href="{{ name }}/">{{ name }}</a></h2>
-<p>{{ verdict }}</p>
+<p>{{ verdict|join("<br>"|safe) }}</p>
 {% endfor %}
 </body>
 </html>
@@ -54,9 +54,11 @@ def write(site: Path) -> Path:
     return site / "index.html"
 
 
-def _verdict(page: Path) -> str:
-    found = re.search(r'<p class="verdict">(.*?)</p>', page.read_text(encoding="utf-8"), re.DOTALL)
-    return unescape(re.sub(r"<[^>]*>", "", found[1])) if found else ""
+def _verdict(page: Path) -> list[str]:
+    """The lines of a page's verdict: what is best in every category."""
+    found = re.search(r'<dl class="verdict">(.*?)</dl>', page.read_text(encoding="utf-8"), re.DOTALL)
+    lines = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", found[1]) if found else []
+    return [unescape(re.sub(r"<[^>]*>", "", ": ".join(filter(None, line)))) for line in lines]
 
 
 if __name__ == "__main__":

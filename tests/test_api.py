@@ -88,12 +88,12 @@ def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
     board = synthbench.leaderboard(rows)
     tables = synthbench.tables(rows)
 
-    assert set(board.index) == {"Standard", "Linear"}
+    assert set(board.index) == {"Softmax", "Linear"}
     assert (board["rank_low"] <= board["rank"]).all()
     assert (board["rank"] <= board["rank_high"]).all()
     assert list(board["skill"]) == sorted(board["skill"], reverse=True)
     assert board["basic"].to_list() == board["skill"].to_list()
-    assert "Standard" in tables["full"]
+    assert "Softmax" in tables["full"]
     assert tables["full"]._repr_markdown_() == tables["full"]
     assert "full" in repr(tables)
     shown = tables._repr_markdown_()

@@ -207,7 +207,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
     assert re.search(r"not ranked, as tasks are missing: .*MyIdea", told), told
     cells = (tmp_path / "reports" / "paper" / "full.md").read_text()
     heading = next(line for line in cells.splitlines() if line.startswith("|"))
-    assert {"MyIdea", "Standard", "SLAY"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading
+    assert {"MyIdea", "Softmax", "SLAY"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading
 
     # The same module as a package, in another place and under its package's name.
     expect("new", "mech", "my_idea", "--module", "--package")

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from synthbench.reports.statistics import CONFIDENCE, TOLERANCE, own_variance, spread
+from synthbench.reports.statistics import CONFIDENCE, TOLERANCE, Prior, own_variance, spread
 
 Skills = Float[np.ndarray, "mechanisms tasks seeds"]
 PerTask = Float[np.ndarray, " tasks"]
@@ -88,19 +88,38 @@ def over_runs(
     return t_interval(float(np.mean(values)), error, len(values) - 1.0, low=low, high=high)
 
 
-def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:
+def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
     """Weighted mean skill of every mechanism. These tasks, other seeds.
 
     Tasks are strata: each adds the variance of its own mean. A single run has the variance of its task, from the
-    mechanisms with several. The ends are NaN if there are none. ``weights`` sum to 1, and ``low`` is the lowest
-    possible mean.
+    mechanisms with several; if there are none, that of ``prior``. The ends are NaN without either. ``weights`` sum to
+    1, and ``low`` is the lowest possible mean.
     """
-    variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
-    errors, of_errors = _error_over_seeds(variance, dof, _num_runs(skills), weights)
+    errors, of_errors = _over_seeds(skills, weights, prior)
     return [
         t_interval(value, error, free, low=low)
         for value, error, free in zip((np.nanmean(skills, axis=2) @ weights).tolist(), errors, of_errors, strict=True)
     ]
+
+
+def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, "mechanisms others"]:
+    """Pairs of mechanisms whose weighted means differ, at 95 % for all pairs at once. These tasks, other seeds.
+
+    Args:
+        skills: Of the mechanisms that are compared.
+        weights: Of the tasks.
+        prior: As in :func:`over_seeds`; without any variance no pair differs.
+
+    Source: Tukey (1953) and Kramer (1956), with the fewest degrees of freedom of all errors.
+    """
+    errors, dof = map(np.array, _over_seeds(skills, weights, prior))
+    means = np.nanmean(skills, axis=2) @ weights
+    known = dof[np.isfinite(dof)]
+    limit = _farthest_quantile(len(skills), max(1.0, math.floor(known.min()))) if len(known) else 0.0
+    is_apart: Bool[np.ndarray, "mechanisms others"] = (
+        np.abs(means[:, None] - means[None]) > limit * np.hypot(errors[:, None], errors[None]) + TOLERANCE
+    )
+    return is_apart
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
@@ -112,8 +131,7 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
     num_seeds = differences.shape[1]
     if num_seeds < 2:
         return math.nan
-    variance, _, dof = (part.T for part in spread(differences[:, None]))
-    errors, of_errors = _error_over_seeds(variance, dof, num_seeds, weights)
+    errors, of_errors = _over_seeds(differences[None], weights, None)
     mean = abs(float(differences.mean(axis=1) @ weights))
     if errors[0] > TOLERANCE:
         return float(2 * special.stdtr(of_errors[0], -mean / errors[0]))
@@ -131,12 +149,12 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
     return t_interval(float(balanced(categories) @ values), float(error[0]), dof)
 
 
-def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
+def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Mean of the middle half of the runs of every mechanism, by weight. These tasks, other seeds.
 
     Its error is twice that of the mean of runs that are cut to the quartiles: a run beyond a quartile moves nothing,
     any other moves the mean of half of the runs. A bootstrap of few seeds would be too narrow by more than √((n - 1) /
-    n). A single run has the variance of its task, as in :func:`over_seeds`.
+    n). A single run has the variance of its task, or that of ``prior``, as in :func:`over_seeds`.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -153,7 +171,7 @@ def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
     ]
     cut = np.clip(skills, *(ends[:, None, None] for ends in quartiles))
     variance, dof = own_variance(cut)
-    of_tasks, _, of_tasks_dof = (part.T for part in spread(np.moveaxis(cut, 1, 0)))
+    of_tasks, of_tasks_dof = _of_runs(cut, prior)
     variance, dof = (np.where(dof > 0, *both) for both in ((variance, of_tasks), (dof, of_tasks_dof)))
     errors, of_errors = _error_over_seeds(variance, dof, num_runs, weights)
     values = (2 * (of_middle * ascending).sum(axis=1)).tolist()
@@ -278,8 +296,21 @@ def _num_runs(skills: Skills) -> PerCell:
     return counts
 
 
+def _of_runs(skills: Skills, prior: Prior | None) -> tuple[PerCell, PerCell]:
+    """Variance of one run of each cell and its degrees of freedom; of ``prior`` on a task where no cell has two."""
+    variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
+    if prior is None:
+        return variance, dof
+    is_unknown = np.isnan(variance)
+    return np.where(is_unknown, prior.variance, variance), np.where(is_unknown, prior.dof, dof)
+
+
+def _over_seeds(skills: Skills, weights: PerTask, prior: Prior | None) -> tuple[list[float], list[float]]:
+    return _error_over_seeds(*_of_runs(skills, prior), _num_runs(skills), weights)
+
+
 def _error_over_seeds(
-    variance: PerCell, dof: PerCell, num_runs: PerCell | int, weights: PerTask
+    variance: PerCell, dof: PerCell, num_runs: PerCell, weights: PerTask
 ) -> tuple[list[float], list[float]]:
     """Standard errors of the weighted means of mechanisms, and their degrees of freedom.
 

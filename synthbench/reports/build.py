@@ -65,7 +65,7 @@ def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict
     files: dict[str, str | bytes] = {}
     for name, make in FORMATS.items():
         if name in formats:
-            files |= make(report)
+            files |= make(report, files)
     if not {"md", "tex"}.isdisjoint(formats):
         files["sources.bib"] = report.cited[0]
     if "md" in formats:
@@ -73,12 +73,12 @@ def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict
     return files
 
 
-def _csv_files(report: Report) -> Files:
+def _csv_files(report: Report, _files: Files) -> Files:
     frame = report.cells.frame
     return {"cells.csv": csv_text([*frame], frame.itertuples(index=False, name=None))}
 
 
-def _run_files(report: Report) -> Files:
+def _run_files(report: Report, _files: Files) -> Files:
     files = {
         "runs.csv": csv_text(
             ["category", "task", "mechanism", "seed", "run_id", "status", "score"],
@@ -99,13 +99,17 @@ _RUN = ("seed", "run_id", "status", "score")
 """Columns that a report shows of a single run."""
 
 
-def _json_files(report: Report) -> Files:
+def _json_files(report: Report, _files: Files) -> Files:
     facts = {
         "suite": report.selection.suite,
         "suite_version": report.selection.suite_version,
         "verdict": report.verdict,
+        "setting": report.setting,
         "tasks": [_facts(task) for task in report.cells.tasks],
-        "mechanisms": [mechanism._asdict() for mechanism in report.cells.mechanisms],
+        "mechanisms": [
+            mechanism._asdict() | {"positions": mechanism.positions, "convolution": mechanism.convolution}
+            for mechanism in report.cells.mechanisms
+        ],
         "cells": [
             {name: line[name] for name in ("category", "task", "mechanism", "mean", "std")}
             | {"interval": [line["low"], line["high"]], "skill": line["skill"]}
@@ -134,18 +138,20 @@ def _facts(task: TaskFacts) -> dict[str, object]:
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
-FORMATS: dict[str, Callable[[Report], Files]] = {
-    "md": lambda report: {
+FORMATS: dict[str, Callable[[Report, Files], Files]] = {
+    "md": lambda report, _files: {
         f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
         for stem, page in report.pages.items()
     },
-    "tex": lambda report: {
+    "tex": lambda report, _files: {
         f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
     },
     "csv": _csv_files,
     "runs": _run_files,
     "json": _json_files,
-    "figures": lambda report: {name: file for one in report.drawings for name, file in figures.files_of(one).items()},
-    "html": lambda report: {} if report.cells.is_apart else {"index.html": page(report)},
+    "figures": lambda report, _files: {
+        name: file for one in report.drawings for name, file in figures.files_of(one).items()
+    },
+    "html": lambda report, files: {} if report.cells.is_apart else {"index.html": page(report, files)},
 }
 """The function that makes the files of each format; the HTML page is made of skills."""

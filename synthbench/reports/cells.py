@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +28,7 @@ COLUMNS = (
     *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
     *(*AROUND, *SETTING, "mech_version", "mech_label", "mech_family", "mech_origin", "mech_source"),
     *("metric_name", "score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
-    *("n_params_mixer", "state_size"),
+    *("n_params_mixer", "state_size", "step_ms_median", "ensemble_size"),
 )
 """The columns of a row that cells are made from."""
 OF_VIEW = ("condition", "sees_places")
@@ -87,10 +88,20 @@ class MechanismFacts(NamedTuple):
     """In the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
     state: float
     """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
+    row_label: str = ""
+    """The label that ``cells.csv`` has: that of the rows."""
+    step_ms: float = math.nan
+    """Time of a training step, median over the rows; NaN if unknown."""
     condition: str | None = None
     """``stock`` or ``bare``; None for a layer from before there were conditions."""
     sees_places: bool | None = None
     """Whether outputs change when the same tokens stand some places later; None if unknown."""
+
+    @property
+    def convolution(self) -> str:
+        """The width of its short convolution, or of the one that its block adds; empty without."""
+        widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
+        return ", ".join(widths)
 
     @property
     def block(self) -> str:
@@ -179,6 +190,8 @@ class Estimate:
         return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
 
 
+IN_ROWS = ("Softmax", "Standard")
+"""A label that people say, and what rows call the same mechanism: the name of the SLAY papers."""
 DIGITS = 9
 """Decimals of means that differ by more than rounding."""
 NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
@@ -237,7 +250,7 @@ class Cells:
         names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
         lines = [
             [
-                *(task.category, task.label, mechanism.label, cell.n, cell.num_failed, cell.mean, cell.std),
+                *(task.category, task.label, mechanism.row_label, cell.n, cell.num_failed, cell.mean, cell.std),
                 *(*self.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
                 *((task.ladder.num_rungs, cell.load_at_half, task.ladder.unit) if task.ladder else ()),
             ]
@@ -457,9 +470,11 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
         max((float(each[column]) for each in rows if is_known(each[column])), default=math.nan)
         for column in ("n_params_mixer", "state_size")
     )
+    # Runs that were trained together share their steps.
+    steps = [row["step_ms_median"] / row["ensemble_size"] for row in rows if is_known(row.get("step_ms_median"))]
     return MechanismFacts(
         key=key,
-        label=label,
+        label=re.sub(rf"^{IN_ROWS[1]}\b", IN_ROWS[0], label),
         name=row["mech"],
         version=row["mech_version"],
         arguments=row["mech_args"],
@@ -469,6 +484,8 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
         source=row["mech_source"],
         num_parameters=num_parameters,
         state=state,
+        row_label=label,
+        step_ms=float(np.median(steps)) if steps else math.nan,
         condition=row["condition"] if row.get("condition") in ("stock", "bare") else None,
         sees_places=row["sees_places"] if is_known(row.get("sees_places")) else None,
     )

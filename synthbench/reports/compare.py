@@ -42,7 +42,6 @@ from synthbench.reports.statistics import (
     pair_tests,
     shares_seeds,
 )
-from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -75,23 +74,19 @@ class PairedTask:
     num_failed: int
     """Runs without a score, on both sides."""
     rungs: int | None
-    """The number of rungs of the task; None without a ladder. Skills are fractions of them."""
+    """The number of levels of the task; None without a ladder."""
 
     @property
     def is_apart(self) -> bool:
-        """Whether the sides are shown to differ by enough to count: half a rung, or ``MARGIN``."""
+        """Whether the sides are shown to differ by enough to count: half a level, or ``MARGIN``."""
         least = LEAST / self.rungs if self.rungs else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
     def printed(self) -> dict[str, Any]:
-        """All fields as a table prints them: on a ladder, heights as ``5.2 of 11`` and differences in rungs."""
+        """All fields as a table prints them."""
         facts = asdict(self)
-        rungs = facts.pop("rungs")
-        if rungs is None:
-            return facts
-        heights = {name: f"{fixed(rungs * facts[name], 1)} of {rungs}" for name in ("first", "second")}
-        distances = {name: fixed(rungs * facts[name], 1, is_signed=True) for name in ("difference", "low", "high")}
-        return facts | heights | distances
+        del facts["rungs"]
+        return facts
 
 
 @dataclass(frozen=True)
@@ -156,7 +151,7 @@ class Comparison:
             )
         value, low, high = self.mean_difference
         num_apart = sum(task.is_apart for task in self.tasks)
-        margin = f"{LEAST:g} rungs" if self.has_ladder else f"{MARGIN:g}"
+        margin = f"{LEAST:g} levels" if self.has_ladder else f"{MARGIN:g}"
         chance, *ends = self.improvement
         of_tasks = "" if math.isnan(ends[0]) else f" ({ends[0]:.3f} to {ends[1]:.3f} for tasks like these)"
         return (
@@ -167,13 +162,13 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """Whether skills are heights, as parts of the rungs of each task."""
+        """Whether skills are scores on the levels of each task."""
         return all(task.rungs for task in self.tasks)
 
     @property
     def skill(self) -> str:
         """What the mean difference measures."""
-        return f"skill ({skill_words(has_ladder=True)})" if self.has_ladder else "skill"
+        return "score" if self.has_ladder else "skill"
 
 
 class Pair(NamedTuple):

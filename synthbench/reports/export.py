@@ -27,7 +27,6 @@ from synthbench.reports.table import (
     marked,
     percent,
     pivot,
-    score_text,
     sources_of,
     table_of,
 )
@@ -166,7 +165,7 @@ class Export:
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{each.name}: {each.meaning.partition(';')[0].replace('`', '')}." for each in self.measures]
         notes = [MARKS] if any(each.name in _MARKED for each in self.measures) else []
-        fractions = "Heights in rungs, other fractions" if self.report.cells.has_ladder else "Fractions"
+        fractions = "Scores from 0 to 1, other fractions" if self.report.cells.has_ladder else "Fractions"
         counts = {n for task, one, _runs in self.cells if (n := self.report.cells.cell(task, one).n)} or {0}
         num_seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
         title = f"{names} of suite {selection.suite}, version {selection.suite_version}"
@@ -301,18 +300,14 @@ def _plain(value: Any) -> object:
 
 
 def _number_cell(measure: Measure, mean: float, std: float, task: TaskFacts) -> Cell:
-    ladder = task.ladder if measure.name == "score" else None
-    if ladder:
-        printed: Callable[[float], str] = partial(score_text, task)
-    elif measure.is_skill:
-        printed = partial(fixed, decimals=2)
+    if measure.is_skill or (measure.name == "score" and task.ladder):
+        printed: Callable[[float], str] = partial(fixed, decimals=2)
     else:
         is_share = measure.unit in ("fraction", "fraction or bits", "as the score") and not task.is_in_bits
         printed = percent if is_share else _significant
     # A value that is the same for all runs, like a floor, is a fact and has no spread.
     has_std = not math.isnan(std) and (measure.is_result or std > 0)
-    rungs = f" of {ladder.num_rungs}" if ladder and not math.isnan(mean) else ""
-    return Cell(printed(mean), printed(std) + rungs) if has_std else Cell(printed(mean) + rungs)
+    return Cell(printed(mean), printed(std) if has_std else "")
 
 
 def _significant(value: float) -> str:

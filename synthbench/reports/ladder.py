@@ -1,4 +1,4 @@
-"""The ladder of a task as described by its rows, and the meaning of heights on it."""
+"""The ladder of a task as described by its rows, and the meaning of scores on it."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,29 +8,29 @@ from typing import Any, NamedTuple
 from synthbench.heights import RungScore, profile, rungs_in
 
 LEAST = 0.5
-"""Smallest difference of two mean heights that counts, in rungs."""
+"""Smallest difference of two mean scores that counts, in levels."""
 MOST_TICKS = 6
 """Loads that are marked on an axis."""
 SPLIT = 3.0
-"""If the lowest and the highest run of a cell are more rungs apart than this, the mean describes neither."""
+"""If the lowest and the highest run of a cell are more levels apart than this, the mean describes neither."""
 
 
 class Ladder(NamedTuple):
-    """The rungs of a task."""
+    """The levels of a task."""
 
     unit: str
     """The unit of the load, in the plural: ``pairs``."""
     loads: tuple[float, ...]
-    """Of every rung, the easiest first."""
+    """Of every level, the easiest first."""
 
     @property
     def num_rungs(self) -> int:
-        """The number of rungs: the largest height."""
+        """The number of levels."""
         return len(self.loads)
 
     @property
     def margin(self) -> float:
-        """``LEAST`` rungs, as a part of all."""
+        """``LEAST`` levels, as a part of all."""
         return LEAST / self.num_rungs
 
     @property
@@ -56,6 +56,10 @@ class Ladder(NamedTuple):
             return f"≥ {self.loads[-1]:g}"
         return f"{load:.{1 if load < 10 else 0}f}" if load else f"< {self.loads[0]:g}"
 
+    def sortable(self, load: float) -> float:
+        """A load at half of the skill as a number: twice the last load at the top of the ladder."""
+        return min(load, 2 * self.loads[-1])
+
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
     """The ladder that the arguments of a task name; None if they name none.
@@ -72,23 +76,23 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_rungs(metrics: Mapping[str, float | None]) -> list[RungScore]:
-    """The rungs of a row; none if one lacks a score or has no room between base and ceiling."""
+    """The levels of a row; none if one lacks a score or has no room between base and ceiling."""
     rungs = rungs_in(metrics)
     return rungs if all(rung.base < rung.ceiling and not math.isnan(rung.score) for rung in rungs) else []
 
 
 class Profile(NamedTuple):
-    """Skill on every rung, over the runs of a cell: numbers in [0, 1] that never rise."""
+    """Skill on every level, over the runs of a cell: numbers in [0, 1] that never rise."""
 
     mean: tuple[float, ...]
     low: tuple[float, ...]
-    """Of the lowest run on each rung."""
+    """Of the lowest run on each level."""
     high: tuple[float, ...]
     num_runs: int
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[RungScore]]) -> Profile | None:
-    """The mean over runs, whose sum is the mean height; None without a run that has all rungs."""
+    """The mean over runs, whose mean is the score; None without a run that has all levels."""
     skills = [profile(rungs) for rungs in runs if len(rungs) == ladder.num_rungs]
     if not skills:
         return None
@@ -96,11 +100,11 @@ def mean_profile(ladder: Ladder, runs: Iterable[Sequence[RungScore]]) -> Profile
     return Profile(tuple(map(fmean, of_rungs)), tuple(map(min, of_rungs)), tuple(map(max, of_rungs)), len(skills))
 
 
-def num_climbed(heights: Collection[float]) -> int | None:
-    """The number of runs above the midpoint of the lowest and the highest; None if these are less than ``SPLIT`` apart.
+def num_learned(scores: Collection[float]) -> int | None:
+    """The runs above the midpoint of the lowest and the highest, in levels; None if less than ``SPLIT`` lie between.
 
-    >>> num_climbed([2.4, 10.8, 11.0]), num_climbed([4.3, 4.5, 4.3])
+    >>> num_learned([2.4, 10.8, 11.0]), num_learned([4.3, 4.5, 4.3])
     (2, None)
     """
-    low, high = min(heights, default=0.0), max(heights, default=0.0)
-    return sum(height > (low + high) / 2 for height in heights) if high - low > SPLIT else None
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return sum(score > (low + high) / 2 for score in scores) if high - low > SPLIT else None

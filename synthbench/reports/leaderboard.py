@@ -1,11 +1,11 @@
 """The ranking of a suite: which mechanism is good at what, and how certain that is."""
 
 import math
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -13,20 +13,22 @@ from jaxtyping import Float
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import (
     TIE,
+    UNKNOWN,
     Interval,
     Rank,
     balanced,
-    by_category,
     interquartile_means,
     over_seeds,
     probability_of_improvement,
     ranks,
     reached,
     solved_rates,
+    told_apart,
 )
-from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, skills_of
+from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, skills_of
 from synthbench.reports.looks import LOOKS
-from synthbench.reports.statistics import TOLERANCE
+from synthbench.reports.order import place_of
+from synthbench.reports.statistics import TOLERANCE, Prior, prior_of
 from synthbench.reports.table import (
     NOTHING,
     Cell,
@@ -42,17 +44,21 @@ from synthbench.reports.table import (
     table_of,
     tie_words,
 )
-from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked, with_all_tasks
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, is_ranked, with_all_tasks
 
 SOLVED = 0.9
 """Skill at which a run counts as having solved its task."""
 USUAL_SEEDS = LOOKS[0].num_seeds or 0
 """Seeds that mechanisms have unless more are needed; where one has fewer, that stands beside its name."""
-FEW_SEEDS = "A single run is taken to scatter as the other mechanisms do on its task. "
+FEW_SEEDS = (
+    "A single run is taken to scatter as the other mechanisms do on its task, or where each has one run, as on the "
+    "other tasks. "
+)
 CONDITION_WORDS = (
     "Condition stock: the layer as its authors build it; bare: the recurrence or the scores alone. A mechanism sees "
     "absolute places if its outputs change when the same tokens stand some places later. "
 )
+RANK_INTERVALS = ", with 95 % intervals that hold for all mechanisms at once and for tasks like these"
 YES_OR_NO = {True: "yes", False: "no", None: NOTHING}
 THESE_TASKS = "the 95 % interval for these tasks and other seeds"
 """The question that most intervals of a ranking answer."""
@@ -81,14 +87,28 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The label of the mechanism, and in brackets ``few_seeds``: ``PaTH (1 seed)``."""
-        return f"{self.mechanism.label} ({self.few_seeds})" if self.few_seeds else self.mechanism.label
+        """The label of the mechanism; in brackets whether it is a control, and ``few_seeds``: ``PaTH (1 seed)``."""
+        remarks = ", ".join(filter(None, ["control" * (self.mechanism.family == CONTROL), self.few_seeds]))
+        return f"{self.mechanism.label} ({remarks})" if remarks else self.mechanism.label
+
+
+class Placed(NamedTuple):
+    """A line of a board."""
+
+    mechanism: MechanismFacts
+    entry: Entry | None
+    """None for a mechanism that is not ranked."""
+    label: str
+
+
+_Columns = dict[Column | str, Callable[[Placed], Cell | str]]
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The ranking of one suite."""
+    """The ranking of one suite, or of one of its categories."""
 
+    cells: Cells
     tasks: tuple[TaskFacts, ...]
     """The tasks that count: their floor and ceiling are so far apart that a difference in skill is more than noise."""
     entries: tuple[Entry, ...]
@@ -97,16 +117,34 @@ class Leaderboard:
     """Mechanisms that lack some ranked task, and so are not ranked, with the number of ranked tasks that they have."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that do not count."""
+    prior: Prior | None = None
+    """The spread of runs on a task where no mechanism has two."""
+    parts: "dict[str, Leaderboard]" = field(default_factory=dict)
+    """The ranking of each category, of the mechanisms that have all its tasks; empty for that of a category."""
+
+    @property
+    def placed(self) -> list[Placed]:
+        """Every mechanism: the ranked ones, best first, and those that lack a task."""
+        ranked = [Placed(entry.mechanism, entry, entry.label) for entry in self.entries]
+        return ranked + [
+            Placed(one, None, f"{one.label} ({tasks_words(count, len(self.tasks))}, not ranked)")
+            for one, count in self.partial.items()
+        ]
 
     @property
     def has_ladder(self) -> bool:
-        """Whether skills are heights over the rungs of each task."""
+        """Whether skills are scores on the levels of each task."""
         return any(task.ladder for task in self.tasks)
 
     @property
     def has_conditions(self) -> bool:
         """Whether it is known which layers are those of their authors."""
         return any(entry.mechanism.condition for entry in self.entries)
+
+    @property
+    def has_rank_intervals(self) -> bool:
+        """Whether there are tasks enough to say how a fresh set of them would rank."""
+        return len(self.tasks) >= LEAST_TASKS
 
     @property
     def num_seeds(self) -> str:
@@ -129,11 +167,6 @@ class Leaderboard:
         return chances
 
     @property
-    def categories(self) -> tuple[str, ...]:
-        """The categories with a task that counts."""
-        return tuple(dict.fromkeys(task.category for task in self.tasks))
-
-    @property
     def mechanisms(self) -> tuple[Entry, ...]:
         """The entries without the controls, best first."""
         return tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
@@ -149,48 +182,94 @@ class Leaderboard:
         """The one mechanism that can be the best on tasks like these; None if there are several, or only one in all."""
         return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
 
+    def skill_of(self, mechanism: MechanismFacts) -> Interval:
+        """The mean skill of a mechanism; unknown if it lacks a task."""
+        return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
+
     def verdict(self) -> str:
-        """Which mechanisms can be the best, in a sentence or two, or why nothing can be said."""
-        return self._silence() or self._claim()
+        """The answer, a line each: every category, how to read them, and what a fresh set of tasks would change."""
+        orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
+        return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
-    def _silence(self) -> str:
-        """The reason why nothing can be said; empty if something can."""
-        if not self.tasks:
-            return f"Nothing is ranked: no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
-        if not self.entries:
-            return "Nothing is ranked: no mechanism has a run of every task."
-        if not self.mechanisms:
-            return "Nothing is compared: only controls have a run of every task."
-        if len(self.mechanisms) == 1:
-            return f"Nothing is compared: {self.mechanisms[0].label} is the only mechanism with a run of every task."
-        return ""
+    @cached_property
+    def orders(self) -> dict[str, str]:
+        """The best mechanisms of every category on these tasks, with their mean skills."""
+        return {name: part.order for name, part in (self.parts or {"": self}).items()}
 
-    def _claim(self) -> str:
-        best, lowest, num = self.mechanisms[0], self.mechanisms[-1], len(self.mechanisms)
-        categories = "category" if len(self.categories) == 1 else "categories"
-        over = f"over {len(self.tasks)} task{'s' * (len(self.tasks) != 1)} in {len(self.categories)} {categories}"
-        if best.skill.value - lowest.skill.value <= TOLERANCE:
-            return f"All {num} mechanisms have the same mean skill {over}: {fixed(best.skill.value, 2)}."
-        value, low, high = (fixed(number, 2) for number in best.skill)
-        ends = "" if math.isnan(best.skill.low) else f" ({low} to {high} for other seeds)"
-        left_out = ", controls left out" * (best is not self.entries[0])
-        highest = f"{best.label} has the highest mean skill {over}{left_out}: {value}{ends}."
-        if not ends:
-            highest += " With one seed each, nothing is known of other seeds."
+    @property
+    def certainty(self) -> str:
+        """The meaning of the signs between the mechanisms of an order; empty without one."""
+        shown = " ".join(self.orders.values())
+        if "≈" in shown or ">" in shown:
+            return (
+                f"≈: not shown to score {_short(MARGIN)} less than the first; >: shown to, over other seeds of these "
+                "tasks, at 95 % for all pairs of a category."
+            )
+        is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
+        return "With one seed each, nothing is known of other seeds." if is_alone else ""
+
+    @property
+    def outlook(self) -> str:
+        """How a fresh set of tasks could change the best mean over all categories; empty if nothing is compared."""
+        num = len(self.mechanisms)
+        if num < 2 or self.mechanisms[0].skill.value - self.mechanisms[-1].skill.value <= TOLERANCE:
+            return ""
         if self.best:
-            return f"{highest} On tasks like these it is the best of {num}."
-        if len(self.candidates) == num:
-            return f"{highest} No mechanism is shown to be better than another on tasks like these."
-        others = [entry.label for entry in self.candidates if entry is not best]
-        if len(others) > MOST_NAMES:
-            others = [*others[:MOST_NAMES], f"{len(others) - MOST_NAMES} more"]
-        *first, last = others
-        named = f"{', '.join(first)} or {last}" if first else last
-        return f"{highest} On tasks like these the best of {num} may as well be {named}."
+            return f"On a fresh set of similar tasks {self.best.label} would still have the highest mean."
+        named = [entry.mechanism.label for entry in self.candidates]
+        who = f"any of the {num} mechanisms" if len(named) == num else f"any of {_listed(named)}"
+        return f"On a fresh set of similar tasks {who} could have the highest mean."
+
+    @property
+    def order(self) -> str:
+        """The best mechanisms on these tasks, with their means, or why there is no order."""
+        if not self.tasks:
+            return f"no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
+        if not self.mechanisms:
+            who = "only controls have" if self.entries else "no mechanism has"
+            return f"{who} a run of every task."
+        entries = [entry for entry in self.mechanisms if entry.mechanism.condition != "bare"] or self.mechanisms
+        texts = [f"{entry.mechanism.label} {_short(entry.skill.value)}" for entry in entries]
+        if len(entries) == 1:
+            return f"{texts[0]}, the only mechanism with a run of every task."
+        if entries[0].skill.value - entries[-1].skill.value <= TOLERANCE:
+            return f"all {len(entries)} mechanisms have the same mean skill, {_short(entries[0].skill.value)}."
+        if all(math.isnan(entry.skill.low) for entry in entries):
+            return f"{_listed(texts)}."
+        skills = np.array([entry.skills for entry in entries])
+        is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
+        is_below = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)[0] & is_far
+        near, below = (
+            [text for text, is_one in zip(texts, is_below, strict=True) if is_one == wanted] for wanted in (False, True)
+        )
+        return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
 
 
 MOST_NAMES = 5
-"""Mechanisms that the verdict names besides the best."""
+"""Mechanisms that a line of the verdict names before it counts the others."""
+LEAST_TASKS = 8
+"""Tasks below which an interval of ranks would say nothing."""
+
+
+def in_title(name: str) -> str:
+    """A category as a title: ``State tracking``."""
+    return name.replace("_", " ").capitalize()
+
+
+def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -> str:
+    """Names in a row; those beyond the most are counted.
+
+    >>> _listed(["a", "b", "c"]), _listed(["a", "b", "c"], " ≈ ", most=2)
+    ('a, b and c', 'a ≈ b and 1 more')
+    """
+    if len(names) > most:
+        return f"{between.join(names[:most])} and {len(names) - most} more"
+    return between.join(names) if between != ", " else " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _short(skill: float) -> str:
+    """A skill with two decimals and no zero before them: ``.75``."""
+    return fixed(skill, 2).removeprefix("0")
 
 
 def seeds_words(fewest: int, most: int) -> str:
@@ -205,9 +284,17 @@ def seeds_words(fewest: int, most: int) -> str:
 def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every task. A run without a score counts as one at the floor.
 
-    A single run has the spread of its task, as the mechanisms with several runs show it. If there are none, there are
-    no intervals for other seeds.
+    A single run has the spread of its task, as the mechanisms with several runs show it; where none has several, that
+    of the other tasks. If there are none, there are no intervals for other seeds.
     """
+    gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
+    is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
+    prior = prior_of(cells.scores[:, is_mechanism] / gaps)
+    parts = {name: _ranked(cells.among(cells.tasks_of(name)), prior, {}) for name in cells.categories}
+    return _ranked(cells, prior, parts)
+
+
+def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) -> Leaderboard:
     tasks = tuple(task for task in cells.tasks if is_ranked(task))
     left_out = tuple(task for task in cells.tasks if not is_ranked(task))
     ranked = with_all_tasks(cells) if tasks else ()
@@ -217,7 +304,7 @@ def leaderboard(cells: Cells) -> Leaderboard:
         if mechanism not in ranked
     }
     if not ranked:
-        return Leaderboard(tasks, (), partial, left_out)
+        return Leaderboard(cells, tasks, (), partial, left_out, prior, parts)
     num_runs = np.array([[len(cells.cell(task, mechanism).runs) for task in tasks] for mechanism in ranked])
     if cells.has_ladder:
         # Seeds may have been added until a difference showed, which biases a mean: only those of all cells count.
@@ -230,97 +317,115 @@ def leaderboard(cells: Cells) -> Leaderboard:
     usual = min(USUAL_SEEDS, num_runs.max())
     categories = [task.category for task in tasks]
     weights = balanced(categories)
-    is_in = by_category(categories)
-    of_parts = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
+    means = over_seeds(skills, weights, prior)
     columns = zip(
         ranked,
         num_seeds,
         [seeds_words(*ends) if ends[0] < usual else "" for ends in num_seeds],
         ranks(skills, categories),
         skills,
-        over_seeds(skills, weights),
-        interquartile_means(skills, weights),
-        [dict(zip(of_parts, intervals, strict=True)) for intervals in zip(*of_parts.values(), strict=True)],
+        means,
+        interquartile_means(skills, weights, prior),
+        [
+            {name: part.skill_of(mechanism) for name, part in parts.items() if part.tasks} or {categories[0]: mean}
+            for mechanism, mean in zip(ranked, means, strict=True)
+        ],
         solved_rates(reached(skills, SOLVED), weights),
         strict=True,
     )
     entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
-    return Leaderboard(tasks, entries, partial, left_out)
+    return Leaderboard(cells, tasks, entries, partial, left_out, prior, parts)
 
 
-def leaderboard_tables(board: Leaderboard) -> list[Table]:
-    """The profile by category, the means over all categories with the rank, and the probabilities of improvement."""
+def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
+    """Capacities, the profile by category, the means over all categories, and the probabilities of improvement.
+
+    Mechanisms whose keys are ``own`` come first.
+    """
     left_out = ", ".join(task.label for task in board.left_out)
     has_few = any(entry.few_seeds for entry in board.entries)
-    profile = table_of(
-        "leaderboard",
-        "Skill by category",
-        f"Mean skill, {skill_words(has_ladder=board.has_ladder)}, over the tasks of a category and "
-        f"{board.num_seeds}, with {THESE_TASKS}. A run without a score counts as 0. {FEW_SEEDS * has_few}"
-        "Best mean over the categories first."
-        + f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
-        * bool(left_out),
-        ("Mechanism",),
-        board.entries,
-        lambda entry: (entry.label,),
+    measure = skill_words(has_ladder=board.has_ladder)
+    parts = board.parts or dict.fromkeys({task.category for task in board.tasks}, board)
+    capacities = _table(
+        *(board, own, "capacities", "Capacities"),
+        "The load at which the skill falls to one half, on one task of each category: median over seeds. ≥: the skill "
+        "does not fall to one half; <: it is below one half on the first level. The pages of the categories have the "
+        "other tasks.",
         {
-            f"{name} ({count})": _of_category(name)
-            for name, count in Counter(task.category for task in board.tasks).items()
+            f"{task.label}, {task.ladder.unit}": _capacity(board.cells, task)
+            for task in quoted(board.cells)
+            if task.ladder
         },
     )
+    profile = _table(
+        *(board, own, "leaderboard", "Score by category" if board.has_ladder else "Skill by category"),
+        f"Mean {measure}, over the tasks of a category and {board.num_seeds}, with {THESE_TASKS}. A run without a "
+        f"score counts as 0. {FEW_SEEDS * has_few}Best mean over the categories first."
+        + f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
+        * bool(left_out),
+        {f"{name} ({len(part.tasks)})": _mean_of(part) for name, part in parts.items() if part.tasks},
+    )
     # On a ladder nothing is "solved": it ends only because its lengths do.
-    solved: dict[Column | str, Callable[[Entry], Cell | str]] = {}
-    if not board.has_ladder:
-        solved["Solved"] = lambda entry: interval_cell(entry.solved, show=percent)
-    conditions: dict[Column | str, Callable[[Entry], Cell | str]] = {}
+    solved: _Columns = {} if board.has_ladder else {"Solved": _of_entry(lambda one: interval_cell(one.solved, percent))}
+    conditions: _Columns = {}
     if board.has_conditions:
         conditions = {
-            "Condition": lambda entry: entry.mechanism.condition or NOTHING,
-            "Positions": lambda entry: entry.mechanism.positions,
-            "Sees absolute places": lambda entry: YES_OR_NO[entry.mechanism.sees_places],
+            "Condition": lambda row: row.mechanism.condition or NOTHING,
+            "Convolution": lambda row: row.mechanism.convolution or "no",
+            "Positions": lambda row: row.mechanism.positions,
+            "Sees absolute places": lambda row: YES_OR_NO[row.mechanism.sees_places],
         }
-    summary = table_of(
-        "leaderboard-summary",
-        "Means and ranks",
-        f"Over {len(board.tasks)} tasks and {board.num_seeds}; every category weighs the same. Skill: mean. "
+    summary = _table(
+        *(board, own, "leaderboard-summary", "Means and ranks"),
+        f"Over {len(board.tasks)} tasks and {board.num_seeds}; every category weighs the same. Mean {measure}. "
         f"IQM: interquartile mean of all runs. "
         + (f"Solved: share of runs with a skill of {SOLVED:g}, in per cent. All three" if solved else "Both")
         + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
-        f"tasks. {CONDITION_WORDS * board.has_conditions}Rank by mean skill, with 95 % intervals that hold for all "
-        "mechanisms at once and for tasks like these.",
-        ("Mechanism",),
-        board.entries,
-        lambda entry: (entry.label,),
+        f"tasks. Step: milliseconds of a training step, median; hosts differ. {CONDITION_WORDS * bool(conditions)}Rank "
+        f"by mean{RANK_INTERVALS * board.has_rank_intervals}.",
         {
-            "Skill": lambda entry: interval_cell(entry.skill),
-            "IQM": lambda entry: interval_cell(entry.middle),
+            "Mean": _mean_of(board),
+            "IQM": _of_entry(lambda one: interval_cell(one.middle)),
             **solved,
-            "Parameters": lambda entry: fixed(entry.mechanism.num_parameters, 0),
-            "State": lambda entry: fixed(entry.mechanism.state, 0),
+            "Parameters": lambda row: fixed(row.mechanism.num_parameters, 0),
+            "State": lambda row: fixed(row.mechanism.state, 0),
+            "Step": lambda row: fixed(row.mechanism.step_ms, 0),
             **conditions,
-            "Rank": lambda entry: Cell(str(entry.rank.value), remarks=(entry.rank.ends,)),
+            "Rank": _of_entry(
+                lambda one: Cell(str(one.rank.value), remarks=(one.rank.ends,) * board.has_rank_intervals)
+            ),
         },
     )
-    tables = [_with_partial(board, profile), _with_partial(board, summary)]
+    tables = [*[capacities] * bool(capacities.columns), profile, summary]
     return [*tables, _improvement_table(board)] if len(board.entries) > 1 else tables
 
 
-def _of_category(name: str) -> Callable[[Entry], Cell]:
-    return lambda entry: interval_cell(entry.categories[name])
+def quoted(cells: Cells) -> list[TaskFacts]:
+    """The task of each category whose capacity stands for it; none without ladders."""
+    tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
+    return [task for task in tasks if task.ladder]
 
 
-def _with_partial(board: Leaderboard, table: Table) -> Table:
-    """The same table with a row for each mechanism that lacks a run."""
-    lines = [
-        Line(
-            (f"{mechanism.label} ({tasks_words(count, len(board.tasks))}, not ranked)",),
-            (Cell(),) * len(table.columns),
-            is_first_of_group=position == 0,
-        )
-        for position, (mechanism, count) in enumerate(board.partial.items())
-    ]
-    sources = sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial))
-    return replace(table, lines=(*table.lines, *lines), sources=sources)
+def _capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
+    return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
+
+
+def _mean_of(board: Leaderboard) -> Callable[[Placed], Cell]:
+    return lambda row: interval_cell(board.skill_of(row.mechanism))
+
+
+def _of_entry(cell: Callable[[Entry], Cell]) -> Callable[[Placed], Cell]:
+    return lambda row: cell(row.entry) if row.entry else Cell()
+
+
+def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, caption: str, columns: _Columns) -> Table:
+    """A table with a line for each mechanism: one's own, the ranked ones, then those that lack a task."""
+    rows = sorted(board.placed, key=lambda row: row.mechanism.key not in own)
+    sources = sources_of(board.tasks, (row.mechanism for row in rows))
+    table = table_of(name, title, caption, ("Mechanism",), rows, lambda row: (row.label,), columns, sources=sources)
+    first = next((place for place, row in enumerate(rows) if row.entry is None), 0)
+    lines = [replace(line, is_first_of_group=place == first > 0) for place, line in enumerate(table.lines)]
+    return replace(table, lines=tuple(lines))
 
 
 def _improvement_table(board: Leaderboard) -> Table:

@@ -20,6 +20,7 @@ from synthbench.reports.cells import (
     Row,
     TaskFacts,
     grid,
+    mechanism_key,
     records,
     runs_by_cell,
 )
@@ -29,7 +30,14 @@ from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, category_table, full_table, load_table, steps_table
-from synthbench.reports.variants import Variant, summary_of, variant_tables, variants_of
+from synthbench.reports.variants import (
+    Variant,
+    conditions_of,
+    conditions_table,
+    summary_of,
+    variant_tables,
+    variants_of,
+)
 from synthbench.reports.verdicts import Verdicts, judge
 from synthbench.results import PACKAGED
 
@@ -47,6 +55,15 @@ _MADE_BY = (
     *("synthbench_version", "git_sha", "git_dirty", "verified_by", *OF_VIEW),
 )
 """Origin of rows; some have no column ``verified_by`` or of a view."""
+
+
+_OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
+"""The columns that say how a model was trained."""
+
+
+def _span(values: "pd.Series[int]") -> str:
+    """Whole numbers as they are, or from the smallest to the largest: ``48``, ``64 to 128``."""
+    return " to ".join(dict.fromkeys(f"{end:,}" for end in (values.min(), values.max())))
 
 
 class Page(NamedTuple):
@@ -124,10 +141,39 @@ class Report:
         return None if self.cells.is_apart else leaderboard(self.cells)
 
     @cached_property
+    def own(self) -> frozenset[Key]:
+        """The mechanisms with rows of one's own; empty if all rows are, or none."""
+        if self.origins is None or PACKAGED not in self.stores:
+            return frozenset()
+        rows = [row for row in self.records if self.origins[row["run_id"]] != PACKAGED]
+        return frozenset(map(mechanism_key, rows))
+
+    @cached_property
+    def setting(self) -> str:
+        """How the models were trained, in one line."""
+        rows = self.selection.rows
+        if not set(_OF_SETTING) <= set(rows.columns):
+            return ""
+        width, layers, steps, batch, _ = (_span(rows[name]) for name in _OF_SETTING)
+        rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
+        conditions = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
+        layer = f"; layers {' and '.join(conditions)}" if conditions else ""
+        return (
+            f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate {rates}, "
+            f"up to {rows['seq_len'].max()} tokens{layer}."
+        )
+
+    @cached_property
     def variants(self) -> list[Variant]:
         """The settings of mechanisms that were run on some of the tasks only, beside their main settings."""
         rows = self.selection.variants
         return variants_of(self.cells, grid(rows)) if len(rows) else []
+
+    @cached_property
+    def between_conditions(self) -> list[Table]:
+        """The stock layers beside the bare ones of the same mechanisms; empty if there are none."""
+        pairs = conditions_of(self.cells)
+        return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
 
     @cached_property
     def verdicts(self) -> Verdicts:
@@ -136,11 +182,11 @@ class Report:
 
     @cached_property
     def verdict(self) -> str:
-        """The outcome of the report in a few sentences: who can be the best, and how many tasks separate mechanisms."""
+        """The outcome of the report, a line each: who is best at what, and on how many tasks mechanisms differ."""
         of_their_own = [page.introduction for page in self.pages_apart.values()]
         if self.board is None:
-            return " ".join(of_their_own)
-        return " ".join([self.board.verdict(), summary(self.verdicts), *of_their_own])
+            return "\n".join(of_their_own)
+        return "\n".join([self.board.verdict(), summary(self.verdicts), *of_their_own])
 
     @cached_property
     def pages_apart(self) -> dict[str, Page]:
@@ -192,7 +238,8 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     separation = separation_table(cells, verdicts)
     pages[separation.name] = Page(separation.title, (separation,), summary(verdicts))
     if report.board is not None:
-        pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
+        tables = (*leaderboard_tables(report.board, report.own), *report.between_conditions)
+        pages["leaderboard"] = Page("Leaderboard", tables, report.board.verdict())
     for extra in (steps_table(cells), beyond_table(cells, report.runs)):
         if extra is not None:
             pages[extra.name] = Page.of(extra)

@@ -1,4 +1,4 @@
-"""The page on separation: which tasks separate mechanisms, and where the scores of the others sit."""
+"""The page on differences: on which tasks mechanisms differ significantly, and where the scores of the others sit."""
 
 import math
 from collections import Counter
@@ -11,8 +11,8 @@ from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import SIGNIFICANCE
 from synthbench.reports.table import (
     BOUNDS,
-    HEIGHT,
     NOTHING,
+    SCORE,
     Cell,
     Column,
     Table,
@@ -36,20 +36,20 @@ def summary(verdicts: Verdicts) -> str:
     least_p = [verdict.least_p for verdict in verdicts.values() if not math.isnan(verdict.p)]
     if not least_p:
         return (
-            "Nothing can be said about what separates mechanisms: no task has two mechanisms, one of them with two "
-            "seeds (controls left out)."
+            "Nothing can be said about differences between mechanisms: no task has two of them, one with two seeds "
+            "(controls left out)."
         )
     if min(least_p) >= SIGNIFICANCE:
         return (
-            "No task can separate mechanisms: with so few runs, even the clearest difference has p = "
+            "No task can show a significant difference: with so few runs, even the clearest one has p = "
             f"{p_text(min(least_p))}."
         )
     num_separating = sum(verdict.separates for verdict in verdicts.values())
     counts = Counter(verdict.place for verdict in verdicts.values())
     phrases = [f"{counts[place]} {phrase}" for place, phrase in _PHRASES.items() if counts[place]]
-    separate = "separates" if num_separating == 1 else "separate"
-    num = f"{num_separating} of {len(verdicts)} tasks {separate}" if num_separating else "No task separates"
-    return f"{num} mechanisms. Where the scores sit: {', '.join(phrases)}."
+    num = f"{num_separating} of {len(verdicts)} tasks {'shows' if num_separating == 1 else 'show'}"
+    shown = f"{num} significant differences" if num_separating else "No task shows significant differences"
+    return f"{shown}; {', '.join(phrases) or 'none is saturated'}."
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
@@ -61,7 +61,7 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
         if name == "Ceiling" and _has_shortcut(cells):
             columns["Shortcut"] = lambda verdict: _shortcut_cell(verdict.task)
         columns[name] = _of_task(bound)
-    columns["Height" if cells.has_ladder else "Accuracy"] = _means_text
+    columns["Score" if cells.has_ladder else "Accuracy"] = _means_text
     if not cells.has_ladder:
         columns["Skill"] = lambda verdict: " to ".join(fixed(skill, 2) for skill in verdict.skills or ()) or NOTHING
     columns |= {
@@ -72,7 +72,7 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
     }
     return table_of(
         "separation",
-        "What separates mechanisms",
+        "Significant differences",
         _caption(cells),
         ("Category", "Task"),
         verdicts.values(),
@@ -97,12 +97,12 @@ def _has_shortcut(cells: Cells) -> bool:
 
 def _caption(cells: Cells) -> str:
     if cells.has_ladder:
-        means, distance = "mean height in rungs", f"at least {LEAST:g} rungs"
+        means, distance = "mean score", f"at least {LEAST:g} levels"
         looks = ", ".join(str(look.num_seeds) for look in LOOKS)
         terms = (
-            f"Every p allows for looks at {looks} seeds. Within {LEAST:g} rungs: pairs that are shown to differ by "
+            f"Every p allows for looks at {looks} seeds. Within {LEAST:g} levels: pairs that are shown to differ by "
             "less (two one-sided t tests for each pair). At floor or at ceiling: all mechanisms are within "
-            f"{LEAST:g} rungs of none or of all. {HEIGHT}{on_added_seeds(cells)}"
+            f"{LEAST:g} levels of none or of all. {SCORE}{on_added_seeds(cells)}"
         )
     else:
         means = "mean accuracy in per cent and mean skill"
@@ -123,11 +123,11 @@ def _caption(cells: Cells) -> str:
         "adjusted over the tasks (Benjamini and Hochberg)"
     )
     return (
-        f"Lowest and highest {means} of the mechanisms. Left out: controls{left_out}. A task separates if its farthest "
-        f"means differ by {distance} and p is below 5 %. p: {test}. Pairs: those that differ by as much and by a "
-        "moderated t test (5 %, Holm within the task); if there is none, the mechanism that stands out from all "
-        "others, with its share of shuffles. Between: share of the variance that lies between mechanisms (ω²), in per "
-        f"cent; about 0 by chance. {terms}"
+        f"Lowest and highest {means} of the mechanisms. Left out: controls{left_out}. A task shows significant "
+        f"differences if its farthest means differ by {distance} and p is below 5 %. p: {test}. Pairs: those that "
+        "differ by as much and by a moderated t test (5 %, Holm within the task); if there is none, the mechanism that "
+        "stands out from all others, with its share of shuffles. Between: share of the variance that lies between "
+        f"mechanisms (ω²), in per cent; about 0 by chance. {terms}"
     )
 
 
@@ -140,7 +140,7 @@ def _pairs_cell(verdict: Verdict) -> Cell:
         return Cell()
     remarks = (f"{verdict.outlier.label}, p = {p_text(verdict.p_outlier)}",) if verdict.outlier else ()
     if verdict.task.ladder and verdict.num_within:
-        remarks = (f"{verdict.num_within} within {LEAST:g} rungs", *remarks)
+        remarks = (f"{verdict.num_within} within {LEAST:g} levels", *remarks)
     return Cell(f"{len(verdict.named)} of {verdict.num_pairs}", remarks=remarks)
 
 
@@ -151,7 +151,6 @@ def _shortcut_cell(task: TaskFacts) -> Cell:
 _PHRASES: dict[Place, str] = {
     "at floor": "at the floor",
     "at ceiling": "at the ceiling",
-    "between": "between",
     "gap too narrow to rank": "with a gap too narrow to rank",
     "floor = ceiling": "with floor = ceiling",
     "no score": "without a score",

@@ -63,6 +63,32 @@ class Permutation(NamedTuple):
     """Share of shuffles in which some mean is at least as far from the average."""
 
 
+class Prior(NamedTuple):
+    """How much one run scatters on a task of which no mechanism has two."""
+
+    variance: float
+    dof: float
+
+
+def prior_of(scores: Scores) -> Prior | None:
+    """The spread of a run on a task without a repeated run, from the tasks that have some; None if fewer than two do.
+
+    Tasks scatter unlike each other: the degrees of freedom say how much a task's variance tells of another's.
+
+    Source: Smyth (2004), with the tasks as the genes.
+    """
+    variance, dof = own_variance(scores)
+    of_task = dof.sum(axis=1)
+    is_known = of_task > 0
+    if is_known.sum() < 2:
+        return None
+    of_task = of_task[is_known]
+    variances = (dof * variance).sum(axis=1)[is_known] / of_task
+    pooled = (of_task * variances).sum() / of_task.sum()
+    free = max(_prior_dof(variances[None], of_task[None], np.array([[pooled]])), LEAST_PRIOR)
+    return Prior(float(pooled), min(free, float(of_task.sum())))
+
+
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
     """Moderated variances: each cell's own, drawn towards that of its task.
 

@@ -1,7 +1,7 @@
 """Tables as cells, without markup: what is printed and marked, not how.
 
-Accuracies are printed in per cent, heights in rungs, both with one decimal. Marks follow the means before rounding;
-means that print alike share their mark. Only tasks that separate mechanisms have marks, and controls never have one.
+Accuracies are printed in per cent with one decimal, scores of ladders with two. Marks follow the means before rounding;
+means that print alike share their mark. Only tasks on which mechanisms differ have marks, and controls never have one.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import numpy as np
 from synthbench.errors import UnknownName
 from synthbench.reports.aggregates import TIE, Interval
 from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts
-from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
+from synthbench.reports.ladder import LEAST, SPLIT, num_learned
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.verdicts import FAR, Verdict, Verdicts, compared
 
@@ -29,13 +29,16 @@ MINUS = "−"
 
 MARKS = (
     "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test of the two, 5 %) and "
-    f"less than {FAR:g} standard deviations of a run below it. Marks stand on tasks that separate mechanisms, beside "
+    f"less than {FAR:g} standard deviations of a run below it. Marks stand on tasks on which mechanisms differ, beside "
     "mechanisms with a run of every task that counts, never beside controls."
 )
-HEIGHT = "Height: the number of rungs mastered, counting parts of a rung; Rungs: the number that the task has."
-CLIMBED = (
-    f"If the seeds of a cell differ by more than {SPLIT:g} rungs, those above the midpoint of the lowest and the "
-    "highest count as climbed; p: permutation test of the task."
+SCORE = (
+    "Score: the mean over levels of the skill, made non-increasing and cut to 0 to 1, which is the area under the "
+    "curve of skill over load; Levels: the number that the task has."
+)
+LEARNED = (
+    f"If the seeds of a cell differ by more than {SPLIT:g} levels, those above the midpoint of the lowest and the "
+    "highest count as learned; p: permutation test of the task."
 )
 ADDED = (
     " Seeds beyond the third may have been added because a pair of mechanisms was undecided. Verdicts allow for that; "
@@ -332,7 +335,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, name: str) -> Table:
-    """The loads at half of the skill on tasks with ladders, a row per task and a column per mechanism."""
+    """The capacities on tasks with ladders, a row per task and a column per mechanism."""
 
     def load(task: TaskFacts, mechanism: MechanismFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -343,21 +346,21 @@ def load_table(cells: Cells, name: str) -> Table:
         return Cell(task.ladder.load_text(cell.load_at_half), remarks=remarks)
 
     caption = (
-        "Load at which the skill falls to one half, interpolated over the logarithm of the load: median over seeds "
-        "(the lower middle one if their number is even); in brackets, the lowest and the highest seed. ≥: the skill "
-        "does not fall to one half; <: it is below one half on the first rung."
+        "Capacity: the load at which the skill falls to one half, interpolated over the logarithm of the load: median "
+        "over seeds (the lower middle one if their number is even); in brackets, the lowest and the highest seed. ≥: "
+        "the skill does not fall to one half; <: it is below one half on the first level."
     )
     unit: Facts = {Column("Load in", "word"): lambda task: task.ladder.unit if task.ladder else NOTHING}
-    return pivot(cells, load, name, "Load at half of the skill", caption, rows="tasks", facts=unit)
+    return pivot(cells, load, name, "Capacity", caption, rows="tasks", facts=unit)
 
 
 def bounds_of(cells: Cells) -> Facts:
-    """The bounds that a report prints, by their heading: the number of rungs, or floor and ceiling in per cent.
+    """The bounds that a report prints, by their heading: the number of levels, or floor and ceiling in per cent.
 
     A floor or ceiling that is only a bound itself has a sign.
     """
     if cells.has_ladder:
-        return {"Rungs": lambda task: str(task.ladder.num_rungs) if task.ladder else NOTHING}
+        return {"Levels": lambda task: str(task.ladder.num_rungs) if task.ladder else NOTHING}
     return {
         "Floor": lambda task: _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact),
         "Ceiling": lambda task: _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact),
@@ -365,19 +368,21 @@ def bounds_of(cells: Cells) -> Facts:
 
 
 def skill_words(*, has_ladder: bool) -> str:
-    """The formula of skill in words."""
-    return "height / rungs" if has_ladder else "(accuracy − floor) / (ceiling − floor) cut to 0 to 1"
+    """The measure of a board, with its formula."""
+    if has_ladder:
+        return "score (0 to 1, the area under the curve of skill over load)"
+    return "skill, (accuracy − floor) / (ceiling − floor) cut to 0 to 1"
 
 
 def tie_words(*, has_ladder: bool) -> str:
     """The definition of a tie in a probability of improvement."""
-    less = f"heights less than {LEAST:g} rungs" if has_ladder else f"skills less than {TIE:g}"
+    less = f"scores less than {LEAST:g} levels" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 
 
 def score_text(task: TaskFacts, score: float) -> str:
-    """A score with one decimal, in per cent or in rungs; ``--`` for NaN."""
-    return fixed(task.ladder.num_rungs * score, 1) if task.ladder else percent(score)
+    """A score with two decimals, or in per cent with one where it is an accuracy; ``--`` for NaN."""
+    return fixed(score, 2) if task.ladder else percent(score)
 
 
 def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
@@ -427,7 +432,7 @@ def _task_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Ce
     """The cells of one task with their marks, in the order of the mechanisms."""
     estimates = cells.cells_of(verdict.task)
     if verdict.task.ladder:
-        printed = [height_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
+        printed = [ladder_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
     else:
         printed = [mean_cell(estimate, common_n) for estimate in estimates]
     return marked(cells, verdict, cells.mechanisms, printed, [estimate.mean for estimate in estimates])
@@ -459,17 +464,17 @@ def marked(
     ]
 
 
-def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """A mean height in rungs with half of its 95 % interval, and how many seeds climbed if they are far apart."""
+def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
+    """A mean score with half of its 95 % interval, and how many seeds learned if they are far apart."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
     # An interval that ends at the top of the ladder is as wide as its other half.
     half = "" if math.isnan(low) else score_text(task, max(estimate.mean - low, high - estimate.mean))
     remarks = list(cell.remarks)
     num_rungs = task.ladder.num_rungs if task.ladder else 1
-    if (num := num_climbed([num_rungs * score for score in estimate.scores.values()])) is not None:
+    if (num := num_learned([num_rungs * score for score in estimate.scores.values()])) is not None:
         tested = "" if math.isnan(verdict.p) else f", p {p_relation(verdict.p)}"
-        remarks.append(f"{num} of {estimate.n} seeds climbed{tested}")
+        remarks.append(f"{num} of {estimate.n} seeds learned{tested}")
     return replace(cell, value=score_text(task, estimate.mean), std=half, remarks=tuple(remarks))
 
 
@@ -484,7 +489,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
     num = "n" if common_n is None else f"n = {common_n}"
     seeds = "one seed (n = 1)" if common_n == 1 else f"mean ± {spread} over {num} seeds"
     if cells.has_ladder:
-        return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}{on_added_seeds(cells)}"
+        return f"Score, 0 to 1, {seeds}. {SCORE} {LEARNED} {MARKS}{on_added_seeds(cells)}"
     return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
 
 

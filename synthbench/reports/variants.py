@@ -9,13 +9,15 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.reports.aggregates import Interval, balanced, by_category, over_seeds
-from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, arguments_in, skills_of
+from synthbench.reports.aggregates import Interval, balanced, by_category, over_runs, over_seeds
+from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, arguments_in, skills_of
+from synthbench.reports.statistics import Prior
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, score_text, skill_words, sources_of, table_of
 from synthbench.reports.verdicts import is_ranked
 
@@ -51,6 +53,13 @@ class Variant(NamedTuple):
         return before, after
 
     @property
+    def factor(self) -> tuple[str, str]:
+        """The one thing in which the two differ, so named that several mechanisms may share it."""
+        if not self.is_of_another_size:
+            return self.words
+        return "main state", "smaller state" if self.variant.state < self.main.state else "larger state"
+
+    @property
     def categories(self) -> list[str]:
         """Of each task."""
         return [task.category for task in self.tasks]
@@ -67,6 +76,10 @@ class Variant(NamedTuple):
         return [_mean(skills[None], weights, low=0.0) for skills in self.skills]
 
 
+_Row = tuple[Variant, int]
+"""A row of a table: 0 for the main setting, 1 for the variant."""
+
+
 class Change(NamedTuple):
     """One change of the settings of several mechanisms, on the tasks of a category or on all."""
 
@@ -81,7 +94,7 @@ class Change(NamedTuple):
     means: Float[np.ndarray, "2 mechanisms"]
     """Mean skill before and after."""
     difference: Interval
-    """Mean over mechanisms of after − before; for these mechanisms and tasks, and other seeds."""
+    """Mean over mechanisms of after − before, with its interval over mechanisms."""
 
     @property
     def sentence(self) -> str:
@@ -90,7 +103,7 @@ class Change(NamedTuple):
         what = f"{self.num_tasks} {self.category}".replace("_", " ") if self.category else f"all {self.num_tasks}"
         where = f"on {what} {'task' if self.num_tasks == 1 else 'tasks'}"
         return (
-            f"{self.words[1]} instead of {self.words[0]} changes the mean skill of {len(self.mechanisms)} mechanisms "
+            f"{self.words[1]} instead of {self.words[0]} changes the mean score of {len(self.mechanisms)} mechanisms "
             f"{where} by {_signed(self.difference)}; the mechanisms lie between {fixed(after.min(), places)} and "
             f"{fixed(after.max(), places)} instead of {fixed(before.min(), places)} and {fixed(before.max(), places)}."
         )
@@ -130,10 +143,11 @@ def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
 
 def changes_of(variants: Sequence[Variant]) -> list[Change]:
     """The changes that several mechanisms have on the same tasks and seeds: by category, then over all."""
-    alike: dict[tuple[object, ...], list[Variant]] = {}
-    for variant in variants:
-        alike.setdefault((variant.words, variant.tasks, variant.seeds), []).append(variant)
-    return [change for group in alike.values() if len(group) > 1 for change in _by_category(group)]
+    alike: dict[tuple[object, ...], dict[Key, Variant]] = {}
+    # Of several smaller or larger states, the one farthest from the main setting.
+    for variant in sorted(variants, key=lambda one: abs(one.variant.state - one.main.state)):
+        alike.setdefault((variant.factor, variant.tasks, variant.seeds), {})[variant.main.key] = variant
+    return [change for group in alike.values() if len(group) > 1 for change in _by_category([*group.values()])]
 
 
 def summary_of(variants: Sequence[Variant]) -> str:
@@ -151,41 +165,44 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
     for name, part in (parts | whole if len(parts) > 1 else whole).items():
         weights = balanced([category for category, is_in in zip(first.categories, part, strict=True) if is_in])
         means = skills[:, :, part].mean(axis=3) @ weights
-        # The cells of all mechanisms count as the tasks of one.
-        differences = (skills[:, 1] - skills[:, 0])[:, part].reshape(1, -1, len(first.seeds))
         yield Change(
-            words=first.words,
+            words=first.factor,
             category=name,
             num_tasks=int(part.sum()),
             num_seeds=len(first.seeds),
             mechanisms=tuple(variant.main for variant in group),
             means=means.T,
-            difference=_mean(differences, np.tile(weights, len(group)) / len(group)),
+            difference=over_runs(means[:, 1] - means[:, 0], low=-1.0, high=1.0),
         )
 
 
 def _mean(
-    skills: Float[np.ndarray, "1 tasks seeds"], weights: Float[np.ndarray, " tasks"], *, low: float = -1.0
+    skills: Float[np.ndarray, "1 tasks seeds"],
+    weights: Float[np.ndarray, " tasks"],
+    prior: Prior | None = None,
+    *,
+    low: float = -1.0,
 ) -> Interval:
-    """A weighted mean of skills, or of differences; its ends are NaN with one seed."""
-    if skills.shape[2] > 1:
-        return over_seeds(skills, weights, low=low)[0]
+    """A weighted mean of skills, or of differences; its ends are NaN with one seed and no prior."""
+    if skills.shape[2] > 1 or prior:
+        return over_seeds(skills, weights, prior, low=low)[0]
     return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
 
 
 def variant_tables(variants: Sequence[Variant]) -> list[Table]:
     """Means by category, the changes that several mechanisms share, and the tasks one by one."""
     changes, rows = changes_of(variants), _rows(variants)
-    names = list(dict.fromkeys(name for variant in variants for name in variant.categories))
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)
     sources = sources_of(tasks, (variant.main for variant in variants))
+    measure = "score" if has_ladder else "skill"
     shared = table_of(
         "changes",
-        "Changes that several mechanisms share",
-        "Mean skill over the mechanisms in both settings, over the tasks of a category, and over all tasks with "
-        "equal weight for all categories. Difference: after − before, with its 95 % interval for these mechanisms "
-        "and tasks and other seeds. In brackets: the lowest and the highest mechanism.",
+        "What one factor changes",
+        f"Mean {measure} over the mechanisms in both settings, over the tasks of a category, and over all tasks with "
+        "equal weight for all categories. Difference: after − before, with its 95 % interval over mechanisms. In "
+        "brackets: the lowest and the highest mechanism. Main state: that of the board. "
+        "A factor is shown where several mechanisms have rows that differ in nothing else.",
         ("Change", "Tasks"),
         changes,
         lambda change: (" → ".join(change.words), f"{change.category or 'all'} ({change.num_tasks})"),
@@ -198,31 +215,15 @@ def variant_tables(variants: Sequence[Variant]) -> list[Table]:
         },
         is_grouped=True,
     )
-    means = table_of(
-        "variants",
-        "Settings side by side",
-        f"Mean skill, {skill_words(has_ladder=has_ladder)}, over the tasks and seeds that a variant shares with "
-        "the main setting of its mechanism, which stands above it; in brackets the difference from it with its "
-        "95 % interval for these tasks and other seeds. A run without a score counts as 0. Mean: every category "
-        "weighs the same. Parameters of the mechanisms of all layers, state of one, the largest over the tasks.",
-        ("Mechanism", "Setting"),
-        rows,
-        _labels,
-        {
-            "Tasks": lambda row: str(len(row[0].tasks)),
-            "Seeds": lambda row: str(len(row[0].seeds)),
-            **{name: _mean_in(name) for name in names},
-            "Mean": _mean_in(""),
-            "Parameters": lambda row: fixed(_setting(row).num_parameters, 0),
-            "State": lambda row: fixed(_setting(row).state, 0),
-        },
-        sources=sources,
-        is_grouped=True,
+    means = _side_by_side(
+        *("variants", "Settings side by side", "a variant", "the main setting"),
+        variants,
+        lambda row: row[0].words[row[1]],
     )
     by_task = table_of(
         "variants-tasks",
         "Settings side by side, task by task",
-        f"{'Heights in rungs' if has_ladder else 'Accuracies in per cent'}, means over the seeds that a variant shares "
+        f"{'Scores' if has_ladder else 'Accuracies in per cent'}, means over the seeds that a variant shares "
         "with the main setting of its mechanism, which stands above it; in brackets the difference from it.",
         ("Mechanism", "Setting"),
         rows,
@@ -234,8 +235,80 @@ def variant_tables(variants: Sequence[Variant]) -> list[Table]:
     return [*[shared] * bool(changes), means, by_task]
 
 
-_Row = tuple[Variant, int]
-"""A row of a table: 0 for the main setting, 1 for the variant."""
+def conditions_of(cells: Cells) -> list[Variant]:
+    """Every mechanism that has a stock and a bare layer, with the bare one as the variant."""
+    stock, bare = (
+        replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.condition == condition))
+        for condition in ("stock", "bare")
+    )
+    return variants_of(stock, bare)
+
+
+def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
+    """Means by category of the stock and the bare layer of every mechanism, and how alike both order them.
+
+    Args:
+        pairs: As :func:`conditions_of` gives them.
+        prior: The spread of a single run.
+    """
+    # Of a difference, both runs scatter.
+    of_both = prior and Prior(2 * prior.variance, prior.dof)
+    table = _side_by_side(
+        *("conditions", "Stock and bare", "the bare layer", "the stock one"),
+        pairs,
+        lambda row: ("stock", "bare")[row[1]],
+        of_both,
+    )
+    common = [task for task in pairs[0].tasks if all(task in pair.tasks for pair in pairs)]
+    weights = balanced([task.category for task in common])
+    # [mechanisms, 2]: the means of both layers on the tasks that all have.
+    means = np.array(
+        [pair.skills[:, [pair.tasks.index(task) for task in common]].mean(axis=2) @ weights for pair in pairs]
+    )
+    order = np.sign(means[:, None] - means[None])
+    num_pairs = len(pairs) * (len(pairs) - 1)
+    if not (common and num_pairs):
+        return table
+    tau = fixed(float(order.prod(axis=2).sum() / num_pairs), 2)
+    return replace(
+        table,
+        outcome=f"Kendall's τ between the order of the {len(pairs)} stock layers and that of their bare ones is {tau}, "
+        f"on the {len(common)} tasks that all have.",
+    )
+
+
+def _side_by_side(
+    name: str,
+    title: str,
+    one: str,
+    other: str,
+    variants: Sequence[Variant],
+    setting: Callable[[_Row], str],
+    prior: Prior | None = None,
+) -> Table:
+    tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
+    return table_of(
+        name,
+        title,
+        f"Mean {skill_words(has_ladder=any(task.ladder for task in tasks))}, over the tasks and seeds that {one} "
+        f"shares with {other} of its mechanism, which stands above it; in brackets the difference from it with its "
+        "95 % interval for these tasks and other seeds, if it has one. A run without a score counts as 0. "
+        "Mean: every category weighs the same. Parameters of the mechanisms of all layers, state of one, the largest "
+        "over the tasks.",
+        ("Mechanism", "Setting"),
+        _rows(variants),
+        lambda row: (row[0].main.label, setting(row)),
+        {
+            "Tasks": lambda row: str(len(row[0].tasks)),
+            "Seeds": lambda row: str(len(row[0].seeds)),
+            **{name: _mean_in(name, prior) for name in dict.fromkeys(task.category for task in tasks)},
+            "Mean": _mean_in("", prior),
+            "Parameters": lambda row: fixed(_setting(row).num_parameters, 0),
+            "State": lambda row: fixed(_setting(row).state, 0),
+        },
+        sources=sources_of(tasks, (variant.main for variant in variants)),
+        is_grouped=True,
+    )
 
 
 def _rows(variants: Sequence[Variant]) -> list[_Row]:
@@ -255,7 +328,7 @@ def _labels(row: _Row) -> tuple[str, str]:
     return row[0].main.label, row[0].words[row[1]]
 
 
-def _mean_in(category: str) -> Callable[[_Row], Cell]:
+def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
     """The mean skill over a category, or over all; for a variant with its difference."""
 
     def cell(row: _Row) -> Cell:
@@ -266,7 +339,7 @@ def _mean_in(category: str) -> Callable[[_Row], Cell]:
             return Cell()
         if category:
             weights = weights * part / weights[part].sum()
-        difference = _mean((variant.skills[1] - variant.skills[0])[None], weights)
+        difference = _mean((variant.skills[1] - variant.skills[0])[None], weights, prior)
         mean = float(variant.skills[side].mean(axis=1) @ weights)
         return Cell(fixed(mean, 2), remarks=(_signed(difference),) if side else ())
 
@@ -281,8 +354,8 @@ def _mean_on(task: TaskFacts) -> Callable[[_Row], Cell]:
         if task not in variant.tasks:
             return Cell()
         skills = variant.skills[:, variant.tasks.index(task)].mean(axis=1).tolist()
-        scale = task.ladder.num_rungs if task.ladder else 100 * task.gap
-        difference = fixed(scale * (skills[1] - skills[0]), 1, is_signed=True)
+        scale, places = (1.0, 2) if task.ladder else (100 * task.gap, 1)
+        difference = fixed(scale * (skills[1] - skills[0]), places, is_signed=True)
         return Cell(score_text(task, task.floor + skills[side] * task.gap), remarks=(difference,) if side else ())
 
     return cell

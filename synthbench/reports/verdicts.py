@@ -1,4 +1,4 @@
-"""The verdict on each task: whether it separates the mechanisms that were run on it, and which of them."""
+"""The verdict on each task: whether the mechanisms that were run on it differ significantly, and which of them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -67,13 +67,12 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """Whether the task separates, and where its scores sit."""
+        """Whether mechanisms differ significantly, and whether all scores sit at a bound."""
+        outcome = "significant differences" if self.separates else "no significant difference"
         if not self.num_pairs or math.isnan(self.p):
-            return f"nothing to compare; {self.place}"
-        if self.separates:
-            stands_out = f"; {self.outlier.label} stands out" if self.outlier else ""
-            return f"separates{stands_out}; {self.place}"
-        return f"does not separate; {self.place}"
+            outcome = "nothing to compare"
+        stands_out = f"{self.outlier.label} stands out" if self.separates and self.outlier else ""
+        return "; ".join(filter(None, [outcome, stands_out, self.place * (self.place != "between")]))
 
 
 Verdicts = Mapping[Key, Verdict]

@@ -8,8 +8,8 @@ from typing import Any
 from synthbench.cli.output import aligned
 from synthbench.options import resolve
 from synthbench.reports.aggregates import UNKNOWN, Interval
-from synthbench.reports.cells import skills_of
-from synthbench.reports.leaderboard import YES_OR_NO, Leaderboard, tasks_words
+from synthbench.reports.cells import MechanismFacts, TaskFacts, clipped, skills_of
+from synthbench.reports.leaderboard import Leaderboard, Placed, tasks_words
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.report import Report
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
@@ -27,8 +27,8 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
     if board is None or not board.entries:
         return
     best = board.entries[:MOST_LINES]
-    body = [[entry.rank.ends, entry.label, in_words(entry.skill)] for entry in best]
-    yield from aligned([["rank", "mechanism", "skill"], *body])
+    body = [[str(entry.rank.value), entry.label, in_words(entry.skill)] for entry in best]
+    yield from aligned([["rank", "mechanism", "mean"], *body])
     if num_more := len(board.entries) - len(best):
         yield f"and {num_more} more"
     if board.partial:
@@ -56,35 +56,33 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
         category: The name of that category: then the parts of a mean are its tasks and not the categories.
     """
     cells, board = made.cells, made.board
-    entries = {entry.mechanism.key: entry for entry in board.entries} if board else {}
-    of = _part_of(category)
     tasks = board.tasks if board else cells.tasks
-    shown = [entry.mechanism for entry in board.entries] if board else []
+    placed = board.placed if board else [Placed(one, None, one.label) for one in cells.mechanisms]
+    parts = board.parts if board and category is None else {}
     mechanisms = []
-    for mechanism in (*shown, *(one for one in cells.mechanisms if one.key not in entries)):
+    for mechanism, entry, _ in sorted(placed, key=lambda each: each.mechanism.key not in made.own):
         runs = {task: cells.cell(task, mechanism) for task in tasks if cells.cell(task, mechanism).runs}
         if not runs:  # of tasks only that are not ranked
             continue
-        entry, parts = entries.get(mechanism.key), dict[str, Interval]()
-        if category is not None:
-            parts = {
-                task.label: Interval(fmean(skills_of(cell, task, sorted(cell.runs))), math.nan, math.nan)
-                for task, cell in runs.items()
-            }
-        elif entry:
-            parts = entry.categories
+        means = {name: part.skill_of(mechanism) for name, part in parts.items()}
         mechanisms.append(
             {
                 "rank": entry.rank.value if entry else None,
                 "name": mechanism.name,
                 "label": mechanism.label,
+                "is_own": mechanism.key in made.own,
                 "condition": mechanism.condition,
+                "convolution": mechanism.convolution,
                 "positions": mechanism.positions,
                 "sees_places": mechanism.sees_places,
+                "num_params": mechanism.num_parameters,
+                "state": mechanism.state,
+                "step_ms": mechanism.step_ms,
                 **_as_facts(entry.skill if entry else UNKNOWN),
                 "num_seeds": min(len(cell.runs) for cell in runs.values()),
                 "num_tasks": len(runs),
-                of: {name: _as_facts(part) for name, part in parts.items()},
+                **({"categories": {name: _as_facts(mean) for name, mean in means.items()}} if parts else {}),
+                "tasks": {task.label: _of_task(made, task, mechanism) for task in runs},
             }
         )
     return {
@@ -93,9 +91,22 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
         "category": category,
         "is_ranked": board is not None,
         "verdict": board.verdict() if board else made.verdict,
+        "setting": made.setting,
         "tasks": [task.label for task in tasks],
         "mechanisms": mechanisms,
     }
+
+
+def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
+    """The mean skill on a task with its interval, the number of runs and, on a ladder, the capacity."""
+    cell = made.cells.cell(task, mechanism)
+    mean = fmean(skills_of(cell, task, sorted(cell.runs)))
+    # An interval is of the runs with a score.
+    ends = [math.nan, math.nan]
+    if task.gap and not cell.num_failed:
+        ends = [clipped((end - task.floor) / task.gap) for end in made.cells.interval(task, mechanism)]
+    capacity = {"capacity": f"{task.ladder.load_text(cell.load_at_half)} {task.ladder.unit}"} if task.ladder else {}
+    return {**_as_facts(Interval(mean, *ends)), "num_seeds": len(cell.runs), **capacity}
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
@@ -104,10 +115,12 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
     others = [one for one in facts["mechanisms"] if one["rank"] is None]
     num_tasks = f"{len(facts['tasks'])} task{'s' * (len(facts['tasks']) != 1)}"
     yield facts["verdict"]
+    if facts["setting"]:
+        yield facts["setting"]
     if ranked:
         where = f"suite {facts['suite']} {facts['suite_version']}" + f", {facts['category']}" * bool(facts["category"])
         has_ends = any(not math.isnan(one["low"]) for one in ranked)
-        yield f"Mean skill, {where}, {num_tasks}{', with its 95 % interval over seeds' * has_ends}:"
+        yield f"Mean, {where}, {num_tasks}{', with its 95 % interval over seeds' * has_ends}:"
         of = _part_of(facts["category"])
         parts = list(ranked[0][of])
         has_conditions = any(one["condition"] for one in ranked)
@@ -117,12 +130,12 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
                 _called(one),
                 _skill(one),
                 str(one["num_seeds"]),
-                *([one["condition"] or NOTHING, one["positions"], YES_OR_NO[one["sees_places"]]] * has_conditions),
+                *([one["condition"] or NOTHING, one["convolution"] or NOTHING, one["positions"]] * has_conditions),
                 *(fixed(one[of][part]["skill"], 2) for part in parts),
             ]
             for one in ranked
         ]
-        conditions = ["condition", "positions", "sees places"] * has_conditions
+        conditions = ["condition", "convolution", "positions"] * has_conditions
         yield from aligned([["rank", "mechanism", "skill", "seeds", *conditions, *parts], *body])
     if others:
         yield "Not ranked, as tasks are missing:" if facts["is_ranked"] else "With rows, in tables of their own:"
@@ -139,6 +152,7 @@ def csv_of_standings(facts: dict[str, Any]) -> str:
         [facts["suite"], facts["suite_version"], *(one[key] for key in keys), each, part, *(mean[end] for end in ends)]
         for one in facts["mechanisms"]
         for each, part, mean in (("mean", "", one), *((kind, *entry) for entry in one[of].items()))
+        if part == "" or mean["skill"] == mean["skill"]
     ]
     return csv_text(["suite", "suite_version", *keys, "of", "part", *ends], lines)
 
@@ -156,10 +170,11 @@ def _seeds(number: int) -> str:
 
 
 def _called(one: dict[str, Any]) -> str:
-    """The label of a mechanism, and its name where a command does not take the label for it."""
+    """The label, with the name if no command takes the label for it; a star before a mechanism of one's own."""
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
-    return one["label"] if is_taken else f"{one['label']} ({one['name']})"
+    name = "" if is_taken else f" ({one['name']})"
+    return f"{'* ' if one['is_own'] else ''}{one['label']}{name}"
 
 
 def _skill(one: dict[str, Any]) -> str:

@@ -44,9 +44,9 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
 
     assert done.returncode == 0, done.stderr
     written = {line.rpartition("/")[2] for line in done.stdout.splitlines()}
-    assert written >= {"cells.csv", "runs.csv", "ranks.svg", "ranks.pdf"}
+    assert written >= {"cells.csv", "runs.csv", "heat-map.svg", "heat-map.pdf"}
     assert not list(folder.glob("*.md"))
-    assert (folder / "figures" / "ranks.pdf").read_bytes().startswith(b"%PDF")
+    assert (folder / "figures" / "heat-map.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Command) -> None:

@@ -19,14 +19,14 @@ def workflow(name: str) -> Any:
 
 
 def test_the_front_page_leads_to_every_report_and_nothing_that_it_repeats_runs(tmp_path: Path) -> None:
-    verdict = '<p class="verdict"><bdi>Linear</bdi> is best: 1 &lt; 2 &lt;script&gt;</p>'
+    verdict = '<dl class="verdict"><dt><bdi>Recall</bdi></dt><dd>Linear .9 &gt; SLAY .8 &lt;script&gt;</dd></dl>'
     for name in ("a&b", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "index.html").write_text(verdict, encoding="utf-8")
     front = write(tmp_path).read_text(encoding="utf-8")
 
     assert re.findall(r'href="([^"]*)/"', front) == ["a&amp;b", "c"]
-    assert front.count("<p>Linear is best: 1 &lt; 2 &lt;script&gt;</p>") == 2
+    assert front.count("<p>Recall: Linear .9 &gt; SLAY .8 &lt;script&gt;</p>") == 2
 
 
 def test_every_report_of_the_site_has_its_tables_committed() -> None:

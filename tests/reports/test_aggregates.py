@@ -16,7 +16,9 @@ from synthbench.reports.aggregates import (
     ranks,
     solved_rates,
     t_interval,
+    told_apart,
 )
+from synthbench.reports.statistics import Prior
 
 ONE = ["a"] * 4
 """Four tasks of one category."""
@@ -214,3 +216,15 @@ def test_a_profile_is_the_share_of_runs_that_reach_a_threshold() -> None:
         profile(skills, np.array([0.25, 0.75]), np.array([0.0, 0.5, 0.6, 1.0])),
         [1.0, 0.125 + 0.75, 0.375, 0.375],
     )
+
+
+def test_means_are_told_apart_beyond_the_range_of_equal_ones() -> None:
+    draws = np.random.default_rng(0)
+    skills = 0.5 + 0.02 * draws.standard_normal((4, 6, 3))
+    skills[3] -= 0.2
+    is_apart = told_apart(skills, np.full(6, 1 / 6))
+
+    assert is_apart[:3, 3].all()
+    assert not is_apart[:3, :3].any()
+    assert not told_apart(skills[:, :, :1], np.full(6, 1 / 6)).any()  # nothing is known of single runs
+    assert told_apart(skills[:, :, :1], np.full(6, 1 / 6), Prior(0.0004, 10))[0, 3]

@@ -43,7 +43,7 @@ def test_rows_from_before_the_tests_have_no_table_and_no_page(core: pd.DataFrame
 def test_skills_are_averaged_over_the_seeds_that_have_them(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [11, 11, 5], "linear": [10.5, None, 3]})
     skills: dict[tuple[str, int], Skills] = {("softmax", 42): (0.5, -0.25), ("softmax", 43): (1.25, 0.5)}
-    assert printed(with_skills(rows, skills)) == {"Standard": ["1", "1.00", "0.75", "0.25"]}
+    assert printed(with_skills(rows, skills)) == {"Softmax": ["1", "1.00", "0.75", "0.25"]}
     skills[("linear", 42)] = (None, None)
     assert list(printed(with_skills(rows, skills)).values())[-1] == ["1", "0.50", NOTHING, NOTHING]
 
@@ -51,7 +51,7 @@ def test_skills_are_averaged_over_the_seeds_that_have_them(climbed: Callable[...
 def test_the_page_is_written_in_markdown_and_latex(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = with_skills(climbed({"softmax": [11, 11]}), {("softmax", 42): (0.5, 0.25)})
     files = build(rows, None, "core")
-    assert "| Standard" in str(files["beyond.md"])
+    assert "| Softmax" in str(files["beyond.md"])
     assert "Beyond the trained length" in str(files["beyond.tex"])
 
 

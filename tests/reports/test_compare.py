@@ -268,19 +268,17 @@ def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: Mak
         sides([*map(str, folders)], pytest.fail, record)
 
 
-def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
     one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
     comparison = compare(one, other, "core")
     (task,) = comparison.tasks
-    printed = task.printed()
 
     assert task.rungs == 11
+    assert "rungs" not in task.printed()
     assert task.difference == pytest.approx(-1.3 / 11)
-    assert (printed["first"], printed["second"], printed["difference"]) == ("5.2 of 11", "3.9 of 11", "−1.3")
-    assert (printed["low"], printed["high"]) == tuple(f"−{-11 * end:.1f}" for end in (task.low, task.high))
-    assert "mean difference of skill (height / rungs) -0.1182" in comparison.summary()
-    assert "they differ by 0.5 rungs or more on 1 of the tasks" in comparison.summary()
+    assert "mean difference of score -0.1182" in comparison.summary()
+    assert "they differ by 0.5 levels or more on 1 of the tasks" in comparison.summary()
 
 
 @pytest.mark.parametrize(("lead", "num_apart"), [(0.45, 0), (0.5, 1)])

@@ -36,7 +36,7 @@ def test_csv_holds_means_spreads_and_run_ids(rows: pd.DataFrame) -> None:
     lines = lines_of(export(rows, "paper", columns=["score", "skill", "n_params", "status", "x2.skill"]))
 
     assert [(line["task"], line["mechanism"]) for line in lines] == [
-        ("sort", "Standard"), ("sort", "Linear"), ("sort", "SLAY"), ("copy", "Standard"), ("copy", "SLAY"),
+        ("sort", "Softmax"), ("sort", "Linear"), ("sort", "SLAY"), ("copy", "Softmax"), ("copy", "SLAY"),
     ]  # fmt: skip
     slay = lines[2]
     assert float(slay["score"]) == pytest.approx(0.55)
@@ -66,15 +66,15 @@ def test_tasks_mechanisms_and_seeds_choose_the_cells(rows: pd.DataFrame) -> None
     made = export(rows, "paper", tasks={"copy": {}}, mechanisms={"softmax": {}, "linear": {}}, seeds=[43, 44])
 
     (line,) = lines_of(made)
-    assert (line["task"], line["mechanism"], line["n"]) == ("copy", "Standard", "2")
+    assert (line["task"], line["mechanism"], line["n"]) == ("copy", "Softmax", "2")
 
 
 def test_the_best_is_bold_and_the_second_underlined(rows: pd.DataFrame) -> None:
     made = export(rows[rows["task"] == "sort"], "paper")
 
-    assert re.search(r"\| sort +\| Standard +\| +\*\*90.0 ± 10.0\*\* \|", made.markdown())
+    assert re.search(r"\| sort +\| Softmax +\| +\*\*90.0 ± 10.0\*\* \|", made.markdown())
     assert re.search(r"\| +\| SLAY +\| +<ins>55.0 ± 7.1</ins> \|", made.markdown())
-    assert r"sort & Standard & \textbf{90.0\,{\scriptsize$\pm$10.0}} \\" in made.latex()
+    assert r"sort & Softmax & \textbf{90.0\,{\scriptsize$\pm$10.0}} \\" in made.latex()
     assert r"& SLAY & \underline{55.0\,{\scriptsize$\pm$7.1}} \\" in made.latex()
     assert "n = 2 to 3." in made.markdown()
 
@@ -82,16 +82,16 @@ def test_the_best_is_bold_and_the_second_underlined(rows: pd.DataFrame) -> None:
 def test_facts_have_no_spread_and_no_marks(rows: pd.DataFrame) -> None:
     text = export(rows, "paper", columns=["n_params", "floor", "mech_family"]).markdown()
 
-    assert re.search(r"\| sort +\| Standard +\| +40000 \| +0.0 \| a family +\|", text)
+    assert re.search(r"\| sort +\| Softmax +\| +40000 \| +0.0 \| a family +\|", text)
     assert "Bold" not in text
 
 
 @pytest.mark.parametrize(
     ("across", "headings", "first"),
     [
-        ("tasks", ["Mechanism", "sort", "copy"], ["Standard", "0.90 ± 0.10", "1.00 ± 0.00"]),
-        ("mechanisms", ["Category", "Task", "Standard", "Linear", "SLAY"], ["basic", "sort", "0.90 ± 0.10"]),
-        ("columns", ["Task", "Mechanism", "skill"], ["sort", "Standard", "0.90 ± 0.10"]),
+        ("tasks", ["Mechanism", "sort", "copy"], ["Softmax", "0.90 ± 0.10", "1.00 ± 0.00"]),
+        ("mechanisms", ["Category", "Task", "Softmax", "Linear", "SLAY"], ["basic", "sort", "0.90 ± 0.10"]),
+        ("columns", ["Task", "Mechanism", "skill"], ["sort", "Softmax", "0.90 ± 0.10"]),
     ],
 )
 def test_columns_tasks_or_mechanisms_stand_across(
@@ -155,16 +155,16 @@ def test_bibtex_is_that_of_the_tasks_and_mechanisms_in_the_table(rows: pd.DataFr
     assert "% no entry for a stranger" in export(rows.assign(mech_source="a\nstranger"), "paper").bibtex()
 
 
-def test_heights_are_printed_in_rungs_and_stay_fractions_for_programs(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_scores_of_ladders_are_printed_as_fractions(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "linear": [2.0]})
     made = export(rows, "core", columns=["score", "skill"])
 
     assert [[cell.value for cell in line.cells] for line in made.table.lines] == [
-        ["5.2", "0.47"],
-        ["2.0 of 11", "0.18"],
+        ["0.47", "0.47"],
+        ["0.18", "0.18"],
     ]
-    assert made.table.lines[0].cells[0].std == "0.1 of 11"
-    assert made.table.caption.startswith("Heights in rungs, other fractions in per cent")
+    assert made.table.lines[0].cells[0].std == "0.01"
+    assert made.table.caption.startswith("Scores from 0 to 1, other fractions in per cent")
     first = lines_of(made)[0]
     assert first["rungs"] == "11"
     assert float(first["score"]) == pytest.approx(5.2 / 11, rel=1e-5)

@@ -116,7 +116,7 @@ def many_drawn(make_frame: MakeFrame) -> dict[str, Drawing]:
 
 
 CURVES = {"learning-curves-basic", "learning-curves-arithmetic"}
-RANKED = {"ranks", "profiles", "skill-state", "improvement"}
+RANKED = {"profiles", "skill-state"}
 
 
 def test_a_complete_sweep_has_every_figure(all_drawn: dict[str, Drawing]) -> None:
@@ -168,9 +168,9 @@ def test_the_numbers_of_a_figure_are_marked_in_its_pictures(
     other = drawn(rows.assign(state_size=rows["state_size"] + 1))
 
     assert other["skill-state"].mark != all_drawn["skill-state"].mark
-    assert other["ranks"].mark == all_drawn["ranks"].mark
-    for picture in pictures["ranks"].values():
-        assert all_drawn["ranks"].mark.encode() in picture
+    assert other["heat-map"].mark == all_drawn["heat-map"].mark
+    for picture in pictures["heat-map"].values():
+        assert all_drawn["heat-map"].mark.encode() in picture
 
 
 def test_pictures_hold_letters_as_outlines_or_embedded_fonts_and_no_time(pictures: Pictures) -> None:

@@ -1,4 +1,4 @@
-"""Reports of a suite with a ladder: heights in rungs, loads, skill over rungs, and what is left out."""
+"""Reports of a suite with a ladder: scores, capacities, skill over load, and what is left out."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from synthbench.reports.build import FORMATS, build
 from synthbench.reports.cells import NO_ROWS, Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
-from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_climbed, scored_rungs
+from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_learned, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
@@ -67,15 +67,15 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("heights", "cell"),
     [
-        ({"softmax": [3.25], "linear": [1.0]}, Cell("3.2")),  # one seed has no interval
-        ({"softmax": [2, 9]}, Cell("5.5", "5.5", ("1 of 2 seeds climbed",))),  # without a test there is no p
-        ({"softmax": [3, None], "linear": [1, 2]}, Cell("3.0", "8.0", ("n = 1", "1 failed"))),
+        ({"softmax": [3.25], "linear": [1.0]}, Cell("0.30")),  # one seed has no interval
+        ({"softmax": [2, 9]}, Cell("0.50", "0.50", ("1 of 2 seeds learned",))),  # without a test there is no p
+        ({"softmax": [3, None], "linear": [1, 2]}, Cell("0.27", "0.73", ("n = 1", "1 failed"))),
     ],
 )
 def test_a_cell_says_what_is_known_of_it(
     climbed: Callable[..., pd.DataFrame], heights: dict[str, list[float | None]], cell: Cell
 ) -> None:
-    assert column(grid(climbed(heights)), "mqar", "Standard") == cell
+    assert column(grid(climbed(heights)), "mqar", "Softmax") == cell
 
 
 @pytest.mark.parametrize(("distance", "is_apart"), [(0.4, False), (0.6, True)])
@@ -108,7 +108,7 @@ def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
 
 @given(st.lists(st.floats(0, 24), min_size=1, max_size=10))
 def test_some_seeds_climbed_and_some_did_not_or_all_are_near(heights: list[float]) -> None:
-    count = num_climbed(heights)
+    count = num_learned(heights)
     if max(heights) - min(heights) > 3:
         assert count is not None
         assert 0 < count < len(heights)
@@ -146,7 +146,8 @@ def test_the_area_below_a_line_is_the_height(core: pd.DataFrame, files: dict[str
         assert float(line["low"]) <= float(line["mean"]) + 1e-5
         assert float(line["mean"]) <= float(line["high"]) + 1e-5
     num_rungs = core["task"].map({task: ladder.num_rungs for task, (_category, ladder) in TASK_FACTS.items()})
-    means = (core["score"] * num_rungs).groupby([core["task"], core["mech_label"]]).mean()
+    labels = core["mech_label"].replace("Standard", "Softmax")
+    means = (core["score"] * num_rungs).groupby([core["task"], labels]).mean()
 
     assert areas == pytest.approx(means.to_dict(), rel=1e-4)
 
@@ -252,7 +253,7 @@ def uneven(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 def test_added_seeds_are_in_the_cells_and_the_mean_is_over_the_first_three(uneven: pd.DataFrame) -> None:
     cells = grid(uneven)
-    assert [column(cells, "mqar", name).remarks for name in ("Standard", "Linear", "SLAY")] == [
+    assert [column(cells, "mqar", name).remarks for name in ("Softmax", "Linear", "SLAY")] == [
         ("n = 3",), ("n = 10",), ("n = 5",),
     ]  # fmt: skip
     board = leaderboard(cells)
@@ -272,7 +273,7 @@ def test_a_mechanism_with_one_seed_is_ranked_and_has_a_wider_interval(uneven: pd
     assert one.label == f"{many.label} (1 seed)"
     assert one.skill.high - one.skill.low > many.skill.high - many.skill.low
     board = content(Report(select(single, "core"), None)).boards[0]
-    assert not board.unranked
+    assert set(board.bodies) == {"ranked"}
 
 
 def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(

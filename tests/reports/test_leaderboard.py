@@ -85,27 +85,66 @@ def test_a_task_whose_bounds_are_too_close_does_not_count_and_is_named(make_fram
     assert "points between floor and ceiling: compression." in leaderboard_tables(board)[0].caption
 
 
-def test_the_verdict_names_who_else_may_be_the_best(make_frame: Any) -> None:
+def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would_change(make_frame: Any) -> None:
     clear = leaderboard(grid(many(make_frame, {"softmax": 0.9, "linear": 0.5, "slay": 0.4})))
     near = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6, "slay": 0.3})))
     alike = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6})))
 
-    assert clear.verdict().startswith("Standard has the highest mean skill over 8 tasks in 1 category: 0.90 (")
-    assert clear.verdict().endswith("On tasks like these it is the best of 3.")
-    assert near.verdict().endswith(f"may as well be {near.entries[1].mechanism.label}.")
-    assert alike.verdict().endswith("No mechanism is shown to be better than another on tasks like these.")
+    order, reading = clear.verdict().splitlines()
+    assert order == "Basic: Softmax .90 > Linear .50 and SLAY .40"
+    assert reading.startswith("≈: not shown to score .05 less than the first; >: shown to")
+    assert reading.endswith("On a fresh set of similar tasks Softmax would still have the highest mean.")
+    assert near.verdict().startswith("Basic: Softmax .60 ≈ Linear .60 > SLAY .30\n")
+    assert near.outlook == "On a fresh set of similar tasks any of Softmax and Linear could have the highest mean."
+    assert alike.verdict().startswith("Basic: Softmax .60 ≈ Linear .60\n")
+    assert alike.outlook.startswith("On a fresh set of similar tasks any of the 2 mechanisms could")
+
+
+def test_a_category_names_the_first_and_counts_the_rest(make_frame: Any) -> None:
+    rows = many(make_frame, {f"m{place}": 0.9 - place / 100 for place in range(7)} | {"low": 0.1})
+    (order,) = leaderboard(grid(rows)).orders.values()
+
+    # Less than .05 is not called below, however certain.
+    assert order == "m0 .90 ≈ m1 .89 ≈ m2 .88 ≈ m3 .87 ≈ m4 .86 > m5 .85, m6 .84 and 1 more"
+
+
+def test_a_bare_layer_is_on_the_board_and_in_no_verdict(make_frame: Any) -> None:
+    rows = many(make_frame, {"gla": 0.4, "linear": 0.3}).assign(condition="stock", sees_places=False)
+    bare = many(make_frame, {"gla": 0.8}).assign(condition="bare", sees_places=False, mech_args='{"conv":4}')
+    board = leaderboard(grid(pd.concat([rows, bare.assign(run_id=bare["run_id"] + "-bare")], ignore_index=True)))
+
+    assert [entry.label for entry in board.entries] == ["gla (bare)", "gla", "Linear"]
+    assert board.orders["basic"] == "gla .40 > Linear .30"
+    summary = next(table for table in leaderboard_tables(board) if table.name == "leaderboard-summary")
+    convolution = [column.label for column in summary.columns].index("Convolution")
+    assert [line.cells[convolution].value for line in summary.lines] == ["4", "no", "no"]
+
+
+def test_ones_own_mechanism_comes_first(make_frame: Any) -> None:
+    board = leaderboard(grid(many(make_frame, {"softmax": 0.9, "linear": 0.5})))
+    own = board.entries[-1].mechanism
+
+    assert [table.lines[0].labels for table in leaderboard_tables(board, {own.key})[:2]] == [("Linear",)] * 2
+
+
+def test_where_each_has_one_run_a_task_scatters_as_the_others_do(make_frame: Any) -> None:
+    several: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36]}
+    tasks = {f"task_{index}": several for index in range(3)} | {"single": {"softmax": [0.6], "linear": [0.3]}}
+    best, _ = leaderboard(grid(frame(make_frame, tasks))).entries
+    (alone, _) = leaderboard(grid(frame(make_frame, {"single": tasks["single"]}))).entries
+
+    assert best.skill.low < best.skill.value < best.skill.high
+    assert np.isnan(alone.skill.low)
 
 
 def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
     rows = many(make_frame, {"mean": 0.9, "linear": 0.5})
     rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
 
-    assert (
-        leaderboard(grid(rows)).verdict()
-        == "Nothing is compared: Linear is the only mechanism with a run of every task."
-    )
+    assert leaderboard(grid(rows)).verdict() == "Basic: Linear .50, the only mechanism with a run of every task."
     only = leaderboard(grid(rows[rows["mech"] == "mean"]))
-    assert only.verdict() == "Nothing is compared: only controls have a run of every task."
+    assert only.verdict() == "Basic: only controls have a run of every task."
+    assert only.entries[0].label == "mean (control)"
 
 
 def test_one_seed_is_ranked_with_the_spread_of_the_others(make_frame: Any) -> None:

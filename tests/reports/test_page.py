@@ -177,16 +177,17 @@ def profile_rows(make_frame: MakeFrame) -> pd.DataFrame:
     return rows.assign(run_id=rows["task"] + rows["run_id"])
 
 
-def test_a_category_names_a_best_only_where_one_is_shown(make_frame: MakeFrame) -> None:
+def test_a_category_says_who_is_below_the_first(make_frame: MakeFrame) -> None:
     root = parse(page_of(profile_rows(make_frame)))
     panels = {name: root.one("details", data_panel=f"category-{name}") for name in ("clear", "open", "single")}
 
     said = {name: panel.one("summary").one("small").text for name, panel in panels.items()}
-    assert said == {"clear": "3 tasks · best: good", "open": "3 tasks · no best is shown", "single": "1 task · see t7"}
+    assert said == {"clear": "3 tasks", "open": "3 tasks", "single": "1 task · see t7"}
     assert panels["single"].one("summary").one("a").attributes["href"] == "#task-t7"
-    assert "On tasks like these it is the best of 2." in panels["clear"].text
-    assert "No mechanism is shown to be better than another on tasks like these." in panels["open"].text
-    assert "better than another" not in panels["single"].text
+    assert "good .91 > bad .12" in panels["clear"].text
+    assert " ≈ " in panels["open"].text
+    # Ranks of few tasks have no interval.
+    assert "–" not in panels["clear"].all("td", class_="rank")[0].text
 
 
 def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
@@ -200,28 +201,31 @@ def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) 
     assert "one stands out" in section.all("summary")[0].text
 
 
-NONE_BETTER = "No mechanism is shown to be better than another"
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
     "one seed": ({"a": [0.9], "b": [0.1]}, {}, "With one seed each, nothing is known of other seeds."),
-    "one mechanism": ({"a": [0.9, 0.8]}, {}, "Nothing is compared: a is the only mechanism with a run of every task."),
-    "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, NONE_BETTER),
-    "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "All 3 mechanisms have the same mean skill"),
-    "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, NONE_BETTER),
-    "only failures": ({"a": [None, None], "b": [None, None]}, {}, "All 2 mechanisms have the same mean skill"),
-    "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, NONE_BETTER),
+    "one mechanism": ({"a": [0.9, 0.8]}, {}, "Basic: a .85, the only mechanism with a run of every task."),
+    "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, "any of the 2 mechanisms could"),
+    "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "all 3 mechanisms have the same mean skill"),
+    "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, "Basic: a .45 ≈ b .25"),
+    "only failures": ({"a": [None, None], "b": [None, None]}, {}, "all 2 mechanisms have the same mean skill"),
+    "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, "Basic: a .85 ≈ b .10"),
     "a seed each": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"drop": {"a": 42, "b": 43}}, "With one seed each"),
     "only controls": (
         {"a": [0.9, 0.8], "b": [0.1, 0.2]},
         {"mech_family": "control"},
         "only controls have a run of every task",
     ),
-    "no gap": ({"a": [1.0, 1.0], "b": [1.0, 1.0]}, {"floor": 1.0, "skill": None}, "Nothing is ranked: no task"),
+    "no gap": ({"a": [1.0, 1.0], "b": [1.0, 1.0]}, {"floor": 1.0, "skill": None}, "Basic: no task has 20 points"),
     "below the floor": (
         {"a": [0.1, 0.1], "b": [0.2, 0.2]},
         {"floor": 0.5, "skill": -0.6},
-        "All 2 mechanisms have the same mean skill",
+        "all 2 mechanisms have the same mean skill",
     ),
-    "sizes unknown": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"n_params_mixer": None, "state_size": None}, NONE_BETTER),
+    "sizes unknown": (
+        {"a": [0.9, 0.8], "b": [0.1, 0.2]},
+        {"n_params_mixer": None, "state_size": None},
+        "Basic: a .85 > b .15",
+    ),
 }
 """Scores, what else the rows say, and what the verdict must say."""
 
@@ -241,8 +245,10 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: M
     texts |= {drawing.name: drawing.numbers + drawing.caption for drawing in report.drawings}
 
     assert said in report.verdict
-    assert root.one("p", class_="verdict").text == report.verdict
-    assert first.split("\n\n")[1] == escape(report.verdict)
+    assert report.board is not None
+    verdict = root.one("dl", class_="verdict")
+    assert [line.text for line in verdict.all("dd")] == list(report.board.orders.values())
+    assert all(escape(line) in first for line in report.verdict.splitlines())
     for place, text in texts.items():
         assert not re.search(r"\b(nan|NaN|inf|None)\b", text), place
         assert not re.search(r"(^|[ ,(])[-−]0?\.\d", text), f"{place}: a number below 0"

@@ -1,4 +1,4 @@
-"""The page on what separates mechanisms: it prints what the verdicts say."""
+"""The page on significant differences: it prints what the verdicts say."""
 
 import json
 from collections.abc import Callable
@@ -31,10 +31,10 @@ def cell(table: Table, column: str) -> Cell:
 def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
     words = [line.cells[-1].value for line in table_of(paper).lines]
 
-    separating = sum(word.startswith("separates") for word in words)
-    separate = "separates" if separating == 1 else "separate"
-    assert summary_of(paper).startswith(f"{separating} of {len(words)} tasks {separate} mechanisms")
-    for place, phrase in {"at floor": "at the floor", "between": "between", "at ceiling": "at the ceiling"}.items():
+    num = sum(word.startswith("significant differences") for word in words)
+    shown = f"{num} of {len(words)} tasks {'shows' if num == 1 else 'show'}"
+    assert summary_of(paper).startswith(f"{shown} significant differences; ")
+    for place, phrase in {"at floor": "at the floor", "at ceiling": "at the ceiling"}.items():
         assert f"{sum(word.endswith(place) for word in words)} {phrase}" in summary_of(paper)
 
 
@@ -44,7 +44,7 @@ def test_a_line_names_the_mechanism_that_stands_out(make_frame: MakeFrame) -> No
     pairs = cell(table_of(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **others})), "Pairs")
 
     assert pairs.value == "0 of 10"
-    assert pairs.remarks[0].startswith("Standard, p = 0.0")
+    assert pairs.remarks[0].startswith("Softmax, p = 0.0")
 
 
 def test_one_mechanism_or_one_seed_gives_no_verdict(make_frame: MakeFrame) -> None:
@@ -54,7 +54,7 @@ def test_one_mechanism_or_one_seed_gives_no_verdict(make_frame: MakeFrame) -> No
         assert cell(table, "p").value == "--"
         assert cell(table, "Between").value == "--"
         assert "nan" not in str(table)
-        assert summary_of(make_frame(scores)).startswith("Nothing can be said about what separates mechanisms")
+        assert summary_of(make_frame(scores)).startswith("Nothing can be said about differences between mechanisms")
     assert cell(table_of(make_frame({"slay": [0.5, 0.6]})), "Pairs") == Cell()
 
 
@@ -63,15 +63,16 @@ def test_too_few_runs_to_separate_anything_say_so(make_frame: MakeFrame) -> None
     rows = make_frame({"slay": [0.1, 0.11], "linear": [0.5, 0.51], "softmax": [0.9, 0.91]})
 
     assert summary_of(rows) == (
-        "No task can separate mechanisms: with so few runs, even the clearest difference has p = 0.067."
+        "No task can show a significant difference: with so few runs, even the clearest one has p = 0.067."
     )
 
 
 def test_equal_scores_and_failed_runs_give_a_sentence(make_frame: MakeFrame) -> None:
-    assert summary_of(make_frame({"slay": [0.5] * 5, "linear": [0.5] * 5})).startswith("No task separates mechanisms.")
+    alike = make_frame({"slay": [0.5] * 5, "linear": [0.5] * 5})
+    assert summary_of(alike) == "No task shows significant differences; none is saturated."
     failed = table_of(make_frame({"slay": [None, None], "linear": [None, 0.5]}))
     assert "nan" not in str(failed)
-    assert cell(failed, "Verdict").value == "nothing to compare; between"
+    assert cell(failed, "Verdict").value == "nothing to compare"
 
 
 def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:

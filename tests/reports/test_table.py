@@ -80,7 +80,7 @@ def test_means_that_print_alike_share_their_mark(make_frame: MakeFrame) -> None:
     rows = make_frame({mech: [mean] * 3 for mech, mean in means.items()})
 
     assert marks(basic(rows)) == {
-        "Standard": "best", "SLAY": "best", "Linear": "second", "Performer": "second",
+        "Softmax": "best", "SLAY": "best", "Linear": "second", "Performer": "second",
     }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_a_dagger_stands_where_a_mechanism_is_not_shown_to_differ_from_the_best(
     cells = column(basic(rows))
 
     assert {label for label, cell in cells.items() if cell.mark == "best"} == {"SLAY"}
-    assert {label for label, cell in cells.items() if cell.is_tied} == {"Standard"}
+    assert {label for label, cell in cells.items() if cell.is_tied} == {"Softmax"}
 
 
 def test_a_control_has_no_mark_however_good_it_is(make_frame: MakeFrame) -> None:

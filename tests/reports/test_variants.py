@@ -1,6 +1,5 @@
 """Settings of a mechanism that were run on some of the tasks, beside its main setting."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,16 @@ import pytest
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
-from synthbench.reports.variants import Variant, changes_of, summary_of, variant_tables, variants_of
+from synthbench.reports.statistics import Prior
+from synthbench.reports.variants import (
+    Variant,
+    changes_of,
+    conditions_of,
+    conditions_table,
+    summary_of,
+    variant_tables,
+    variants_of,
+)
 from tests.reports._ladders import TASK_FACTS
 
 CONV = "transformer:conv=4"
@@ -73,8 +81,8 @@ def test_only_common_seeds_are_compared(convolved: pd.DataFrame) -> None:
     assert linear.seeds == (43,)
     assert linear.skills.shape == (2, 2, 1)
     (change,) = [change for change in changes_of(_variants(fewer)) if not change.category]
-    assert math.isnan(change.difference.low)
-    assert "on all 2 tasks by +0.18; the" in change.sentence  # one run is too few for an interval
+    assert change.difference.low < 0.18 < change.difference.high  # over the two mechanisms
+    assert "on all 2 tasks by +0.18, " in change.sentence
 
 
 def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved: pd.DataFrame) -> None:
@@ -117,13 +125,13 @@ def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFram
     changes, means, tasks = variant_tables(variants)
 
     assert [line.labels for line in means.lines] == [
-        ("Standard", "attention_only"),
-        ("Standard", CONV),
+        ("Softmax", "attention_only"),
+        ("Softmax", CONV),
         ("Linear", "attention_only"),
         ("Linear", CONV),
     ]
     linear_on_mqar = tasks.lines[3].cells[0]
-    assert (linear_on_mqar.value, linear_on_mqar.remarks) == ("5.2", ("+5.0",))
+    assert (linear_on_mqar.value, linear_on_mqar.remarks) == ("0.47", ("+0.45",))
     assert means.lines[2].cells[0].value == "2"
     assert [line.labels[1] for line in changes.lines] == ["recall (1)", "state_tracking (1)", "all (2)"]
     assert summary_of(variants).startswith("2 other settings of 2 mechanisms")
@@ -153,3 +161,25 @@ def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> Non
     rows = convolved.assign(state_size=convolved["state_size"].mask(convolved["block"] == CONV, 2000))
 
     assert "figures/frontier.csv" not in build(rows, None, "core", formats=["figures"])
+
+
+def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(core: pd.DataFrame) -> None:
+    stock = core.assign(condition="stock", sees_places=False)
+    bare = core.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=core["run_id"] + "-bare")
+    pairs = conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    table = conditions_table(pairs, None)
+
+    assert [(pair.main.condition, pair.variant.condition) for pair in pairs] == [("stock", "bare")] * 4
+    assert [line.labels[1] for line in table.lines] == ["stock", "bare"] * 4
+    assert "of the 4 stock layers and that of their bare ones is 1.00, on the 4 tasks" in table.outcome
+
+
+def test_a_difference_of_single_runs_has_the_interval_of_a_prior(core: pd.DataFrame) -> None:
+    one = core[core["seed"] == 42]
+    stock = one.assign(condition="stock", sees_places=False)
+    bare = one.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=one["run_id"] + "-bare")
+    pairs = conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    alone, with_prior = (conditions_table(pairs, prior).lines[1].cells[-3] for prior in (None, Prior(0.01, 5)))
+
+    assert alone.remarks == ("0.00",)
+    assert with_prior.remarks[0].startswith("0.00, −")

@@ -107,7 +107,7 @@ def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(m
 def test_a_task_whose_bounds_are_equal_separates_nothing(make_frame: MakeFrame) -> None:
     verdict = only(make_frame(drawn({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
 
-    assert (verdict.separates, verdict.words) == (False, "does not separate; floor = ceiling")
+    assert (verdict.separates, verdict.words) == (False, "no significant difference; floor = ceiling")
 
 
 def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> None:
@@ -119,7 +119,7 @@ def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> N
     assert verdict.separates
     assert verdict.named == set()
     assert verdict.p_outlier < 0.05
-    assert verdict.words == "separates; Standard stands out; between"
+    assert verdict.words == "significant differences; Softmax stands out"
     # It is not shown to differ from any single one: a mechanism that learns with four seeds may be its equal.
     best, *others = sorted(cells.mechanisms, key=lambda one: one.name != "softmax")
 
@@ -154,7 +154,7 @@ def test_one_mechanism_or_one_seed_leaves_nothing_to_compare(
 ) -> None:
     verdict = only(make_frame(scores))
 
-    assert (verdict.words, verdict.separates) == ("nothing to compare; between", False)
+    assert (verdict.words, verdict.separates) == ("nothing to compare", False)
     assert math.isnan(verdict.p)
     assert math.isnan(verdict.between)
 

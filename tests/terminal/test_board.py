@@ -24,7 +24,7 @@ def test_the_best_are_shown_and_the_others_counted(make_row: MakeRow) -> None:
     ]
     heading, *lines, more = lines_of(leaderboard(grid(frame(rows))))
 
-    assert heading.split() == ["rank", "mechanism", "skill"]
+    assert heading.split() == ["rank", "mechanism", "mean"]
     assert [line.split()[1] for line in lines] == [f"M{number:02d}" for number in range(MOST_LINES)]
     assert more == "and 2 more"
 

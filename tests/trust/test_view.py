@@ -65,13 +65,12 @@ def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: J
     entries = {entry.mechanism.label: entry.mechanism for entry in board.entries}
     (summary,) = (table for table in leaderboard_tables(board) if table.name == "leaderboard-summary")
     headings = [column.label for column in summary.columns]
-    cells = {
-        line.labels[0].partition(" (1 seed)")[0]: dict(zip(headings, line.cells, strict=True)) for line in summary.lines
-    }
+    lines = zip(board.placed, summary.lines, strict=True)
+    cells = {row.mechanism.label: dict(zip(headings, line.cells, strict=True)) for row, line in lines}
 
     assert entries["FoX (bare)"].condition == "bare"
     assert "FoX" not in entries
-    assert entries["Standard"].condition == "stock"
+    assert entries["Softmax"].condition == "stock"
     for label, facts in entries.items():
         assert cells[label]["Condition"].value == facts.condition
         change = max(change_when_moved(MECHANISMS[facts.name], {}))

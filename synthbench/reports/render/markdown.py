@@ -40,15 +40,21 @@ def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> s
     return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
 
 
+def lines(text: str) -> str:
+    """The lines of a text, as a list if there are several."""
+    first, *others = map(escape, text.splitlines())
+    return "\n".join(f"- {line}" for line in (first, *others)) if others else first
+
+
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:
     """A page: its title, a paragraph, and tables with captions, sources and (if there are several) titles."""
     shown = list(tables)
     blocks = [f"# {escape(title)}"]
     if introduction:
-        blocks.append(escape(introduction))
+        blocks.append(lines(introduction))
     for each in shown:
         if len(shown) > 1:
-            blocks.append(f"## {escape(each.title)}")
+            blocks += [f"## {escape(each.title)}", *[escape(each.outcome)] * bool(each.outcome)]
         blocks += [escape(each.caption), table(each)]
         if each.sources:
             blocks.append(f"Sources, in sources.bib: {', '.join(map(escape, each.sources))}.")

@@ -12,10 +12,8 @@
     return text === "" ? null : Number.isNaN(number) ? text.toLowerCase() : number;
   };
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a) < String(b) ? -1 : a === b ? 0 : 1);
-  const sort = (table, heading) => {
-    const first = heading.dataset.order;
-    const other = first === "ascending" ? "descending" : "ascending";
-    const order = heading.getAttribute("aria-sort") === first ? other : first;
+  const sort = (heading, order) => {
+    const table = heading.closest("table");
     all("th[aria-sort]", table).forEach((sorted) => sorted.removeAttribute("aria-sort"));
     heading.setAttribute("aria-sort", order);
     const sign = order === "ascending" ? 1 : -1;
@@ -25,14 +23,17 @@
       body.append(...keyed.map(([, row]) => row));
     }
   };
-  for (const table of all("table.sortable")) {
-    for (const heading of all("thead th", table)) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.append(...heading.childNodes);
-      button.addEventListener("click", () => sort(table, heading));
-      heading.append(button);
-    }
+  for (const heading of all("table.sortable thead th")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...heading.childNodes);
+    button.addEventListener("click", () => {
+      const first = heading.dataset.order;
+      const other = first === "ascending" ? "descending" : "ascending";
+      sort(heading, heading.getAttribute("aria-sort") === first ? other : first);
+      remember();
+    });
+    heading.append(button);
   }
 
   // Filters: a row or section is shown if it has the words, and what is chosen; a task has no family, so it stays.
@@ -40,7 +41,7 @@
   const search = one("#search");
   const selects = all("select", form);
   const panels = all(".panel");
-  const units = all("#leaderboard tbody tr, .unit");
+  const units = all(".board tbody tr, .unit");
   // Names alone, the printed one and that of commands: other words of a line are of families or of other mechanisms.
   // What joins the words of a name is typed as a space, or as it is.
   const plain = (text) => text.toLowerCase().replace(/[_-]/g, " ").trim();
@@ -67,6 +68,7 @@
       link.textContent = `${id}: ${shown.length}`;
       return link;
     };
+    remember();
     one("#found").replaceChildren(...(wanted || chosen.length ? [countOf("mechanisms"), ", ", countOf("tasks")] : []));
   };
   form.hidden = false;
@@ -74,8 +76,28 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(apply));
 
-  // Addresses: open the section, and what holds it.
+  // Addresses: what is chosen, searched and sorted is kept in them; or they open a section, and what holds it.
+  const headings = all(".board:first-of-type thead th", one(".panel"));
+  const remember = () => {
+    const place = headings.findIndex((heading) => heading.hasAttribute("aria-sort"));
+    const order = place < 0 ? "" : headings[place].getAttribute("aria-sort");
+    const isSorted = place >= 0 && place !== bestFirst;
+    const sorted = isSorted || order === "ascending" ? [["sort", place], ["order", order]] : [];
+    const kept = [["search", search.value], ...selects.map((select) => [select.dataset.facet, select.value])];
+    const state = new URLSearchParams([...kept.filter(([, value]) => value), ...sorted]);
+    if (String(state) || location.hash.includes("=")) history.replaceState(null, "", `#${state}`);
+  };
+  const bestFirst = headings.findIndex((heading) => heading.hasAttribute("aria-sort"));
+  const restore = () => {
+    const state = new URLSearchParams(location.hash.slice(1));
+    search.value = state.get("search") ?? "";
+    for (const select of selects) select.value = state.get(select.dataset.facet) ?? "";
+    const heading = headings[Number(state.get("sort") ?? bestFirst)];
+    if (heading) sort(heading, state.get("order") === "ascending" ? "ascending" : "descending");
+    apply();
+  };
   const reveal = () => {
+    if (location.hash.includes("=")) return restore();
     let id;
     try { id = decodeURIComponent(location.hash.slice(1)); } catch { return; }
     const target = document.getElementById(id);

@@ -1,4 +1,4 @@
-"""Figures of lines: skill over rungs, performance profiles, skill at several states, and learning curves."""
+"""Figures of lines: skill over load, performance profiles, skill at several states, and learning curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -73,7 +73,7 @@ def legend_of(looks: Mapping[str, Look], *, has_pale: bool) -> list[tuple[str, A
     return [*entries, *([("others", Line2D([], [], color=PALE))] if has_pale else [])]
 
 
-# Skill over the rungs of a ladder, a panel a task.
+# Skill over the load of a ladder, a panel a task.
 
 _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 """The profile of each mechanism by its label."""
@@ -90,11 +90,11 @@ def rungs(facts: Facts) -> Drawing | None:
     drawn = {label for _ladder, profiles in lines.values() for label in profiles}
     return Drawing(
         name="rungs",
-        title="Skill over rungs",
+        title="Skill over load",
         caption=(
-            "Skill on each rung of a task over its load: (accuracy − base) / (ceiling − base) on what is new on the "
-            "rung, made non-increasing and cut to 0 to 1. Line: mean over seeds; band: lowest to highest. "
-            f"The area below a line, in rungs, is the height.{facts.pale_words(drawn)}"
+            "Skill on each level of a task over its load: (accuracy − shortcut baseline) / (ceiling − shortcut "
+            "baseline) on what is new on the level, made non-increasing and cut to 0 to 1. Line: mean over seeds; "
+            f"band: lowest to highest. The area below a line is the score.{facts.pale_words(drawn)}"
         ),
         header=("category", "task", "mechanism", "rung", "load", "load_in", "mean", "low", "high", "n"),
         lines=tuple(

@@ -1,4 +1,4 @@
-"""Matrices of coloured fields (skills, probabilities of improvement), and ranks."""
+"""The skills of all mechanisms on all tasks, as coloured fields."""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from synthbench.reports.leaderboard import Entry
 from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, Drawing, shown, widest
 from synthbench.reports.render.figures.facts import Facts
-from synthbench.reports.table import fixed, skill_words, tie_words
+from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import SMALLEST_GAP
 
 _FEW = 12
@@ -30,7 +29,7 @@ def heat_map(facts: Facts) -> Drawing | None:
         name="heat-map",
         title="Skill by task and mechanism",
         caption=(
-            f"Mean skill over seeds, {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
+            f"Mean over seeds of the {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
             "(all categories weigh the same), best first. White: no score."
             + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
             * bool(left_out)
@@ -45,42 +44,7 @@ def heat_map(facts: Facts) -> Drawing | None:
             values,
             [task.label for task in facts.tasks],
             [mechanism.label for mechanism in mechanisms],
-            groups=[task.category for task in facts.tasks],
-            colours="cividis",
-            scale="skill",
-        ),
-    )
-
-
-def improvement(facts: Facts) -> Drawing | None:
-    """The drawing; None if fewer than two mechanisms are ranked."""
-    if facts.board is None or len(facts.board.entries) < 2:
-        return None
-    labels = [entry.mechanism.label for entry in facts.board.entries]
-    values = np.array(
-        [[math.nan if chance is None else chance.value for chance in line] for line in facts.board.improvement]
-    )
-    return Drawing(
-        name="improvement",
-        title="Probability of improvement",
-        caption=(
-            "Chance that a run of the row's mechanism has a higher skill than a run of the column's, on a task drawn "
-            f"at random, with equal weight for all categories; {tie_words(has_ladder=facts.board.has_ladder)}. Best "
-            "mechanism first. The CSV file has a separate 95 % interval of each for tasks like these."
-        ),
-        header=("mechanism", "other", "probability", "low", "high"),
-        lines=tuple(
-            (label, other, *chance)
-            for label, line in zip(labels, facts.board.improvement, strict=True)
-            for other, chance in zip(labels, line, strict=True)
-            if chance is not None
-        ),
-        draw=lambda: _draw_matrix(
-            values,
-            labels,
-            labels,
-            colours="PuOr",
-            scale="row beats column",
+            [task.category for task in facts.tasks],
         ),
     )
 
@@ -89,10 +53,7 @@ def _draw_matrix(
     values: Float[np.ndarray, "lines columns"],
     lines: Sequence[str],
     columns: Sequence[str],
-    *,
-    colours: str,
-    scale: str,
-    groups: Sequence[str] = (),
+    groups: Sequence[str],
 ) -> Figure:
     """Draw fields coloured from 0 to 1; a value outside has the colour of the nearer end, NaN is left white.
 
@@ -100,15 +61,13 @@ def _draw_matrix(
         values: Of the fields.
         lines: Labels of the rows.
         columns: Labels of the columns.
-        colours: Name of the colour map.
-        scale: Label of the colour scale.
         groups: Group of each row, named once at its first row.
     """
     has_numbers = len(columns) <= _FEW
     height = 0.14 * len(lines) + widest([*map(shown, columns)]) + 0.6
     figure = Figure(figsize=(SINGLE if has_numbers else DOUBLE, height), layout="constrained")
     axis = figure.subplots()
-    fields = axis.pcolormesh(values, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    fields = axis.pcolormesh(values, cmap="cividis", vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
     axis.invert_yaxis()
     axis.spines[:].set_visible(False)
     axis.set_yticks(np.arange(len(lines)) + 0.5, [*map(shown, lines)])
@@ -131,47 +90,9 @@ def _draw_matrix(
         )
         right.tick_params(length=0, pad=2, labelcolor=DARK)
         right.spines[:].set_visible(False)
-    bar = figure.colorbar(fields, location="bottom", shrink=0.6, aspect=30, pad=0.02, ticks=[0, 0.5, 1], label=scale)
+    bar = figure.colorbar(fields, location="bottom", shrink=0.6, aspect=30, pad=0.02, ticks=[0, 0.5, 1], label="skill")
     bar.outline.set_visible(False)
     for solid in bar.ax.collections:
         solid.set_rasterized(rasterized=False)
     bar.ax.tick_params(length=0, pad=1.5)
-    return figure
-
-
-def ranks(facts: Facts) -> Drawing | None:
-    """The rank of every mechanism with its interval; None if fewer than two mechanisms are ranked."""
-    entries = facts.board.entries if facts.board else ()
-    if len(entries) < 2:
-        return None
-    return Drawing(
-        name="ranks",
-        title="Ranks",
-        caption=(
-            "Rank by mean skill over the tasks, with 95 % intervals that hold for all mechanisms at once, for tasks "
-            "like these. Two mechanisms with overlapping intervals may well change places."
-        ),
-        header=("mechanism", "rank", "low", "high"),
-        lines=tuple((entry.mechanism.label, *entry.rank) for entry in entries),
-        draw=lambda: _draw_ranks(entries),
-    )
-
-
-def _draw_ranks(entries: Sequence[Entry]) -> Figure:
-    figure = Figure(figsize=(SINGLE, 0.4 + 0.115 * len(entries)), layout="constrained")
-    axis = figure.subplots()
-    axis.grid(axis="x", color="#E6E6E6", linewidth=0.4)
-    places = range(len(entries))
-    values, lows, highs = zip(*(entry.rank for entry in entries), strict=True)
-    axis.hlines(places, lows, highs, color=DARK, linewidth=1.1)
-    axis.plot(values, places, marker="o", color="#D55E00", markersize=3, linestyle="")
-    axis.set_yticks(places, [shown(entry.mechanism.label) for entry in entries])
-    axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
-    axis.set_ylim(len(entries) - 0.5, -0.5)
-    axis.set_xlim(0.5, len(entries) + 0.5)
-    step = 1 if len(entries) <= 12 else 5 if len(entries) <= 60 else 10 * -(-len(entries) // 100)
-    # The first rank and round ones.
-    axis.set_xticks([1, *(rank for rank in range(step, len(entries) + 1, step) if rank > 1)])
-    axis.set_xlabel("rank", size=SMALL, labelpad=1)
     return figure

@@ -1,22 +1,20 @@
 """The rankings of a page: of the whole suite, and of each category."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import numpy as np
-
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import DIGITS, Cells, Key, MechanismFacts, TaskFacts
-from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard, tasks_words
+from synthbench.reports.cells import Key, MechanismFacts, TaskFacts
+from synthbench.reports.leaderboard import Leaderboard, Placed, quoted, tasks_words
 from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked
 
-_PartOf = Callable[[str, MechanismFacts, Entry | None], Interval]
-"""Mean skill of one part of a board, by its label; a run without a score counts as 0, NaN if some task has no run."""
+PartOf = Callable[[str, MechanismFacts], Interval]
+"""Mean of one part of a board, by its label; a run without a score counts as 0, NaN if some task has no run."""
 
 
 class Facet(NamedTuple):
@@ -29,83 +27,68 @@ class Facet(NamedTuple):
 def boards(
     report: Report, results: Mapping[tuple[Key, Key], Result], categories: Mapping[str, Facet]
 ) -> list[SimpleNamespace]:
-    """The ranking of the suite, then one of each category."""
-    cells = report.cells
-    return [_of_suite(report), *(_of_category(cells, facet, results) for facet in categories.values())]
-
-
-def _of_suite(report: Report) -> SimpleNamespace:
-    cells = report.cells
-    parts = {category: cells.tasks_of(category) for category in cells.categories}
-
-    def part(category: str, mechanism: MechanismFacts, entry: Entry | None) -> Interval:
-        return entry.categories[category] if entry else _alone(cells, filter(is_ranked, parts[category]), mechanism)
-
-    return _board(cells, report.board, None, parts, part)
-
-
-def _of_category(whole: Cells, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> SimpleNamespace:
-    cells = whole.among(whole.tasks_of(facet.label))
+    """The ranking of the suite by category, then one of each category by task."""
+    whole, cells = report.board, report.cells
+    if whole is None:
+        return []
+    tasks_of = {category: cells.tasks_of(category) for category in cells.categories}
+    suite = _board(whole, report.own, None, tasks_of, lambda name, one: whole.parts[name].skill_of(one))
     tasks = {task.label: task for task in cells.tasks}
 
-    def part(label: str, mechanism: MechanismFacts, _entry: Entry | None) -> Interval:
+    def on_task(label: str, mechanism: MechanismFacts) -> Interval:
         task = tasks[label]
-        mean = _alone(cells, [task], mechanism)
+        cell = cells.cell(task, mechanism)
         # Intervals are of the runs with a score: where one failed they are of another mean.
-        if cells.cell(task, mechanism).num_failed or math.isnan(mean.value):
-            return mean
-        return Interval(mean.value, *results[task.key, mechanism.key].interval)
+        is_known = cell.n and not cell.num_failed
+        ends = results[task.key, mechanism.key].interval if is_known else (math.nan, math.nan)
+        return Interval(cell.skill_of_all, *ends)
 
-    return _board(cells, leaderboard(cells), facet, {label: (task,) for label, task in tasks.items()}, part)
+    by_category = (
+        _board(whole.parts[name], report.own, facet, {task.label: (task,) for task in tasks_of[name]}, on_task)
+        for name, facet in categories.items()
+    )
+    return [suite, *by_category]
 
 
 def _board(
-    cells: Cells,
-    ranking: Leaderboard | None,
+    ranking: Leaderboard,
+    own: frozenset[Key],
     facet: Facet | None,
     parts: Mapping[str, Sequence[TaskFacts]],
-    part_of: _PartOf,
+    part_of: PartOf,
 ) -> SimpleNamespace:
     """A ranking of the whole suite by category (without a facet), or of one category by task."""
     counting = {label: [task for task in of_part if is_ranked(task)] for label, of_part in parts.items()}
     shown = {label: tasks for label, tasks in counting.items() if tasks}
-    tasks = [task for of_part in shown.values() for task in of_part]
-    entries = {entry.mechanism.key: entry for entry in ranking.entries} if ranking else {}
-    # Where a part is one task on a ladder, its skill is printed in rungs.
-    ladders = [of_part[0].ladder if facet else None for of_part in shown.values()]
+    capacities = [] if facet else quoted(ranking.cells)
 
-    def line_of(mechanism: MechanismFacts) -> SimpleNamespace:
-        entry = entries.get(mechanism.key)
-        of_parts = [part_of(label, mechanism, entry) for label in shown]
-        mean = float(np.mean([interval.value for interval in of_parts])) if of_parts else math.nan
+    def line_of(placed: Placed) -> SimpleNamespace:
+        mechanism, entry, _ = placed
+        cells = [(task.ladder, ranking.cells.cell(task, mechanism).load_at_half) for task in capacities]
         return SimpleNamespace(
             mechanism=mechanism,
             entry=entry,
-            reason="" if entry or not ranking else tasks_words(ranking.partial[mechanism], len(tasks)),
-            rank_bar=charts.rank_bar(*entry.rank, len(entries)) if entry else None,
+            reason="" if entry else tasks_words(ranking.partial[mechanism], len(ranking.tasks)),
+            skill=ranking.skill_of(mechanism),
             skill_bar=charts.bar(*entry.skill) if entry else None,
-            skill=entry.skill.value if entry else mean,
-            parts=of_parts,
+            parts=[part_of(label, mechanism) for label in shown],
+            capacities=[(ladder.sortable(load), ladder.load_text(load)) for ladder, load in cells if ladder],
         )
 
-    lines = sorted(
-        map(line_of, cells.mechanisms),
-        key=lambda line: math.inf if math.isnan(line.skill) else -round(line.skill, DIGITS),
-    )
+    lines = list(map(line_of, ranking.placed))
+    others = [line for line in lines if line.mechanism.key not in own]
+    bodies = {
+        "own": [line for line in lines if line.mechanism.key in own],
+        "ranked": [line for line in others if line.entry],
+        "unranked": [line for line in others if not line.entry],
+    }
     return SimpleNamespace(
         facet=facet,
         parts=shown,
-        tasks=tasks,
-        rungs=[ladder and ladder.num_rungs for ladder in ladders],
-        left_out=[task for task in cells.tasks if task not in tasks],
-        best=ranking.best if ranking else None,
-        verdict=ranking.verdict() if ranking else "",
-        ranked=[line for line in lines if line.entry],
-        unranked=[line for line in lines if not line.entry],
+        capacities=capacities,
+        tasks=ranking.tasks,
+        left_out=ranking.left_out,
+        order=next(iter(ranking.orders.values())) if facet else "",
+        has_rank_intervals=ranking.has_rank_intervals,
+        bodies={name: body for name, body in bodies.items() if body},
     )
-
-
-def _alone(cells: Cells, tasks: Iterable[TaskFacts], mechanism: MechanismFacts) -> Interval:
-    """Mean skill over tasks without an interval, a failed run counted as 0; NaN if some task has no run."""
-    skills = [cells.cell(task, mechanism).skill_of_all for task in tasks]
-    return Interval(float(np.mean(skills)) if skills else math.nan, math.nan, math.nan)

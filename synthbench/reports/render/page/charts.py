@@ -10,7 +10,6 @@ from jaxtyping import Float
 
 BAR_WIDTH, BAR_MARGIN = 96, 6
 """Skills 0 and 1 are drawn a margin away from the ends; values beyond are drawn at an end."""
-RANKS_WIDTH = 48
 HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60
@@ -52,19 +51,13 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
     return Bar(_x(skill), _x(low), _x(high))
 
 
-def rank_bar(rank: int, low: int, high: int, num_ranked: int) -> Bar:
-    """Draw a rank and its interval on a line with a place for each rank."""
-    place = RANKS_WIDTH / num_ranked
-    return Bar(_short(place * (rank - 0.5)), _short(place * (low - 1)), _short(place * high))
-
-
 def heat(skill: float) -> str:
     """The level of a skill's colour, 0 at the floor and below; empty without a skill."""
     return "" if math.isnan(skill) else str(round(HEAT_LEVELS * _inside(skill)))
 
 
 def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
-    """Draw the skill on every rung of a ladder over the logarithm of its load, the first at the left end."""
+    """Draw the skill on every level of a ladder over the logarithm of its load, the first at the left end."""
     points = zip(loads, skills, strict=True)
     return "M" + "L".join(f"{PLOT_WIDTH * along(loads, load):.0f} {_y(skill)}" for load, skill in points)
 
@@ -89,9 +82,9 @@ def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | No
         points = points.iloc[np.rint(np.arange(MOST_POINTS) * (len(points) - 1) / (MOST_POINTS - 1)).astype(int)]
     mean, deviation = points["mean"].to_numpy(), points["std"].to_numpy()
 
-    def path(heights: Float[np.ndarray, " points"]) -> list[str]:
+    def path(shares: Float[np.ndarray, " points"]) -> list[str]:
         xs = PLOT_WIDTH * points["step"] / max(1, last_step)
-        return [f"{x:.0f} {_y(height / top)}" for x, height in zip(xs, heights, strict=True)]
+        return [f"{x:.0f} {_y(share / top)}" for x, share in zip(xs, shares, strict=True)]
 
     return Curve(
         line="M" + "L".join(path(mean)),

@@ -27,13 +27,14 @@ from synthbench.reports.render.page.results import Result, results
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.report import Report, cite
 from synthbench.reports.table import on_added_seeds
+from synthbench.reports.variants import variant_tables
 from synthbench.results import PACKAGED
 
 NUM_COLOURS = 7
-"""Of ``rungs.css``."""
+"""Of ``levels.css``."""
 
 Filters = Mapping[str, Mapping[str, Facet]]
-"""The families, categories, blocks and position encodings of a page, each value by its label."""
+"""The families, categories, blocks, position encodings and conditions of a page, each value by its label."""
 
 
 def content(report: Report) -> SimpleNamespace:
@@ -80,6 +81,7 @@ def content(report: Report) -> SimpleNamespace:
         task_anchors={section.facts.key: section.anchor for section in tasks},
         has_local=not all(math.isnan(task.local_ceiling) for task in cells.tasks),
         facets=filters,
+        factors=[table for table in variant_tables(report.variants) if table.name == "changes"],
         panels=_panels(cells, coloured, filters),
         coloured=tuple(mechanism.label for mechanism in coloured),
         has_pale=len(mechanisms) > len(coloured),
@@ -93,6 +95,7 @@ def _filters(cells: Cells) -> Filters:
         "category": cells.categories,
         "block": sorted({mechanism.block for mechanism in cells.mechanisms}),
         "positions": sorted({mechanism.positions for mechanism in cells.mechanisms}),
+        "condition": sorted({mechanism.condition or "" for mechanism in cells.mechanisms}),
     }
     ids = {name: anchors(name, [(label, label) for label in of_filter]) for name, of_filter in labels.items()}
     return {
@@ -105,7 +108,7 @@ def _mechanism_sections(
 ) -> list[SimpleNamespace]:
     """One section for each mechanism, in the order of the suite's ranking."""
     suite, cells = report.selection.suite, report.cells
-    lines = [*board.ranked, *board.unranked]
+    lines = [line for body in board.bodies.values() for line in body]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
     by_mechanism: dict[Key, list[Row]] = {}
     for row in report.records:
@@ -127,6 +130,7 @@ def _mechanism_sections(
                 family=filters["family"][facts.family],
                 block=filters["block"][facts.block],
                 positions=filters["positions"][facts.positions],
+                condition=filters["condition"][facts.condition or ""],
                 board=line,
                 arguments=arguments_in(facts.arguments),
                 statuses=_statuses(rows) | ({"tasks missing": num_missing} if num_missing else {}),
@@ -167,8 +171,8 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
                 facts=task,
                 anchor=ids[task.key],
                 category=filters["category"][task.category],
-                # On a ladder only its loads, since the arguments of all rungs would fill a page.
-                arguments={"load": ladder.unit, "rungs": ", ".join(f"{load:g}" for load in ladder.loads)}
+                # On a ladder only its loads, since the arguments of all levels would fill a page.
+                arguments={"load": ladder.unit, "levels": ", ".join(f"{load:g}" for load in ladder.loads)}
                 if ladder
                 else arguments_in(arguments),
                 description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
@@ -186,10 +190,10 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
 
 
 def _panels(cells: Cells, coloured: Sequence[MechanismFacts], filters: Filters) -> dict[Facet, list[SimpleNamespace]]:
-    """Skill over rungs by category, a drawing for each task; empty without a ladder."""
+    """Skill over levels by category, a drawing for each task; empty without a ladder."""
     by_category: dict[Facet, list[SimpleNamespace]] = {}
     for task in cells.tasks:
-        if task.ladder and (lines := _rung_lines(cells, task, coloured)):
+        if task.ladder and (lines := _level_lines(cells, task, coloured)):
             loads = task.ladder.loads
             ticks = [(f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks]
             panel = SimpleNamespace(task=task, ticks=ticks, lines=lines)
@@ -197,7 +201,7 @@ def _panels(cells: Cells, coloured: Sequence[MechanismFacts], filters: Filters) 
     return by_category
 
 
-def _rung_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFacts]) -> list[SimpleNamespace]:
+def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFacts]) -> list[SimpleNamespace]:
     """A line for each mechanism, those with a colour last, so that they are on top; the others are pale."""
     lines = []
     for mechanism in sorted(cells.mechanisms, key=coloured.__contains__):

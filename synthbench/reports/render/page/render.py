@@ -3,7 +3,8 @@
 import base64
 import hashlib
 import math
-from importlib.resources import files
+from collections.abc import Collection
+from importlib.resources import files as files_in
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +12,7 @@ from markupsafe import Markup
 
 from synthbench.reports.cells import TaskFacts
 from synthbench.reports.ladder import LEAST, SPLIT
-from synthbench.reports.leaderboard import SOLVED
+from synthbench.reports.leaderboard import SOLVED, in_title
 from synthbench.reports.render.page import charts, untrusted
 from synthbench.reports.render.page.content import content
 from synthbench.reports.render.page.results import Result
@@ -22,15 +23,19 @@ from synthbench.reports.verdicts import FAR, MARGIN, SMALLEST_GAP
 _NOTHING = "–"
 
 
-def page(report: Report) -> str:
+def page(report: Report, files: Collection[str] = ()) -> str:
     """The leaderboard page of a report: one HTML file that loads nothing else.
 
     It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
     zone, the locale or the machine. Strings of the rows are shown, whatever they contain, and do nothing.
+
+    Args:
+        report: What is shown.
+        files: Names of the files beside it, to which it links.
     """
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     if report.cells.has_ladder:
-        style += _resource("rungs.css")
+        style += _resource("levels.css")
     # Only our script and our style are allowed.
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
@@ -39,6 +44,7 @@ def page(report: Report) -> str:
     template = _environment().get_template("page.html")
     return template.render(
         page=content(report),
+        files=files,
         style=Markup(style),  # noqa: S704 -- a file of ours
         script=Markup(script),  # noqa: S704 -- the same
         policy=policy,
@@ -57,7 +63,7 @@ def _hash(text: str) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("synthbench.reports").joinpath("templates", name).read_text(encoding="utf-8")
+    return files_in("synthbench.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _environment() -> Environment:
@@ -82,6 +88,7 @@ def _environment() -> Environment:
         "sortable": lambda number: f"{number:.6g}" if math.isfinite(number) else "",
         "loads": _loads,
         "load": _load,
+        "title_of": in_title,
         "words": lambda text: untrusted.name(text.replace("_", " ")),
     }
     environment.globals["nothing"] = math.nan
@@ -94,10 +101,8 @@ def _finalize(value: Any) -> Any:
     return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _skill(number: float, rungs: int | None = None) -> str:
-    if math.isnan(number):
-        return _NOTHING
-    return fixed(rungs * number, 1) if rungs else fixed(number, 2)
+def _skill(number: float) -> str:
+    return _NOTHING if math.isnan(number) else fixed(number, 2)
 
 
 def _whole(number: float) -> str:
@@ -105,7 +110,7 @@ def _whole(number: float) -> str:
 
 
 def _load(result: Result) -> str:
-    """The load at half of the skill, with its unit."""
+    """The capacity with its unit."""
     ladder, load = result.task.ladder, result.estimate.load_at_half
     return _NOTHING if ladder is None or math.isnan(load) else f"{ladder.load_text(load)} {ladder.unit}"
 

@@ -10,7 +10,7 @@ import pandas as pd
 from synthbench.reports.cells import Estimate, Key, MechanismFacts, Row, TaskFacts, clipped, is_known
 from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
-from synthbench.reports.table import Cell, height_cell
+from synthbench.reports.table import Cell, ladder_cell
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
 """Splits and metrics of learning curves; the first that a cell has is drawn."""
@@ -32,15 +32,15 @@ class Result:
     failures: str
     """The statuses of runs without a score and their numbers; empty if there are none."""
     is_tied: bool
-    """Whether it is not shown to differ from the best mechanism of a task that separates."""
+    """Whether it is not shown to differ from the best mechanism of a task on which mechanisms differ."""
     curve: charts.Curve | None
-    height: Cell | None
-    """In rungs; None where the score is an accuracy."""
+    score: Cell | None
+    """None where it is an accuracy."""
 
     @property
     def load(self) -> float:
-        """Load at half of the skill, for sorting: at the top of the ladder twice its last load; NaN without one."""
-        return min(self.estimate.load_at_half, 2 * self.task.ladder.loads[-1]) if self.task.ladder else math.nan
+        """The capacity, for sorting; NaN without a ladder."""
+        return self.task.ladder.sortable(self.estimate.load_at_half) if self.task.ladder else math.nan
 
 
 def results(report: Report) -> dict[tuple[Key, Key], Result]:
@@ -69,7 +69,7 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
             failures=", ".join(f"{count} {status}" for status, count in sorted(failures.items())),
             is_tied=mechanism.key in verdict.near_best,
             curve=_curve(curves, task, mechanism),
-            height=height_cell(cells, verdict, mechanism, estimate.n) if task.ladder else None,
+            score=ladder_cell(cells, verdict, mechanism, estimate.n) if task.ladder else None,
         )
     return shown
 
