@@ -28,7 +28,8 @@ rows_of_paper-all := --suite paper --mech all --seeds 42-44
 formats = --out reports/$1 --format $(or $(formats_of_$1),$(committed))
 committed := md,tex,csv
 formats_of_core := md,tex,csv,json,html
-formats_of_paper-all := md,csv
+formats_of_paper-all := csv
+formats_of_core.extra := csv
 
 STUDIES := core.choose language_models.compare validity.page climb.page depth.page disputes.page real.page \
 	peers.page prototypes.page predictions.page papers.differences.page

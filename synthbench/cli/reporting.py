@@ -152,7 +152,7 @@ def leaderboard(
         if category not in known:
             raise UnknownName(f"category of suite {suite!r}", category, known)
         selection = replace(selection, rows=selection.rows[of_rows == category].reset_index(drop=True))
-    facts = standings(Report(selection, None), category)
+    facts = standings(Report(selection, None, origins=read.origins), category)
     if as_json or as_csv:
         say(json_text(facts) if as_json else csv_of_standings(facts), nl=False)
         return
