@@ -40,12 +40,12 @@ from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import (
     TASKS,
     Bound,
-    Rung,
+    Level,
     Task,
     _recorded,
+    level_bounds,
     local_ceiling,
     references,
-    rung_bounds,
     shortcut_accuracies,
     sized,
 )
@@ -138,7 +138,7 @@ def counted(page: str) -> str:
     Raises:
         ValueError: If a phrase is not there, or twice.
     """
-    ladders = sum(bool(TASKS[name].rungs) for name in TASKS)
+    ladders = sum(bool(TASKS[name].levels) for name in TASKS)
     table8, table3 = (pd.read_csv(TABLES / f"table{number}.csv") for number in (8, 3))
     cells = table8.dropna()
     in_paper = int(cells["mechanism"].isin(table3["mechanism"]).sum())
@@ -186,7 +186,7 @@ def _tasks() -> Iterator[str]:
         yield f"## {category}"
         yield _table(
             ("task", "question", "load of its levels"),
-            [(name, _first_line(TASKS[name]), TASKS[name].load if TASKS[name].rungs else "--") for name in names],
+            [(name, _first_line(TASKS[name]), TASKS[name].load if TASKS[name].levels else "--") for name in names],
         )
 
 
@@ -220,7 +220,7 @@ def _html(text: str) -> str:
 def _data() -> Iterator[str]:
     yield "## The data without the trainer"
     yield "The sequences of a task, as a file:"
-    yield "```sh\nsynthbench data mqar:rung=3 --count 10000 --seed 0 --split test --out mqar.npz\n```"
+    yield "```sh\nsynthbench data mqar:level=3 --count 10000 --seed 0 --split test --out mqar.npz\n```"
     yield (
         "The NumPy archive has `inputs` and `targets`, int64 [count, length], with −100 where nothing is scored. Its "
         "`metadata` is a JSON text: task, version, options, length, vocab_size, readout, floor, ceiling, split and "
@@ -230,8 +230,8 @@ def _data() -> Iterator[str]:
         "```python\n"
         "from torch.utils.data import DataLoader\n\n"
         "from synthbench.data import TaskDataset\n\n"
-        'train = TaskDataset("mqar:rung=3", split="train", seed=0, count=1000 * 32, batch_size=32)\n'
-        'test = TaskDataset("mqar:rung=3", split="test", seed=0, count=2048)\n'
+        'train = TaskDataset("mqar:level=3", split="train", seed=0, count=1000 * 32, batch_size=32)\n'
+        'test = TaskDataset("mqar:level=3", split="test", seed=0, count=2048)\n'
         'print(test.metadata["vocab_size"], test.metadata["floor"], test.metadata["ceiling"])\n\n'
         "for inputs, targets in DataLoader(train, batch_size=32):\n"
         "    ...  # predict targets[:, t] from inputs[:, : t + 1]; cross_entropy ignores −100 by default\n"
@@ -284,17 +284,17 @@ def _task(name: str) -> Iterator[str]:
 def _ladder(unit: type[Task]) -> Iterator[str]:
     """The levels that the main suite has; the recorded ones beyond are for longer ladders."""
     ladder = load_suite(MAIN_SUITE).ladder
-    rungs = unit.ladder(ladder.longest) if ladder else []
-    if not rungs:
+    levels = unit.ladder(ladder.longest) if ladder else []
+    if not levels:
         return
-    bounds = [rung_bounds(rung) for rung in rungs]
+    bounds = [level_bounds(level) for level in levels]
     yield (
         f"The levels of its [ladder](ladder.md) in suite `{MAIN_SUITE}`, with the accuracy of the shortcut baseline:"
     )
     yield _table(
-        (unit.load, *(rung.load for rung in rungs)),
+        (unit.load, *(level.load for level in levels)),
         [
-            ("tokens", *(rung.length for rung in rungs)),
+            ("tokens", *(level.length for level in levels)),
             ("baseline", *(f"{bound.base:.2f}" for bound in bounds)),
             ("by", *(bound.rule for bound in bounds)),
         ],
@@ -446,20 +446,20 @@ def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
     return found
 
 
-def rungs() -> dict[str, Rung]:
-    """The rungs of every task's ladder, by their names in the file of bounds."""
+def levels() -> dict[str, Level]:
+    """The levels of every task's ladder, by their names in the file of bounds."""
     return {
-        _recorded.rung_key(rung): rung
+        _recorded.level_key(level): level
         for name in TASKS
         for is_extended in (False, True)
-        for rung in TASKS[name].ladder(max(LENGTHS), is_extended=is_extended)
+        for level in TASKS[name].ladder(max(LENGTHS), is_extended=is_extended)
     }
 
 
 def bounds(*, is_all: bool = False) -> str:
     """The file of bounds; known ones are measured again only if ``is_all``."""
     known = {} if is_all else _recorded.entries()
-    entries = {key: known.get(key) or _recorded.measured_rung(rung) for key, rung in rungs().items()}
+    entries = {key: known.get(key) or _recorded.measured_level(level) for key, level in levels().items()}
     for key, (task, length, is_stretched) in suite_tasks().items():
         entry = known.get(key, {})
         if not (entry if is_stretched else {"shortcuts", "references"} & set(entry)):
@@ -469,26 +469,26 @@ def bounds(*, is_all: bool = False) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _measured_again(rung: Rung, entry: _recorded.Entry | None) -> dict[str, Any]:
+def _measured_again(level: Level, entry: _recorded.Entry | None) -> dict[str, Any]:
     """The entry of a level with the rules of today; of a version that is known the ceiling and the answers stay."""
     if entry is None:
-        return _recorded.measured_rung(rung)
-    few = rung.task.sample(np.random.default_rng(0), 2, rung.length).inputs
-    is_complete = rung.length > MOST_SEARCHED and rung.task.rung_shortcuts(few).keys() <= entry["bases"].keys()
-    return {**entry, "bases": entry["bases"] if is_complete else measured_bases(rung)}
+        return _recorded.measured_level(level)
+    few = level.task.sample(np.random.default_rng(0), 2, level.length).inputs
+    is_complete = level.length > MOST_SEARCHED and level.task.level_shortcuts(few).keys() <= entry["bases"].keys()
+    return {**entry, "bases": entry["bases"] if is_complete else measured_bases(level)}
 
 
 def measure_levels(names: Sequence[str]) -> None:
     """Measure the levels of some tasks again, or of all, and write the file of bounds after each task."""
     known = dict(_recorded.entries())
-    of_task: dict[str, dict[str, Rung]] = {}
-    for key, rung in rungs().items():
-        of_task.setdefault(rung.task.name, {})[key] = rung
+    of_task: dict[str, dict[str, Level]] = {}
+    for key, level in levels().items():
+        of_task.setdefault(level.task.name, {})[key] = level
     if unknown := set(names) - of_task.keys():
         sys.exit(f"no ladder: {', '.join(sorted(unknown))}")
     for name in names or sorted(of_task):
         known = {key: entry for key, entry in known.items() if not (key.startswith(f"{name} ") and " from " in key)}
-        known |= {key: _measured_again(rung, _recorded.entries().get(key)) for key, rung in of_task[name].items()}
+        known |= {key: _measured_again(level, _recorded.entries().get(key)) for key, level in of_task[name].items()}
         lines = [f"{json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known)]
         _recorded.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         sys.stdout.write(f"{name}: {len(of_task[name])} levels\n")

@@ -45,7 +45,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import CONTRACT, RunReport, device_of, prepare
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import TASKS
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ladder_scores import USED, rescored
 
 SCHEMA_VERSION = 1
@@ -291,24 +291,24 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
         ``has_fixed_state``, and some columns of the store.
     """
     own = device_of(request)
-    members: dict[str, Member] = {}
+    runs: dict[str, Run] = {}
     for device in dict.fromkeys((own.type, "cpu")):
         cells, seeds = cells_and_seeds(request, torch.device(device))
-        members |= {member.run_id: member for cell in cells for member in cell.members(seeds)}
+        runs |= {run.run_id: run for cell in cells for run in cell.runs(seeds)}
     columns = list(dict.fromkeys((*_COLUMNS, *USED)))
     tables = [Store.open(store, create=False).outline(columns) for store in stores if (store / "store.json").exists()]
     rows = pd.concat([to_frame(table) for table in tables], ignore_index=True)
-    rows = rescored(rows[rows["run_id"].isin(list(members))].drop_duplicates("run_id").reset_index(drop=True))
-    found = [members[run_id] for run_id in rows["run_id"]]
-    a_cell = {member.cell.mechanism_name: member.cell for member in found}
+    rows = rescored(rows[rows["run_id"].isin(list(runs))].drop_duplicates("run_id").reset_index(drop=True))
+    found = [runs[run_id] for run_id in rows["run_id"]]
+    a_cell = {run.cell.mechanism_name: run.cell for run in found}
     fixed = {name: has_fixed_state(cell) for name, cell in a_cell.items()}
     return rows.assign(
-        mech=[member.cell.mechanism_name for member in found],
-        task=[member.cell.task_name for member in found],
-        seed=[member.seed for member in found],
-        rate=[float(member.learning_rate or 0.0) for member in found],
-        device=[member.cell.device_type for member in found],
-        has_fixed_state=[fixed[member.cell.mechanism_name] for member in found],
+        mech=[run.cell.mechanism_name for run in found],
+        task=[run.cell.task_name for run in found],
+        seed=[run.seed for run in found],
+        rate=[float(run.learning_rate or 0.0) for run in found],
+        device=[run.cell.device_type for run in found],
+        has_fixed_state=[fixed[run.cell.mechanism_name] for run in found],
         score=rows["score"].where(rows["status"] == "ok", 0.0).astype(float),
         choice=[choice_in(json.loads(text)) or 0.0 for text in rows["metrics"].fillna("{}")],
     ).sort_values("device", key=lambda column: column != own.type, kind="stable", ignore_index=True)
@@ -588,7 +588,7 @@ class _Query:
         if not is_packaged:
             require_checks(request)
         cells, seeds = cells_and_seeds(request, device_of(request))
-        cell, own_ids = cells[0], {run.run_id for cell in cells for run in cell.members(seeds)}
+        cell, own_ids = cells[0], {run.run_id for cell in cells for run in cell.runs(seeds)}
         size, is_fixed = cell.model(torch.Generator()).size(cell.longest), has_fixed_state(cell)
         against = against and registered(against, MECHANISMS.resolve)
         baselines = Baselines(self._others(own_ids, against), suite, request.tasks, request.rates[0])
@@ -736,7 +736,7 @@ def has_packaged_rows(request: Request) -> bool:
         return False
     cells, seeds = cells_and_seeds(replace(request, plugins=()), torch.device("cpu"))
     ends = Store.open(published(), create=False).statuses()
-    return all(run.run_id in ends for cell in cells for run in cell.members(seeds))
+    return all(run.run_id in ends for cell in cells for run in cell.runs(seeds))
 
 
 def require_checks(request: Request) -> None:

@@ -1,6 +1,6 @@
-"""The few layers that every model is made of, written for one member or for many.
+"""The few layers that every model is made of, written for one run or for many.
 
-A *member* is one seed and learning rate of a cell. Stacked members share a program: each tensor gets a leading member
+A *run* is one seed and learning rate of a cell. Stacked runs share a program: each tensor gets a leading run
 axis, and so do the activations. A layer here reads from its own weight which of the two it is.
 """
 
@@ -65,7 +65,7 @@ def project(
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x weight + bias``, of one member or of stacked ones."""
+    """``x weight + bias``, of one run or of stacked ones."""
     if weight.ndim == 2:
         return nn.functional.linear(x, weight.mT, bias)
     rows = x.flatten(1, -2)
@@ -74,12 +74,12 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _beside(values: Tensor, x: Tensor) -> Tensor:
-    """Values [dim], or stacked [members, dim], as a tensor that broadcasts along the last axis of ``x``."""
+    """Values [dim], or stacked [runs, dim], as a tensor that broadcasts along the last axis of ``x``."""
     return values if values.ndim == 1 else values.view(len(values), *[1] * (x.ndim - 2), values.shape[-1])
 
 
 class Mixer(nn.Module, ABC):
-    """What a block holds in its middle: a mechanism, or the program that runs the mechanisms of many members."""
+    """What a block holds in its middle: a mechanism, or the program that runs the mechanisms of many runs."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -104,13 +104,13 @@ class Mixer(nn.Module, ABC):
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
         """Numbers about what was learned, for the row, given some of the layer's inputs: any shape, heads last.
 
-        Behind the member axis, if there is one, the axes of a value are flattened.
+        Behind the run axis, if there is one, the axes of a value are flattened.
         """
         return {}
 
 
 class FieldModule(nn.Module):
-    """A module that is a dataclass too: its hyper-parameters are fields, made by :func:`synthbench.options.knob`."""
+    """A module that is a dataclass too: its hyper-parameters are fields, made by :func:`synthbench.options.option`."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def __new__(cls, *_args: object, **_fields: object) -> "FieldModule":  # noqa: PYI034
@@ -120,11 +120,11 @@ class FieldModule(nn.Module):
         return module
 
 
-class MemberLayer(nn.Module):
-    """A layer whose tensors may carry a leading member axis, and which then expects one on its input."""
+class RunLayer(nn.Module):
+    """A layer whose tensors may carry a leading run axis, and which then expects one on its input."""
 
 
-class Rotation(MemberLayer, ABC):
+class Rotation(RunLayer, ABC):
     """Turns queries and keys by where their tokens stand, so that their product sees the offset between them."""
 
     @abstractmethod
@@ -134,10 +134,10 @@ class Rotation(MemberLayer, ABC):
         """Turn queries or keys whose rows stand at ``length`` positions, beginning with ``first``."""
 
 
-class Linear(MemberLayer):
+class Linear(RunLayer):
     """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
 
-    ``weight`` is [in, out]; stacked it is [members, in, out] and ``x`` begins with the member axis. Whether there is a
+    ``weight`` is [in, out]; stacked it is [runs, in, out] and ``x`` begins with the run axis. Whether there is a
     ``bias`` has to be said: a mechanism passes on its own ``bias``, which the suite decides.
 
     >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
@@ -166,10 +166,10 @@ class Linear(MemberLayer):
         return torch.cat(parts, dim=-1)
 
 
-class LayerNorm(MemberLayer):
+class LayerNorm(RunLayer):
     """Zero mean and unit variance over the last axis, then a gain and a shift that begin at 1 and 0.
 
-    ``weight`` and ``bias`` are [dim]; stacked they are [members, dim] and ``x`` begins with the member axis.
+    ``weight`` and ``bias`` are [dim]; stacked they are [runs, dim] and ``x`` begins with the run axis.
 
     >>> LayerNorm(16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -193,10 +193,10 @@ class LayerNorm(MemberLayer):
         return torch.addcmul(_beside(self.bias, x), normal, _beside(self.weight, x))
 
 
-class RmsNorm(MemberLayer):
+class RmsNorm(RunLayer):
     """Divides by the root mean square over the last axis, then multiplies by a gain that begins at 1.
 
-    ``weight`` is [dim]; stacked it is [members, dim] and ``x`` begins with the member axis.
+    ``weight`` is [dim]; stacked it is [runs, dim] and ``x`` begins with the run axis.
 
     >>> RmsNorm(16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -215,11 +215,11 @@ class RmsNorm(MemberLayer):
         return nn.functional.rms_norm(x, x.shape[-1:], eps=self.epsilon) * _beside(self.weight, x)
 
 
-class ShortConvolution(MemberLayer):
+class ShortConvolution(RunLayer):
     r"""Causal, one filter a channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
 
     ``weight`` is [width, dim], the newest token first, uniform in ±1/√width as PyTorch's convolutions are, and so is
-    the ``bias`` [dim], if there is one. Stacked they get a leading member axis, and ``x`` begins with it.
+    the ``bias`` [dim], if there is one. Stacked they get a leading run axis, and ``x`` begins with it.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -245,11 +245,11 @@ class ShortConvolution(MemberLayer):
         return y
 
 
-class TokenShift(MemberLayer):
+class TokenShift(RunLayer):
     r"""Mixes of every token with the one before it: :math:`x_t + m \odot (x_{t-1} - x_t)`, zeros before the start.
 
     ``weight`` holds the shares m as rows, [mixes, dim]; each row gives a tensor like ``x``. Stacked it has a leading
-    member axis, and ``x`` begins with it.
+    run axis, and ``x`` begins with it.
 
     >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
     [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
@@ -271,14 +271,14 @@ class TokenShift(MemberLayer):
         return [torch.addcmul(x, change, _beside(share, x)) for share in self.weight.unbind(-2)]
 
 
-class YatProduct(MemberLayer):
+class YatProduct(RunLayer):
     r"""The Yat product with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 
     It needs no activation, and tends to :math:`s (w_i \cdot u)^2` far out along a unit direction u. The scale
     :math:`s = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, 1 at first; n is the number of units. Squared
     distances come from inner products, in float32 or better, and are at least 0.
 
-    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; stacked they get a leading member axis and ``x``
+    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; stacked they get a leading run axis and ``x``
     begins with one.
 
     Source: Bouhsine (2026), sections 2.1 and 2.3. The sum over units written there is the linear layer that follows.
@@ -324,15 +324,15 @@ class YatProduct(MemberLayer):
         return (self.scale(x) * aligned.square() / (distances + self.epsilon)).to(x.dtype)
 
     def scale(self, x: Float[Tensor, "*leading in_features"]) -> Tensor:
-        """The factor s, one a member, shaped to broadcast against the output at ``x``."""
+        """The factor s, one a run, shaped to broadcast against the output at ``x``."""
         num_units = self.weight.shape[-1]
         return (_beside(self.alpha, x) * math.log(num_units / math.log1p(num_units))).exp()
 
 
-class Embedding(MemberLayer):
+class Embedding(RunLayer):
     """A table of N(0, 1) vectors, looked up by token id.
 
-    ``weight`` is [tokens, dim]; stacked it is [members, tokens, dim] and the ids begin with the member axis.
+    ``weight`` is [tokens, dim]; stacked it is [runs, tokens, dim] and the ids begin with the run axis.
 
     >>> Embedding(10, 16, generator=torch.Generator().manual_seed(0))(torch.tensor([[1, 4, 1]])).shape
     torch.Size([1, 3, 16])
@@ -344,10 +344,10 @@ class Embedding(MemberLayer):
         self.weight = nn.Parameter(torch.empty(num_tokens, dim).normal_(generator=generator))
 
     def forward(self, ids: Int[Tensor, "*leading length"]) -> Float[Tensor, "*leading length dim"]:
-        """Look up; one flat table with an offset per member."""
+        """Look up; one flat table with an offset per run."""
         if self.weight.ndim == 2:
             return nn.functional.embedding(ids, self.weight)
-        members, num_tokens, dim = self.weight.shape
-        offsets = torch.arange(0, members * num_tokens, num_tokens, device=ids.device)
+        runs, num_tokens, dim = self.weight.shape
+        offsets = torch.arange(0, runs * num_tokens, num_tokens, device=ids.device)
         ids = ids + offsets.view(-1, *[1] * (ids.ndim - 1))
-        return nn.functional.embedding(ids, self.weight.view(members * num_tokens, dim))
+        return nn.functional.embedding(ids, self.weight.view(runs * num_tokens, dim))

@@ -1,6 +1,6 @@
 """Options of components, and selectors: reads ``slay:R=3,P=8``, lists, globs, ``@category``, ``all`` and ``!name``.
 
-A task or a mechanism is a dataclass. A field made by :func:`knob` is an option with its range, so that one function
+A task or a mechanism is a dataclass. A field made by :func:`option` is an option with its range, so that one function
 checks it, one prints it, and one reads ``slay:R=3,P=8`` into it.
 """
 
@@ -26,7 +26,7 @@ Number = int | float
 
 
 @dataclass(frozen=True)
-class Knob:
+class Option:
     """What is known of one field: its type, default, range or choices, and meaning."""
 
     name: str
@@ -51,7 +51,7 @@ class Knob:
         return self.type.__name__ + bounds
 
 
-def knob(
+def option(
     default: Value,
     meaning: str,
     *,
@@ -78,21 +78,21 @@ def knob(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def knobs_of(unit: type) -> Mapping[str, Knob]:
-    """The knobs that a unit declares, by name, in the order of declaration."""
-    return _knobs_of(unit)
+def options_of(unit: type) -> Mapping[str, Option]:
+    """The options that a unit declares, by name, in the order of declaration."""
+    return _options_of(unit)
 
 
 @cache  # a plan asks several times for every cell, and reading annotations is slow
-def _knobs_of(unit: type) -> Mapping[str, Knob]:
+def _options_of(unit: type) -> Mapping[str, Option]:
     hints = get_type_hints(unit)
-    knobs = {}
+    options = {}
     for field in dataclasses.fields(unit):
         if "meaning" not in field.metadata or field.default is dataclasses.MISSING:
             continue
         hint = hints[field.name]
         choices = tuple(get_args(hint)) if get_origin(hint) is Literal else ()
-        knobs[field.name] = Knob(
+        options[field.name] = Option(
             name=field.name,
             type=str if choices else hint,
             default=field.default,
@@ -103,20 +103,20 @@ def _knobs_of(unit: type) -> Mapping[str, Knob]:
             absent=field.metadata["absent"],
             is_location=field.metadata["is_location"],
         )
-    return MappingProxyType(knobs)
+    return MappingProxyType(options)
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """The value of every knob of an instance, by name, but for those that ids leave out and for locations."""
-    return with_defaults(type(unit), {name: getattr(unit, name) for name in knobs_of(type(unit))})
+    """The value of every option of an instance, by name, but for those that ids leave out and for locations."""
+    return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
-    """Every knob of a class, by name: the argument where one is given, else the default.
+    """Every option of a class, by name: the argument where one is given, else the default.
 
     Values that ids leave out are left out, and locations.
     """
-    values = {name: (arguments.get(name, declared.default), declared) for name, declared in knobs_of(unit).items()}
+    values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
         name: value
         for name, (value, declared) in values.items()
@@ -128,15 +128,15 @@ def absent_values(unit: type) -> dict[str, Value]:
     """The options that a row does not name although their default is another one, with the values that it has."""
     return {
         name: declared.absent
-        for name, declared in knobs_of(unit).items()
+        for name, declared in options_of(unit).items()
         if declared.absent is not None and declared.absent != declared.default
     }
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
     """How a user names a unit with these arguments: ``aether:norm=pre``, those at their defaults if it is complete."""
-    knobs = knobs_of(unit)
-    given = {name: value for name, value in arguments.items() if is_complete or value != knobs[name].default}
+    options = options_of(unit)
+    given = {name: value for name, value in arguments.items() if is_complete or value != options[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
     return ":".join([getattr(unit, "name", unit.__name__), ",".join(texts)]) if texts else unit.name  # type: ignore[attr-defined]
 
@@ -244,44 +244,44 @@ def parse_rates(text: str) -> tuple[float, ...]:
 
 
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
-    """Check arguments against a unit's knobs and give each the knob's type (``1`` becomes ``1.0`` for a float).
+    """Check arguments against a unit's options and give each the option's type (``1`` becomes ``1.0`` for a float).
 
     Args:
         kind: What the unit is, for the message: ``task``, ``mechanism``.
-        unit: The class whose knobs are set.
-        arguments: Values by knob name; a string is read as the knob's type.
+        unit: The class whose options are set.
+        arguments: Values by option name; a string is read as the option's type.
 
     Raises:
-        UnknownName: If a name is not a knob of the unit.
+        UnknownName: If a name is not an option of the unit.
         UsageError: If a value has the wrong type or lies outside the range.
     """
     name = getattr(unit, "name", unit.__name__)
-    knobs = knobs_of(unit)
+    options = options_of(unit)
     for argument in arguments:
-        if argument not in knobs:
-            raise UnknownName(f"argument of {kind} {name!r}", argument, knobs)
-    return {argument: _convert(f"{name}:{argument}", knobs[argument], value) for argument, value in arguments.items()}
+        if argument not in options:
+            raise UnknownName(f"argument of {kind} {name!r}", argument, options)
+    return {argument: _convert(f"{name}:{argument}", options[argument], value) for argument, value in arguments.items()}
 
 
 def check(unit: object) -> None:
-    """Check every knob of an instance; for ``__post_init__``. A number must be one already: texts are not read.
+    """Check every option of an instance; for ``__post_init__``. A number must be one already: texts are not read.
 
     Raises:
         UsageError: If a value has the wrong type or lies outside its range.
     """
     name = getattr(unit, "name", type(unit).__name__)
-    for knob_of_unit in knobs_of(type(unit)).values():
-        value = getattr(unit, knob_of_unit.name)
-        if isinstance(value, str) and not isinstance(knob_of_unit.default, str):
-            raise _refusal(f"{name}:{knob_of_unit.name}", knob_of_unit, value)
-        _convert(f"{name}:{knob_of_unit.name}", knob_of_unit, value)
+    for option_of_unit in options_of(type(unit)).values():
+        value = getattr(unit, option_of_unit.name)
+        if isinstance(value, str) and not isinstance(option_of_unit.default, str):
+            raise _refusal(f"{name}:{option_of_unit.name}", option_of_unit, value)
+        _convert(f"{name}:{option_of_unit.name}", option_of_unit, value)
 
 
-def _refusal(label: str, declared: Knob, value: object) -> UsageError:
+def _refusal(label: str, declared: Option, value: object) -> UsageError:
     return UsageError(f"{label} is {value!r}; allowed: {declared.allowed()}")
 
 
-def _convert(label: str, declared: Knob, value: Any) -> Value:
+def _convert(label: str, declared: Option, value: Any) -> Value:
     refusal = _refusal(label, declared, value)
     if declared.choices or declared.type is str:
         if not isinstance(value, str) or (declared.choices and value not in declared.choices):

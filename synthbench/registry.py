@@ -33,7 +33,17 @@ from synthbench.plugins import (
 
 T = TypeVar("T")
 
-__all__ = ["BUILT_IN", "CONTROL", "NAME", "Registry", "code_hash", "is_built_in", "origin_of", "version_of"]
+__all__ = [
+    "BUILT_IN",
+    "CONTROL",
+    "NAME",
+    "Registry",
+    "bare_source",
+    "code_hash",
+    "is_built_in",
+    "origin_of",
+    "version_of",
+]
 
 CONTROL = "control"
 """Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
@@ -234,7 +244,7 @@ def code_hash(unit: type[Any]) -> str:
         UsageError: If the source cannot be found.
     """
     if unit not in _HASHES:
-        text = "\n".join(map(_bare, _sources(unit)))
+        text = "\n".join(map(bare_source, _sources(unit)))
         _HASHES[unit] = hashlib.sha256(text.encode()).hexdigest()[:12]
     return _HASHES[unit]
 
@@ -244,8 +254,8 @@ def set_code_hash(unit: type[Any], value: str) -> None:
     _HASHES[unit] = value
 
 
-def _bare(source: str) -> str:
-    """Python source without comments, docstrings and layout."""
+def bare_source(source: str) -> str:
+    """Return Python source without comments, docstrings of functions and classes, and layout."""
     tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (

@@ -36,7 +36,7 @@ from synthbench.runner.plan import cells_and_seeds
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
-from synthbench.training.cell import Member
+from synthbench.training.cell import Run
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
@@ -78,10 +78,10 @@ class Scene:
             cells, seeds = cells_and_seeds(
                 Request(**{"suite": self.suite, "mechanisms": (name,), "seeds": (1,)} | request), CPU
             )
-            runs = [run for cell in cells for run in cell.members(seeds)]
+            runs = [run for cell in cells for run in cell.runs(seeds)]
             self.store.write_all((self._row(run, level, number), []) for number, run in enumerate(runs))
 
-    def _row(self, run: Member, level: float, number: int) -> dict[str, Any]:
+    def _row(self, run: Run, level: float, number: int) -> dict[str, Any]:
         return self.make_row(
             run_id=run.run_id,
             task=run.cell.task_name,
@@ -105,7 +105,7 @@ class Scene:
         for task in request.tasks:
             changes = {"tasks": (task,), "seeds": request.seeds, "rates": request.rates}
             cells, seeds = cells_and_seeds(request, CPU)
-            if {run.run_id for cell in cells for run in cell.members(seeds) if cell.task_name == task} - known:
+            if {run.run_id for cell in cells for run in cell.runs(seeds) if cell.task_name == task} - known:
                 self.add({request.mechanisms[0]: self.levels[request.mechanisms[0]]}, **changes)
         return RunReport(self.results, {}, 0)
 

@@ -58,29 +58,29 @@ LAYERS: list[Callable[[torch.Generator], nn.Module]] = [
 def test_stacked_layers_compute_what_each_computes_alone(
     make: Callable[[torch.Generator], nn.Module], shape: tuple[int, ...]
 ) -> None:
-    members = [make(generator(seed)).double() for seed in range(2)]
-    for seed, member in enumerate(members):
-        for parameter in member.parameters():
+    runs = [make(generator(seed)).double() for seed in range(2)]
+    for seed, run in enumerate(runs):
+        for parameter in run.parameters():
             parameter.data.normal_(generator=generator(seed))
     stacked = make(generator())
-    for name, _ in members[0].named_parameters():
-        setattr(stacked, name, stack([getattr(member, name) for member in members]))
+    for name, _ in runs[0].named_parameters():
+        setattr(stacked, name, stack([getattr(run, name) for run in runs]))
     x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
 
-    expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
+    expected = torch.stack([run(x[i]) for i, run in enumerate(runs)])
 
     torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_embeddings_look_up_rows_and_stacked_ones_in_their_own_table() -> None:
-    members = [Embedding(6, 4, generator=generator(seed)) for seed in range(2)]
+    runs = [Embedding(6, 4, generator=generator(seed)) for seed in range(2)]
     stacked = Embedding(6, 4)
-    stacked.weight = stack([member.weight for member in members])
+    stacked.weight = stack([run.weight for run in runs])
     ids = torch.randint(6, (2, 3, 5), generator=generator(2))
 
-    expected = torch.stack([member.weight[ids[i]] for i, member in enumerate(members)])
+    expected = torch.stack([run.weight[ids[i]] for i, run in enumerate(runs)])
 
-    torch.testing.assert_close(members[0](ids[0]), expected[0])
+    torch.testing.assert_close(runs[0](ids[0]), expected[0])
     torch.testing.assert_close(stacked(ids), expected)
 
 

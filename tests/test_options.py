@@ -10,8 +10,8 @@ from synthbench.options import (
     arguments_of,
     check,
     coerce,
-    knob,
-    knobs_of,
+    option,
+    options_of,
     parse_seeds,
     parse_term,
     resolve,
@@ -24,14 +24,14 @@ from synthbench.options import (
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit with a knob of every type."""
+    """A unit with an option of every type."""
 
     name = "unit"
-    count: int = knob(3, "how many", low=1.0, high=8.0)
-    rate: float = knob(0.5, "how often", low=0.0)
-    is_fast: bool = knob(default=False, meaning="whether to hurry")
-    shape: Literal["round", "square"] = knob("round", "what it looks like")
-    label: str = knob("none", "what it is called")
+    count: int = option(3, "how many", low=1.0, high=8.0)
+    rate: float = option(0.5, "how often", low=0.0)
+    is_fast: bool = option(default=False, meaning="whether to hurry")
+    shape: Literal["round", "square"] = option("round", "what it looks like")
+    label: str = option("none", "what it is called")
     hidden: int = 7
 
 
@@ -39,22 +39,22 @@ class Unit:
 class Extended(Unit):
     """The unit with options that were added later."""
 
-    added: int = knob(2, "how many more", low=0, is_addition=True)
-    is_bold: bool = knob(default=False, meaning="whether to dare", is_addition=True)
+    added: int = option(2, "how many more", low=0, is_addition=True)
+    is_bold: bool = option(default=False, meaning="whether to dare", is_addition=True)
 
 
-def test_knobs_are_the_declared_fields_in_order() -> None:
-    knobs = knobs_of(Unit)
+def test_options_are_the_declared_fields_in_order() -> None:
+    options = options_of(Unit)
 
-    assert list(knobs) == ["count", "rate", "is_fast", "shape", "label"]
-    assert [declared.type for declared in knobs.values()] == [int, float, bool, str, str]
-    assert (knobs["count"].default, knobs["count"].low, knobs["count"].high) == (3, 1, 8)
-    assert knobs["count"].meaning == "how many"
-    assert knobs["shape"].choices == ("round", "square")
+    assert list(options) == ["count", "rate", "is_fast", "shape", "label"]
+    assert [declared.type for declared in options.values()] == [int, float, bool, str, str]
+    assert (options["count"].default, options["count"].low, options["count"].high) == (3, 1, 8)
+    assert options["count"].meaning == "how many"
+    assert options["shape"].choices == ("round", "square")
 
 
 def test_allowed_values_are_said_in_words() -> None:
-    allowed = {name: declared.allowed() for name, declared in knobs_of(Unit).items()}
+    allowed = {name: declared.allowed() for name, declared in options_of(Unit).items()}
 
     assert allowed["count"] == "int from 1 to 8"
     assert allowed["rate"] == "float from 0"
@@ -62,7 +62,7 @@ def test_allowed_values_are_said_in_words() -> None:
     assert allowed["shape"] == "one of round, square"
 
 
-def test_arguments_are_the_values_of_the_knobs() -> None:
+def test_arguments_are_the_values_of_the_options() -> None:
     expected = {"count": 5, "rate": 0.5, "is_fast": False, "shape": "round", "label": "none"}
     assert arguments_of(Unit(count=5, hidden=9)) == expected
 
@@ -84,7 +84,7 @@ def test_arguments_are_the_values_of_the_knobs() -> None:
         ("label", "anything", "anything"),
     ],
 )
-def test_a_value_gets_the_type_of_its_knob(argument: str, value: Any, expected: Any) -> None:
+def test_a_value_gets_the_type_of_its_option(argument: str, value: Any, expected: Any) -> None:
     result = coerce("unit", Unit, {argument: value})
 
     assert result == {argument: expected}
@@ -114,15 +114,15 @@ def test_a_value_outside_what_is_allowed_is_refused(argument: str, value: Any) -
     with pytest.raises(UsageError) as caught:
         coerce("unit", Unit, {argument: value})
 
-    assert str(caught.value) == f"unit:{argument} is {value!r}; allowed: {knobs_of(Unit)[argument].allowed()}"
+    assert str(caught.value) == f"unit:{argument} is {value!r}; allowed: {options_of(Unit)[argument].allowed()}"
 
 
-def test_a_misspelt_knob_is_refused_with_the_nearest() -> None:
+def test_a_misspelt_option_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="no argument of unit 'unit' called 'cuont'; did you mean 'count'"):
         coerce("unit", Unit, {"cuont": 1})
 
 
-def test_a_field_that_is_no_knob_cannot_be_set() -> None:
+def test_a_field_that_is_no_option_cannot_be_set() -> None:
     with pytest.raises(UnknownName, match="'hidden'"):
         coerce("unit", Unit, {"hidden": 1})
 
@@ -151,7 +151,7 @@ def test_an_addition_at_another_value_is_an_argument() -> None:
     assert term_of(Extended, arguments_of(unit)) == "unit:added=3"
 
 
-def test_an_addition_is_checked_and_read_like_any_knob() -> None:
+def test_an_addition_is_checked_and_read_like_any_option() -> None:
     assert coerce("unit", Extended, {"added": "2"}) == {"added": 2}
     with pytest.raises(UsageError, match="unit:added is -1; allowed: int from 0"):
         check(Extended(added=-1))

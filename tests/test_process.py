@@ -40,13 +40,13 @@ def test_a_log_stays_if_its_job_printed_something(tmp_path: Path) -> None:
 
 def test_two_drivers_on_one_store_never_share_a_log(make_cell: Callable[..., Cell], tmp_path: Path) -> None:
     cell = make_cell()
-    members = tuple(cell.members([0, 1]))
-    job = Job((cell,), members, members, group_size=2)
+    runs = tuple(cell.runs([0, 1]))
+    job = Job((cell,), runs, runs, group_size=2)
     one, other = (RunContext(tmp_path, "cpu", "pool", time.time()) for _ in range(2))
 
     assert log_of_job(job, one) != log_of_job(job, other)
     assert log_of_job(job, one) == log_of_job(job, replace(one, is_alone=True)), "a job that is tried again"
-    assert log_of_job(job, one).name.startswith(f"{members[0].run_id}.")
+    assert log_of_job(job, one).name.startswith(f"{runs[0].run_id}.")
 
 
 def test_the_log_of_a_job_that_runs_is_not_collected_however_long_it_is_silent(tmp_path: Path) -> None:

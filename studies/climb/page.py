@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
 """The protocol of the rows in question, which suite ``core`` has by now with other layers."""
 END = 0.1
-"""A run closer to the ground or the top than this, in rungs, is at an end."""
+"""A run closer to the ground or the top than this, in levels, is at an end."""
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
 
@@ -66,10 +66,10 @@ class Place(NamedTuple):
 
     category: str
     task: str
-    num_rungs: int
+    num_levels: int
     lowest: float
     highest: float
-    """Mean heights of mechanisms, in rungs."""
+    """Mean heights of mechanisms, in levels."""
     ground: float
     top: float
     """Shares of the runs."""
@@ -84,7 +84,7 @@ def places(of: Cells) -> Iterator[Place]:
     """Find the scores of the runs of each task."""
     for task in of.tasks:
         if task.ladder is not None:
-            top = task.ladder.num_rungs
+            top = task.ladder.num_levels
             cells = [cell for cell in of.cells_of(task) if cell.n]
             means = [cell.mean * top for cell in cells]
             runs = np.array([score for cell in cells for score in cell.scores.values()]) * top
@@ -119,7 +119,7 @@ def page() -> Iterator[str]:
     at = list(places(grid(rows)))
     lines = [
         [
-            one.category, one.task, one.num_rungs, f"{one.lowest:.1f} to {one.highest:.1f}",
+            one.category, one.task, one.num_levels, f"{one.lowest:.1f} to {one.highest:.1f}",
             f"{100 * one.ground:.0f}", f"{100 * one.top:.0f}",
         ]
         for one in at

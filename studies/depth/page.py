@@ -49,7 +49,7 @@ class Comparison(NamedTuple):
     def bound(self) -> str:
         """The bound that the ratio is because a mean score is at an end of the ladder; ``NOTHING`` if it is both."""
         more, less = map(fmean, zip(*self.heights.values(), strict=True))
-        ground, top = climb.END, self.ladder.num_rungs - climb.END
+        ground, top = climb.END, self.ladder.num_levels - climb.END
         bounds = LOWER * (more > top or less < ground), UPPER * (less > top or more < ground)
         return NOTHING if all(bounds) else "".join(bounds)
 
@@ -82,16 +82,16 @@ def comparisons(cells: Cells) -> list[Comparison]:
             for layers in more.keys() & less.keys():
                 first, second = (cells.cell(task, each[layers]).runs for each in (more, less))
                 if task.ladder is not None and (seeds := first.keys() & second.keys()):
-                    top = task.ladder.num_rungs
+                    top = task.ladder.num_levels
                     heights = {seed: (top * first[seed], top * second[seed]) for seed in seeds}
                     found.append(Comparison(other, task.name, layers, task.ladder, heights))
     return found
 
 
 def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
-    """Logarithms of the loads that heights stand for: n for that of rung n, between two rungs on a line.
+    """Logarithms of the loads that heights stand for: n for that of level n, between two levels on a line.
 
-    Below the first rung the load falls as fast as it rises above it.
+    Below the first level the load falls as fast as it rises above it.
     """
     logs = np.log(ladder.loads)
     found: Float[np.ndarray, "*size"] = np.interp(
@@ -110,7 +110,7 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
         return UNKNOWN
     logs = np.array([log_loads(each.ladder, np.array([each.heights[seed] for seed in seeds])) for each in compared])
     # As parts of the longest ladder they lie between -1 and 1.
-    longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_rungs])))) for each in compared)
+    longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_levels])))) for each in compared)
     parts = (logs[..., 0] - logs[..., 1]) / longest
     (mean,) = over_seeds(parts[None], np.full(len(parts), 1 / len(parts)), low=-1.0)
     return Interval(*(math.exp(longest * part) for part in mean))
@@ -209,7 +209,9 @@ def _reached(task: TaskFacts, cell: Estimate) -> str:
     """The load and the height of a cell as printed: ``1.7 (1.4)``; empty without a run."""
     if task.ladder is None or not cell.runs:
         return ""
-    return f"{task.ladder.load_text(cell.load_at_half)} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
+    return (
+        f"{task.ladder.load_text(cell.load_at_half)} ({fixed(task.ladder.num_levels * fmean(cell.runs.values()), 1)})"
+    )
 
 
 if __name__ == "__main__":

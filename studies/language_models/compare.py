@@ -97,7 +97,7 @@ def rows_of(condition: str) -> pd.DataFrame:
         return of_suite[of_suite["condition"].isna()]
     names, seeds = of_suite["mech"].unique(), of_suite["seed"].unique()
     asked = Request(SUITE, mechanisms=(*names,), seeds=(*map(int, seeds),), condition=condition, results=published())
-    of_plan = rows[rows["run_id"].isin(plan_request(asked, torch.device("cpu")).members)]
+    of_plan = rows[rows["run_id"].isin(plan_request(asked, torch.device("cpu")).runs)]
     return of_plan.assign(suite="climb", suite_version="2026.1", is_full=True)
 
 

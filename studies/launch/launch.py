@@ -58,9 +58,7 @@ def costs_of(plan: Plan, rows: pd.DataFrame) -> pd.DataFrame:
     """
     estimates, cell = Estimates(rows), list(COST_KEYS[0])
     timed = set(rows.loc[rows["status"] == "ok", cell].itertuples(index=False, name=None))
-    lines: list[dict[str, Any]] = [
-        {"mechanism": run.cell.mechanism_name, "planned": 1} for run in plan.members.values()
-    ]
+    lines: list[dict[str, Any]] = [{"mechanism": run.cell.mechanism_name, "planned": 1} for run in plan.runs.values()]
     for job in plan.jobs:
         lines += [{"mechanism": run.cell.mechanism_name, "missing": 1} for run in job.missing]
         for run in job.trained:  # those that have a row train again with the rest

@@ -102,7 +102,7 @@ def run_ids(arm: Arm, tasks: Sequence[str]) -> list[list[str]]:
     """The ids of an arm's runs, a list for each task."""
     name, options = parse_term(arm.term)
     cells = make_cells(arm.suite, {task: {} for task in tasks}, {name: options}, device_type="cpu", is_full=True)
-    return [[run.run_id for run in cell.members(SEEDS)] for cell in cells]
+    return [[run.run_id for run in cell.runs(SEEDS)] for cell in cells]
 
 
 def results(comparison: Comparison, rows: pd.DataFrame) -> Iterator[str]:

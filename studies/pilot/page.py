@@ -22,19 +22,19 @@ from scipy.stats import kendalltau
 from tabulate import tabulate
 
 from synthbench import mechanisms
-from synthbench.heights import RungScore, height
+from synthbench.levels import LevelScore, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.selection import select
 from synthbench.results import Store
 from synthbench.suites import Suite, load_suite
-from synthbench.tasks import rung_bounds
-from synthbench.training.cell import Cell, Member
+from synthbench.tasks import level_bounds
+from synthbench.training.cell import Cell, Run
 from synthbench.training.evaluate import evaluate
 from synthbench.training.ladder import Course, course_of, evenly, mixture
 from synthbench.training.stream import DeviceBlock
-from synthbench.training.train import Trainer, on_rungs
+from synthbench.training.train import Trainer, on_levels
 
 ROWS = Path(__file__).with_name("ladder.csv")
 RESULTS = Path(__file__).parents[2] / "results"
@@ -65,7 +65,7 @@ class Setting(NamedTuple):
     width: int = 48
 
 
-class Run(NamedTuple):
+class PilotRun(NamedTuple):
     """A row of the file."""
 
     setting: Setting
@@ -101,32 +101,32 @@ def edge_cells() -> list[tuple[str, str]]:
     return list(product(EDGE_TASKS, ranked))
 
 
-def uniform(num_steps: int, num_rungs: int) -> list[int]:
-    """All rungs alike from the first step."""
-    return [spread(step, num_rungs) for step in range(num_steps)]
+def uniform(num_steps: int, num_levels: int) -> list[int]:
+    """All levels alike from the first step."""
+    return [spread(step, num_levels) for step in range(num_steps)]
 
 
-def rising(num_steps: int, num_rungs: int, slowness: float = 2.5) -> list[int]:
-    """Every other step is at a centre, which rises from the first rung to the last in 70 % of the steps, slowly first.
+def rising(num_steps: int, num_levels: int, slowness: float = 2.5) -> list[int]:
+    """Every other step is at a centre, which rises from the first level to the last in 70 % of the steps, slowly first.
 
-    The steps between are spread over the rungs up to it. Then all steps are spread over all rungs.
+    The steps between are spread over the levels up to it. Then all steps are spread over all levels.
     """
-    rungs = []
+    levels = []
     for step in range(num_steps):
         share = step / (0.7 * num_steps)
-        centre = min(num_rungs - 1, int(num_rungs * share**slowness))
-        rungs.append(centre if share < 1 and step % 2 == 0 else spread(step, centre + 1))
-    return rungs
+        centre = min(num_levels - 1, int(num_levels * share**slowness))
+        levels.append(centre if share < 1 and step % 2 == 0 else spread(step, centre + 1))
+    return levels
 
 
-def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
+def slow_rise(num_steps: int, num_levels: int) -> list[int]:
     """The same, but the centre stays low for longer."""
-    return rising(num_steps, num_rungs, slowness=5.0)
+    return rising(num_steps, num_levels, slowness=5.0)
 
 
-def spread(step: int, num_rungs: int) -> int:
-    """One of the first rungs; consecutive steps are spread evenly over them."""
-    return int(evenly(step) * num_rungs)
+def spread(step: int, num_levels: int) -> int:
+    """One of the first levels; consecutive steps are spread evenly over them."""
+    return int(evenly(step) * num_levels)
 
 
 ORDERS: dict[str, Callable[[int, int], list[int]]] = {
@@ -139,31 +139,31 @@ GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
 
 
 def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
-    """Every other step on the first rung that the run has not learned, the steps between on the rungs up to it."""
+    """Every other step on the first level that the run has not learned, the steps between on the levels up to it."""
     looks = [
         trainer.batches("validation", -(-course.training.steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
-        for number, _ in enumerate(course.rungs, start=1)
+        for number, _ in enumerate(course.levels, start=1)
     ]
     centre = 0
     for step in range(course.training.steps):
         if step and step % LOOK_EVERY == 0:
-            bound = rung_bounds(course.rungs[centre])
+            bound = level_bounds(course.levels[centre])
             (score,) = evaluate(trainer.model, [next(looks[centre])])
             if score.accuracy >= bound.base + GATE * (bound.ceiling - bound.base):
-                centre = min(centre + 1, len(course.rungs) - 1)
+                centre = min(centre + 1, len(course.levels) - 1)
         yield centre if step % 2 == 0 else spread(step, centre + 1)
 
 
-def train(setting: Setting, seeds: Sequence[int]) -> list[list[RungScore]]:
-    """Train seeds of a cell as one program and test them on every rung."""
+def train(setting: Setting, seeds: Sequence[int]) -> list[list[LevelScore]]:
+    """Train seeds of a cell as one program and test them on every level."""
     suite = suite_of(setting)
     course = course_of(suite, setting.task)
-    cell = Cell(suite, setting.task, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
-    trainer = Trainer([Member(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
+    cell = Cell(suite, setting.task, course.levels[-1].length, {}, setting.mech, {}, "cpu")
+    trainer = Trainer([Run(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
     for step, batch in enumerate(batches(trainer, course, setting.rule)):
         trainer.schedule.apply(step, trainer.optimiser, trainer.model)
         trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
-    return [rungs for _, rungs in on_rungs(trainer, "test")]
+    return [levels for _, levels in on_levels(trainer, "test")]
 
 
 def suite_of(setting: Setting) -> Suite:
@@ -182,9 +182,9 @@ def batches(trainer: Trainer, course: Course, rule: str) -> Iterator[DeviceBlock
         trainer.batches("train", num_steps, size, factor=number)
         for number, size in enumerate(course.batch_sizes, start=1)
     ]
-    order = frontier(trainer, course) if rule == FRONTIER else ORDERS[rule](num_steps, len(course.rungs))
-    for rung in order:
-        yield next(streams[rung])
+    order = frontier(trainer, course) if rule == FRONTIER else ORDERS[rule](num_steps, len(course.levels))
+    for level in order:
+        yield next(streams[level])
 
 
 def run(part: str, shard: str) -> None:
@@ -207,18 +207,18 @@ def write(setting: Setting, seeds: Sequence[int]) -> None:
     by_seed = train(setting, seeds)
     seconds = (time.perf_counter() - began) / len(seeds)
     with ROWS.open("a", newline="", encoding="utf-8") as file:
-        for seed, rungs in zip(seeds, by_seed, strict=True):
-            skills = json.dumps([round(rung.skill, 4) for rung in rungs])
-            csv.writer(file).writerow([*setting, seed, round(height(rungs), 4), round(seconds, 1), skills])
+        for seed, levels in zip(seeds, by_seed, strict=True):
+            skills = json.dumps([round(level.skill, 4) for level in levels])
+            csv.writer(file).writerow([*setting, seed, round(sum(profile(levels)), 4), round(seconds, 1), skills])
 
 
-def runs() -> list[Run]:
+def runs() -> list[PilotRun]:
     """The rows of the file."""
     if not ROWS.exists():
         return []
     with ROWS.open(newline="", encoding="utf-8") as file:
         return [
-            Run(
+            PilotRun(
                 Setting(task, mech, rule, float(rate), int(steps), int(width)),
                 int(seed), float(reached), float(seconds), json.loads(skills),
             )
@@ -257,7 +257,7 @@ def table(part: str) -> str:
         return ""
     cells = found.groupby([*CELL, "rungs"], sort=False).mean()
     of_cells = zip(cells.index.tolist(), cells.to_numpy(), strict=True)
-    lines = [[task, f"{rungs}", mech, *map(_two, row)] for (task, mech, rungs), row in of_cells]
+    lines = [[task, f"{levels}", mech, *map(_two, row)] for (task, mech, levels), row in of_cells]
     if FIELDS[part] != "seed":
         tops = cells.index.get_level_values("rungs").to_numpy()
         ends = (found < 0.1) | found.gt(found.index.get_level_values("rungs") - 0.1, axis=0)
@@ -275,7 +275,7 @@ def table(part: str) -> str:
 
 
 def windows() -> str:
-    """The rates at which each cell comes within half a rung of its best rate."""
+    """The rates at which each cell comes within half a level of its best rate."""
     found = frame("rates")
     if found.empty:
         return ""
@@ -289,7 +289,7 @@ def windows() -> str:
 
 
 class Edge(NamedTuple):
-    """Heights of a cell, in rungs, at the suite's rates, at one below and at one above; one seed."""
+    """Heights of a cell, in levels, at the suite's rates, at one below and at one above; one seed."""
 
     task: str
     mech: str
@@ -300,7 +300,7 @@ class Edge(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The gain of the better outside rate over the chosen one, in rungs; negative if there is none."""
+        """The gain of the better outside rate over the chosen one, in levels; negative if there is none."""
         return max(self.below, self.above) - self.chosen
 
 
@@ -316,12 +316,12 @@ def edges() -> list[Edge]:
         below, above = (made.get((Setting(task, mech, rate=rate), SUITE.seeds[0])) for rate in EDGES)
         if below is not None and above is not None and (ladder := tasks[task].ladder) is not None:
             share = shown.estimates[tasks[task].key, keys[mech]].mean
-            found.append(Edge(task, mech, below, share * ladder.num_rungs, above))
+            found.append(Edge(task, mech, below, share * ladder.num_levels, above))
     return found
 
 
 def edge_text() -> str:
-    """Heights at rates outside the suite's, and the number of cells in which one is better by half a rung."""
+    """Heights at rates outside the suite's, and the number of cells in which one is better by half a level."""
     cells = edges()
     if not cells:
         return ""

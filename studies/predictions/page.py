@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from studies.pages import each, filled, main
-from synthbench.heights import load_at_half
-from synthbench.reports.ladder import scored_rungs
+from synthbench.levels import load_at_half
+from synthbench.reports.ladder import scored_levels
 from synthbench.reports.render.markdown import escape, plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import NOTHING, fixed
@@ -107,13 +107,13 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
 
 def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Give a line for each task and mechanism: its class, its label and the loads at half of the skill of its runs."""
-    rungs = rows["metrics"].map(lambda text: scored_rungs(json.loads(text)))
-    rows = rows.assign(rungs=rungs)[(rows["status"] == "ok") & rungs.astype(bool)]
+    levels = rows["metrics"].map(lambda text: scored_levels(json.loads(text)))
+    rows = rows.assign(levels=levels)[(rows["status"] == "ok") & levels.astype(bool)]
     is_signed = rows["mech_args"].map(lambda text: json.loads(text).get("eigenvalues") == "signed")
     kinds = rows["mech"].map(CLASSES).mask(is_signed & (rows["mech"] == "deltanet"), "signed")
     labels = rows["mech_label"] + rows["condition"].map({"bare": " (bare)"}).fillna("")
     loads = rows["rungs"].map(load_at_half)
-    ladders = rows["rungs"].map(lambda rungs: Ladder(rungs[0].load, rungs[-1].load))
+    ladders = rows["rungs"].map(lambda levels: Ladder(levels[0].load, levels[-1].load))
     runs = rows.assign(kind=kinds, label=labels, loads=loads, ladder=ladders).dropna(subset="kind")
     cell = ["task", "label", "block", "positions", "mech_args"]
     return runs.groupby(cell, as_index=False).agg({"kind": "first", "ladder": "first", "loads": list})

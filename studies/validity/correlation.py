@@ -87,11 +87,11 @@ def interval_over_families(
     has_all = ~np.isnan(np.array(columns)).any(axis=0)
     kept = complete(*columns)
     names = np.array(families)[has_all]
-    members = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
-    if len(members) < FEWEST_FAMILIES:
+    runs = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
+    if len(runs) < FEWEST_FAMILIES:
         return Interval(float(statistic(*kept)) if has_all.sum() >= LEAST else math.nan, math.nan, math.nan)
-    drawn = np.random.default_rng(0).integers(len(members), size=(NUM_DRAWS, len(members)))
-    chosen = sorted((np.concatenate([members[family] for family in draw]) for draw in drawn), key=len)
+    drawn = np.random.default_rng(0).integers(len(runs), size=(NUM_DRAWS, len(runs)))
+    chosen = sorted((np.concatenate([runs[family] for family in draw]) for draw in drawn), key=len)
     # Draws of equally many mechanisms are computed at once.
     alike = [np.array(list(group)) for _, group in groupby(chosen, key=len)]
     draws = np.concatenate([statistic(*(column[group] for column in kept)) for group in alike])

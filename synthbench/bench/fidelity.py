@@ -29,7 +29,7 @@ from synthbench.forms.scores import weights
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
-from synthbench.options import coerce, knobs_of, parse_term, term_of
+from synthbench.options import coerce, options_of, parse_term, term_of
 from synthbench.registry import version_of
 
 BATCH_SIZE, MODEL_DIM, NUM_HEADS, EPSILON = 8, 64, 4, 1e-6
@@ -281,7 +281,7 @@ def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
     sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
     sizes["M"] = budget.features * budget.polynomial
     arguments: dict[str, Any] = {
-        key: value for key, value in {**sizes, **dict(budget.arguments)}.items() if key in knobs_of(unit)
+        key: value for key, value in {**sizes, **dict(budget.arguments)}.items() if key in options_of(unit)
     }
     generator = torch.Generator().manual_seed(seed + 1)
     return cast("Attention", unit(model_dim=MODEL_DIM, num_heads=NUM_HEADS, generator=generator, **arguments))

@@ -202,7 +202,7 @@ def _context(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 
 def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
-    about = f"Member-steps a second of the task model, batch as in the suite `{RUN_SUITE}`; ratios of one run."
+    about = f"Run-steps a second of the task model, batch as in the suite `{RUN_SUITE}`; ratios of one run."
     facts = [{name: row[name] for name in suite.SHOWN} for row in rows]
     blocks, drawings = ["## Training steps", about, _markdown(facts)], []
     for (length,), group in _grouped([row for row in rows if row["rates"] == 1], "length"):
@@ -215,10 +215,10 @@ def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
         for way in ("batched", "captured"):
             timed = {name: [row for row in part if row[way]] for name, part in by_mechanism.items()}
             if any(timed.values()):
-                panels.append(_panel(way, timed, "members", way, "member-steps per second"))
-        title = f"Training at length {length} against the members of a program"
+                panels.append(_panel(way, timed, "members", way, "run-steps per second"))
+        title = f"Training at length {length} against the runs of a program"
         caption = "Batched: launched step by step. Captured: replayed from a CUDA graph."
-        drawings.append(_drawing_of(panels, f"members-{length}", title, caption))
+        drawings.append(_drawing_of(panels, f"runs-{length}", title, caption))
     return blocks, drawings
 
 

@@ -1,6 +1,6 @@
 """Measures how fast runs train: in a plain loop, as one batched program, replayed, in processes, and as published.
 
-All rates are member-steps a second: one gradient step of one member at the suite's batch size. Ratios are taken within
+All rates are run-steps a second: one gradient step of one run at the suite's batch size. Ratios are taken within
 one run.
 """
 
@@ -23,7 +23,7 @@ from synthbench.runner.environment import usable_cores
 from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.suites import Suite, load_suite
 from synthbench.training.capture import WARM_UP_STEPS
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
@@ -40,7 +40,7 @@ SHOWN = (
 """Printed columns of a row."""
 
 LOOPED = 4
-"""Members of a plain loop, whose rate does not depend on their number, unless fewer are asked for."""
+"""Runs of a plain loop, whose rate does not depend on their number, unless fewer are asked for."""
 
 
 def measure(
@@ -48,7 +48,7 @@ def measure(
     lengths: Sequence[int],
     table: Table,
     *,
-    num_members: Sequence[int],
+    num_runs: Sequence[int],
     num_rates: int = 1,
     num_steps: int,
     num_repeats: int,
@@ -62,19 +62,19 @@ def measure(
         expressions: Select mechanisms.
         lengths: Of the sequences.
         table: Takes the rows; its device is the one that is measured.
-        num_members: Sizes of the batched program, a row each.
-        num_rates: Learning rates of the members; a seed has a member for each.
+        num_runs: Sizes of the batched program, a row each.
+        num_rates: Learning rates of the runs; a seed has a run for each.
         num_steps: Steps of one timing.
         num_repeats: Timings.
 
     Raises:
         UnknownName: If an expression names no mechanism.
-        UsageError: If a length is not allowed, or the rates do not divide a number of members.
+        UsageError: If a length is not allowed, or the rates do not divide a number of runs.
         StoreError: If the table cannot be written.
     """
-    for count in num_members:
+    for count in num_runs:
         if count % num_rates:
-            raise UsageError(f"members are {count}; allowed with {num_rates} learning rates: a multiple of them")
+            raise UsageError(f"runs are {count}; allowed with {num_rates} learning rates: a multiple of them")
     suite, device = load_suite(RUN_SUITE), table.device
     mechanisms = select_mechanisms(suite, expressions or [",".join(suite.mechanisms)])
     num_workers = usable_cores() if device.type == "cpu" else 0
@@ -82,7 +82,7 @@ def measure(
         for length in lengths:
             for cell in cells_of(suite, mechanisms, length, device.type):
                 term = term_of(cell.mechanism, cell.mechanism_arguments)
-                for count in num_members:
+                for count in num_runs:
                     about = {
                         "bench": "suite",
                         "mechanism": term,
@@ -95,8 +95,8 @@ def measure(
                     }
                     if table.find(about) is not None:
                         continue
-                    members = _members(cell, count, num_rates)
-                    rates = _rates(members, num_steps, num_repeats, device)
+                    runs = _runs(cell, count, num_rates)
+                    rates = _rates(runs, num_steps, num_repeats, device)
                     rates["processes"] = (
                         _process_rate(cell, num_steps, num_repeats, num_workers) if num_workers else None
                     )
@@ -105,25 +105,25 @@ def measure(
                     yield row
 
 
-def _members(cell: Cell, count: int, num_rates: int) -> list[Member]:
-    """Members of as many seeds as it takes, each seed with the suite's rate, a half of it, a quarter, ..."""
+def _runs(cell: Cell, count: int, num_rates: int) -> list[Run]:
+    """Runs of as many seeds as it takes, each seed with the suite's rate, a half of it, a quarter, ..."""
     rate = cell.suite.training.learning_rates[0]
-    return [Member(cell, index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
+    return [Run(cell, index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
 
 
-def _rates(members: Sequence[Member], num_steps: int, num_repeats: int, device: torch.device) -> dict[str, Any]:
+def _rates(runs: Sequence[Run], num_steps: int, num_repeats: int, device: torch.device) -> dict[str, Any]:
     """The rate of every way to train in one process; None of a way that there is not."""
     program = partial(Program, num_steps=num_steps, device=device)
-    looped = members[:LOOPED]
+    looped = runs[:LOOPED]
     rates: dict[str, Any] = {
-        "loop": _rate([program([member]) for member in looped], num_repeats),
-        "published": _published_rate([program([member]) for member in looped], num_repeats),
-        "batched": _rate([program(members)], num_repeats),
+        "loop": _rate([program([run]) for run in looped], num_repeats),
+        "published": _published_rate([program([run]) for run in looped], num_repeats),
+        "batched": _rate([program(runs)], num_repeats),
         "captured": None,
         "not_captured": None,
     }
     if device.type == "cuda":
-        captured = program(members, is_captured=True)
+        captured = program(runs, is_captured=True)
         rate = _rate([captured], num_repeats)
         step = captured.trainer.captured
         if step is not None and step.is_replaying:
@@ -146,7 +146,7 @@ def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str)
 
 
 def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
-    """Member-steps a second when the programs take turns."""
+    """Run-steps a second when the programs take turns."""
     seconds = []
     for repeat in range(-programs[0].num_warm_ups, num_repeats):
         began = time.perf_counter()
@@ -154,7 +154,7 @@ def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
             program.run()
         if repeat >= 0:
             seconds.append(time.perf_counter() - began)
-    return sum(program.num_member_steps for program in programs) / median(seconds)
+    return sum(program.num_run_steps for program in programs) / median(seconds)
 
 
 def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | None:
@@ -168,20 +168,20 @@ class Program:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        runs: Sequence[Run],
         num_steps: int,
         device: torch.device,
         *,
         is_captured: bool = False,
     ) -> None:
-        self.trainer = Trainer(members, device, is_captured=is_captured)
+        self.trainer = Trainer(runs, device, is_captured=is_captured)
         # The step that is recorded comes after those that are taken as they are.
         self.num_warm_ups = 1 + (WARM_UP_STEPS // num_steps if is_captured else 0)
         batch_size = self.trainer.suite.training.batch_size
-        blocks = device_blocks(members, "train", num_batches=num_steps, batch_size=batch_size, device=device)
+        blocks = device_blocks(runs, "train", num_batches=num_steps, batch_size=batch_size, device=device)
         self.blocks = list(blocks)
         self.device = device
-        self.num_member_steps = len(members) * num_steps
+        self.num_run_steps = len(runs) * num_steps
 
     def run(self) -> None:
         """Take all steps and wait until the device is done."""
@@ -197,11 +197,11 @@ class Program:
 
 
 def _process_rate(cell: Cell, num_steps: int, num_repeats: int, num_workers: int) -> float:
-    """Member-steps a second of all worker processes together, each running one member in one thread."""
+    """Run-steps a second of all worker processes together, each running one run in one thread."""
     return sum(side_by_side(partial(_worker_rate, num_steps=num_steps, num_repeats=num_repeats), [cell] * num_workers))
 
 
 def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:
-    program = Program(_members(cell, 1, 1), num_steps, torch.device("cpu"))
+    program = Program(_runs(cell, 1, 1), num_steps, torch.device("cpu"))
     wait_for_all()
     return _rate([program], num_repeats)

@@ -8,7 +8,7 @@ from torch import Tensor
 from synthbench.blocks.base import Block, Mix, block, last_rows
 from synthbench.forms.shapes import Tokens
 from synthbench.layers import LayerNorm, Linear, YatProduct
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @block
@@ -28,9 +28,9 @@ class Aether(Block):
     name: ClassVar = "aether"
     source: ClassVar = "nmn2026"
 
-    expansion: int = knob(4, "Yat units for each channel", low=1, high=16)
-    epsilon: float = knob(1e-3, "added to the squared distance of a Yat unit", low=1e-12, high=1)
-    norm: Literal["none", "pre", "post"] = knob("none", "where LayerNorm stands, if anywhere")
+    expansion: int = option(4, "Yat units for each channel", low=1, high=16)
+    epsilon: float = option(1e-3, "added to the squared distance of a Yat unit", low=1e-12, high=1)
+    norm: Literal["none", "pre", "post"] = option("none", "where LayerNorm stands, if anywhere")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the Yat units, then the linear layer."""

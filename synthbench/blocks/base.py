@@ -16,7 +16,7 @@ from synthbench.forms.state import State
 from synthbench.layers import FieldModule, Linear, Mixer, ShortConvolution
 from synthbench.mechanisms import Attention
 from synthbench.mechanisms.base import convolved
-from synthbench.options import check, knob, knobs_of
+from synthbench.options import check, option, options_of
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
@@ -28,8 +28,8 @@ Mix = Callable[[Tensor], Tensor]
 class Block(FieldModule):
     """One layer of the model: a mechanism and what stands around it.
 
-    Hyper-parameters are the fields made by :func:`synthbench.options.knob`. What else a block holds is made of layers
-    that know of members: :class:`synthbench.layers.MemberLayer`. :meth:`around` says what it does, whether with all
+    Hyper-parameters are the fields made by :func:`synthbench.options.option`. What else a block holds is made of layers
+    that know of runs: :class:`synthbench.layers.RunLayer`. :meth:`around` says what it does, whether with all
     positions, with the last one alone, or token by token.
 
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``
@@ -51,12 +51,12 @@ class Block(FieldModule):
     mixer: Mixer
     model_dim: int = 64
     generator: InitVar[torch.Generator | None] = None
-    conv: int = knob(0, "tokens that a short convolution sums, 0 for none", low=0, high=64, is_addition=True)
-    conv_on: Literal["input", "qkv"] = knob(
+    conv: int = option(0, "tokens that a short convolution sums, 0 for none", low=0, high=64, is_addition=True)
+    conv_on: Literal["input", "qkv"] = option(
         "input", "what it acts on: the mechanism's input, or its queries, keys and values", is_addition=True
     )
-    gate: bool = knob(default=False, meaning="whether a sigmoid gate multiplies what was mixed", is_addition=True)
-    layers: int = knob(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
+    gate: bool = option(default=False, meaning="whether a sigmoid gate multiplies what was mixed", is_addition=True)
+    layers: int = option(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Check the hyper-parameters and draw what stands around the mechanism, the convolution and the gate last.
@@ -147,7 +147,7 @@ def block(unit: type[T]) -> type[T]:
     Raises:
         UsageError: If its name is malformed or taken, or an option has the name of one that every block has.
     """
-    if taken := sorted(knobs_of(Block).keys() & inspect.get_annotations(unit).keys()):
+    if taken := sorted(options_of(Block).keys() & inspect.get_annotations(unit).keys()):
         raise UsageError(
             f"block {unit.__qualname__} declares {taken[0]!r}, an option that every block has; allowed: another name"
         )

@@ -9,7 +9,7 @@ from torch.nn.functional import gelu
 from synthbench.blocks.base import Block, Mix, block, last_rows
 from synthbench.forms.shapes import Tokens
 from synthbench.layers import LayerNorm, Linear
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @block
@@ -23,7 +23,7 @@ class Transformer(Block):
     name: ClassVar = "transformer"
     source: ClassVar = "xiong2020layer"
 
-    expansion: int = knob(4, "hidden units of the MLP for each channel", low=1, high=16)
+    expansion: int = option(4, "hidden units of the MLP for each channel", low=1, high=16)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the MLP."""

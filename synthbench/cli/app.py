@@ -112,20 +112,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-for panel, members in {
+for panel, commands in {
     "Use": (list_app, show, quick, run, status, check, new),
     "Report": (leaderboard, compare, report, export),
     "Share": (submit, verify),
     "Maintain": (store_app, doctor, bench_app, data, shortcuts),
 }.items():
-    for member in members:
-        if isinstance(member, typer.Typer):
-            app.add_typer(member, rich_help_panel=panel, cls=Group)
-            for registered in member.registered_commands:
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel, cls=Group)
+            for registered in command.registered_commands:
                 if registered.callback is not None:
                     registered.cls, registered.callback = Command, with_verbosity(registered.callback)
         else:
-            app.command(cls=Command, rich_help_panel=panel)(with_verbosity(member))
+            app.command(cls=Command, rich_help_panel=panel)(with_verbosity(command))
 
 
 def run_app() -> None:

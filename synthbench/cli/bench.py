@@ -190,7 +190,7 @@ def report(
 def bench_suite(
     mech: options.MechanismTerms = None,
     lengths: Annotated[str, options.selecting(help="Sequence lengths, comma-separated.")] = "32,64,256",
-    members: Annotated[str, options.selecting("--batched", help="Numbers of batched runs, comma-separated.")] = "4",
+    runs: Annotated[str, options.selecting("--batched", help="Numbers of batched runs, comma-separated.")] = "4",
     rates: Annotated[int, options.executing(help="Learning rates per seed in a batched program.", min=1)] = 1,
     steps: Annotated[int, options.executing(help="Steps per timing.", min=1)] = 5,
     repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
@@ -206,7 +206,7 @@ def bench_suite(
             mech or [],
             options.parse_lengths(lengths),
             table,
-            num_members=options.parse_lengths(members),
+            num_runs=options.parse_lengths(runs),
             num_rates=rates,
             num_steps=steps,
             num_repeats=repeats,

@@ -14,7 +14,7 @@ from synthbench.reports.verdicts import Standing, standing
 from synthbench.runner.request import Request
 from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
-from synthbench.training.cell import Member
+from synthbench.training.cell import Run
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]
 """At each look."""
@@ -58,7 +58,7 @@ def require_decidable(request: Request) -> None:
             raise UsageError(f"{option} is {given!r}; allowed with --until-decided: {reason}")
 
 
-def look_at(request: Request, members: Mapping[str, Member], number: int) -> Looked:
+def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
     """Look at the rows of a request, and say what the next look needs.
 
     It depends on nothing but the rows of the seeds up to this look, so a run that is interrupted goes on in the same
@@ -66,10 +66,10 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
 
     Args:
         request: As :func:`require_decidable` allows.
-        members: By run id, what this and earlier looks need; all have rows.
+        runs: By run id, what this and earlier looks need; all have rows.
         number: Of the look, from 0.
     """
-    rows = planned_rows(members, request.results)
+    rows = planned_rows(runs, request.results)
     standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
     words = (
         f"look at {SEEDS[number]} seeds: {_sum(standings, 'num_apart')} pairs of mechanisms apart, "
@@ -86,12 +86,12 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
 def prepare_look(request: Request) -> Prepared:
     """What of a request is missing at the first look that lacks rows; at the last one if none does."""
     prepared = prepare(request)
-    members = dict(prepared.plan.members)
+    runs = dict(prepared.plan.runs)
     for number in range(len(LOOKS)):
-        if prepared.plan.num_missing or (further := look_at(request, members, number).further) is None:
+        if prepared.plan.num_missing or (further := look_at(request, runs, number).further) is None:
             break
         prepared = prepare(further)
-        members |= prepared.plan.members
+        runs |= prepared.plan.runs
     return prepared
 
 

@@ -35,7 +35,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
         return None
     try:
         at_size = sized(name, given)
-        task = TASKS[name](**at_size.knobs)
+        task = TASKS[name](**at_size.options)
         if at_size.length > LONGEST:
             return None
         batch = task.sample(np.random.Generator(np.random.Philox(_SEED)), 1, at_size.length)
@@ -60,7 +60,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
 def _first_level(given: Any) -> Any:
     """The arguments of the first level with its length, where a row has a ladder; else what is given."""
     try:
-        rung = given["rungs"][0]
-        return {**rung["task"], "length": rung["length"]}
+        level = given["rungs"][0]
+        return {**level["task"], "length": level["length"]}
     except (KeyError, IndexError, TypeError):  # not as a run on a ladder writes it
         return given

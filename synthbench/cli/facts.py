@@ -6,7 +6,7 @@ Mechanisms are imported where they are asked for: torch takes seconds, and tasks
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from synthbench.options import knobs_of
+from synthbench.options import options_of
 from synthbench.registry import origin_of, version_of
 from synthbench.suites import CONDITIONS, load_suite
 from synthbench.tasks import TASKS, Task, sized
@@ -34,8 +34,8 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Category, version and bounds of a task at one size: a row of a table, quicker than all that is known."""
-    length, knobs = sized(name, arguments or {})
-    task = TASKS[name](**knobs)
+    length, options = sized(name, arguments or {})
+    task = TASKS[name](**options)
     return {"name": name, "category": task.category(), **_bounds(task, length), "version": version_of(TASKS[name])}
 
 
@@ -77,7 +77,7 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
     from synthbench.mechanisms import condition_options, num_parameters
 
     options: dict[str, Any] = condition_options(unit, condition)
-    differing = {name: options.get(name, knobs_of(unit)[name].default) for name in unit.bare}
+    differing = {name: options.get(name, options_of(unit)[name].default) for name in unit.bare}
     built = unit(max_length=STATE_LENGTHS[0], **options)
     return {
         "options": differing,
@@ -109,8 +109,8 @@ def suite_facts(name: str) -> dict[str, Any]:
 def _of_component(unit: type[Any]) -> dict[str, Any]:
     return {
         "parameters": {
-            knob.name: {"default": knob.default, "allowed": knob.allowed(), "meaning": knob.meaning}
-            for knob in knobs_of(unit).values()
+            option.name: {"default": option.default, "allowed": option.allowed(), "meaning": option.meaning}
+            for option in options_of(unit).values()
         },
         "source": unit.source,
         "version": version_of(unit),

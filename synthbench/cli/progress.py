@@ -20,7 +20,7 @@ from synthbench.results import Store
 from synthbench.runner.executors import Executor
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import RunOutcome, outcome_of
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 
 HEARTBEAT_S = 30.0
 LOOK_S = 1.0
@@ -103,11 +103,11 @@ def _kin(cell: Cell) -> tuple[object, ...]:
     return cell.mechanism, cell.mechanism.family, None
 
 
-def _trainings(together: Sequence[Member], missing: Container[Member]) -> dict[str, tuple[Cell, int]]:
+def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tuple[Cell, int]]:
     """The rows that some trainings make; runs that only train again count with the first row."""
-    rows = [member for member in together if member in missing]
+    rows = [run for run in together if run in missing]
     num_again = len(together) - len(rows)
-    return {member.run_id: (member.cell, 1 + num_again * (member is rows[0])) for member in rows}
+    return {run.run_id: (run.cell, 1 + num_again * (run is rows[0])) for run in rows}
 
 
 class Watch:

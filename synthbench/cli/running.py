@@ -205,10 +205,10 @@ def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> No
 def missing_cells(plan: "Plan") -> Iterator[str]:
     """One line for each task and mechanism that lacks rows: ``copy  slay  seeds 42, 43``."""
     seeds: dict[tuple[str, str], list[int]] = {}
-    for member in (member for job in plan.jobs for member in job.missing):
-        of_cell = seeds.setdefault((member.cell.task_name, member.cell.mechanism_name), [])
-        if member.seed not in of_cell:
-            of_cell.append(member.seed)
+    for run in (run for job in plan.jobs for run in job.missing):
+        of_cell = seeds.setdefault((run.cell.task_name, run.cell.mechanism_name), [])
+        if run.seed not in of_cell:
+            of_cell.append(run.seed)
     for (task, mechanism), cell_seeds in seeds.items():
         word = "seed" if len(cell_seeds) == 1 else "seeds"
         yield f"{task}  {mechanism}  {word} {', '.join(map(str, cell_seeds))}"
@@ -224,14 +224,14 @@ def row_facts(plan: "Plan") -> list[dict[str, Any]]:
     """What is known of each missing row before it is run."""
     return [
         {
-            "run_id": member.run_id,
-            "task": member.cell.task_name,
-            "mechanism": member.cell.mechanism_name,
-            "seed": member.seed,
-            "learning_rate": member.learning_rate,
+            "run_id": run.run_id,
+            "task": run.cell.task_name,
+            "mechanism": run.cell.mechanism_name,
+            "seed": run.seed,
+            "learning_rate": run.learning_rate,
         }
         for job in plan.jobs
-        for member in job.missing
+        for run in job.missing
     ]
 
 
@@ -281,7 +281,7 @@ def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
 
 
 def _job_s(plan: "Plan", job: "Job") -> float | None:
-    shares = [plan.estimates.seconds(member.cell) for member in job.trained]
+    shares = [plan.estimates.seconds(run.cell) for run in job.trained]
     known = [share for share in shares if share is not None]
     return sum(known) if len(known) == len(shares) else None
 
@@ -294,7 +294,7 @@ def _run_until_decided(request: "Request") -> "RunReport":
     for number in count():
         if done.is_interrupted:
             break
-        looked = look_at(request, done.members, number)
+        looked = look_at(request, done.runs, number)
         note(looked.words)
         if looked.further is None:
             break
@@ -338,8 +338,8 @@ def _name_failures(done: "RunReport") -> None:
 def _print_scores(done: "RunReport") -> None:
     from synthbench.terminal.scores import report_command, skill_table
 
-    say(skill_table(done.results, done.members, width_of_stdout()))
-    command = report_command(done.results, done.members)
+    say(skill_table(done.results, done.runs, width_of_stdout()))
+    command = report_command(done.results, done.runs)
     note("No report shows these rows: --steps and --limit shorten runs." if command is None else f"Next: {command}")
 
 

@@ -27,7 +27,7 @@ def shortcuts(
     from synthbench.tasks._search import search_tasks, write_found
 
     load_what_loads(plugin)
-    names = list(task or (name for name in TASKS.usable() if TASKS[name].rungs))
+    names = list(task or (name for name in TASKS.usable() if TASKS[name].levels))
     found = []
     for name in names:
         levels = list(search_tasks([TASKS[name]], longest, has_forest=forest))

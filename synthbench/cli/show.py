@@ -136,7 +136,7 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
 def _baselines(unit: type[Task]) -> Text:
     """Rules behind the shortcut baselines of the levels, and the rules that count into none."""
     text = Text()
-    known = [(number, committed_bounds(rung)) for number, rung in enumerate(unit.ladder(max(LENGTHS)), start=1)]
+    known = [(number, committed_bounds(level)) for number, level in enumerate(unit.ladder(max(LENGTHS)), start=1)]
     measured = [(number, bounds) for number, bounds in known if bounds]
     for rule, group in groupby(measured, key=lambda pair: pair[1].rule):
         numbers, bases = zip(*((number, bounds.base) for number, bounds in group), strict=True)

@@ -55,7 +55,7 @@ def shapes_of_main_suite() -> tuple[Shape, ...]:
     found = set()
     for task in suite.tasks:
         course = course_of(suite, task)
-        for level, size in zip(course.rungs, course.batch_sizes, strict=True):
+        for level, size in zip(course.levels, course.batch_sizes, strict=True):
             for batch_size, is_training in ((size, True), (suite.evaluation.test_sequences, False)):
                 targets = level.task.sample(rng, batch_size, level.length).targets
                 last = int(np.flatnonzero((targets != IGNORE).any(0)).max(initial=0))

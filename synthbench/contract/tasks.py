@@ -13,12 +13,12 @@ from jaxtyping import Bool, Int
 
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, UsageError
-from synthbench.options import Knob, Value, arguments_of, knobs_of
-from synthbench.tasks import accuracy, rung_bounds
+from synthbench.options import Option, Value, arguments_of, options_of
+from synthbench.tasks import accuracy, level_bounds
 from synthbench.tasks._measured import MOST_SEARCHED
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks._search import search_level
-from synthbench.tasks.base import IGNORE, SPLITS, Batch, Rung, Split, Task
+from synthbench.tasks.base import IGNORE, SPLITS, Batch, Level, Split, Task
 
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
@@ -26,7 +26,7 @@ NUM_TOKENS = 2**18
 NUM_STANDARD_ERRORS = 5.0
 """How far above the floor chance may lift the constants; a check of a sound task fails once in millions."""
 LEAST_GAP = 0.2
-"""Least distance of a rung's base from its ceiling: in a narrower one skill is mostly noise."""
+"""Least distance of a level's base from its ceiling: in a narrower one skill is mostly noise."""
 MOST_SKILL_OF_A_RULE = 0.2
 """Most skill that a rule may have which counts into no baseline, on the first, the middle and the last level."""
 QUICK = 0.25
@@ -40,7 +40,7 @@ def promises_of(task: Task, length: int | None = None) -> list[Promise]:
     """All that is promised of a task at one length, in the order in which it is checked.
 
     Args:
-        task: An instance; its knobs are varied around their values.
+        task: An instance; its options are varied around their values.
         length: Tokens in a sequence; the task's published length if not given.
 
     Raises:
@@ -65,8 +65,8 @@ def promises_of(task: Task, length: int | None = None) -> list[Promise]:
         promise("lengths", check_lengths),
         promise("bounds", check_bounds, tokens),
         promise("floor", check_floor, tokens),
-        promise("knobs", check_knobs, tokens),
-        promise("rungs", check_rungs),
+        promise("options", check_options, tokens),
+        promise("rungs", check_levels),
     ]
 
 
@@ -74,7 +74,7 @@ def check_task(task: Task, length: int | None = None) -> None:
     """Check everything that a task must satisfy, at one length.
 
     Args:
-        task: An instance; its knobs are varied around their values.
+        task: An instance; its options are varied around their values.
         length: Tokens in a sequence; the task's published length if not given.
 
     Raises:
@@ -259,29 +259,31 @@ def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
         )
 
 
-def check_knobs(task: Task, length: int) -> None:
-    """Every knob changes the batch, or the coordinates of its tokens, for some value in its range.
+def check_options(task: Task, length: int) -> None:
+    """Every option changes the batch, or the coordinates of its tokens, for some value in its range.
 
-    It may change those of a rung instead, where it depends on another knob. Knobs that say where data are, and those
+    It may change those of a level instead, where it depends on another option. Those that say where data are, and those
     that name data by a hash, have no other value that could be tried.
     """
-    for name, knob in knobs_of(type(task)).items():
-        if knob.type is str and not knob.choices:
+    for name, option in options_of(type(task)).items():
+        if option.type is str and not option.choices:
             continue
-        tried = _tried_in_vain(task, length, name, knob)
-        if tried is None or any(_tried_in_vain(rung.task, rung.length, name, knob) is None for rung in _rungs(task)):
+        tried = _tried_in_vain(task, length, name, option)
+        if tried is None or any(
+            _tried_in_vain(level.task, level.length, name, option) is None for level in _levels(task)
+        ):
             continue
         values = ", ".join(map(str, tried)) or "no other value that the task accepts"
         raise _broken(
-            task, length, f"the knob {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
+            task, length, f"the option {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
         )
 
 
-def _tried_in_vain(task: Task, length: int, name: str, knob: Knob) -> list[Value] | None:
-    """The values of a knob that were tried and change nothing; None if one changes something."""
+def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[Value] | None:
+    """The values of an option that were tried and change nothing; None if one changes something."""
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     tried = []
-    for value in _other_values(knob, getattr(task, name)):
+    for value in _other_values(option, getattr(task, name)):
         try:
             other = dataclasses.replace(task, **{name: value})
             batch = other.sample(_generator(0), SMALL_BATCH, length)
@@ -296,97 +298,97 @@ def _tried_in_vain(task: Task, length: int, name: str, knob: Knob) -> list[Value
     return tried
 
 
-def check_rungs(task: Task) -> None:
-    """Each rung has a larger load than the one below, the same ids, something new to score, and room for skill."""
+def check_levels(task: Task) -> None:
+    """Each level has a larger load than the one below, the same ids, something new to score, and room for skill."""
     for is_extended in (False, *([True] if task.extended_levels else [])):
-        rungs = _rungs(task, is_extended=is_extended)
-        _check_levels(rungs)
-        _check_no_shortcuts(task, rungs)
+        levels = _levels(task, is_extended=is_extended)
+        _check_levels(levels)
+        _check_no_shortcuts(task, levels)
         if is_extended or not task.extended_levels:
-            _check_room(rungs)  # last, since each is measured on many sequences
-        _check_rules(rungs)
+            _check_room(levels)  # last, since each is measured on many sequences
+        _check_rules(levels)
 
 
-def _check_levels(rungs: Sequence[Rung]) -> None:
+def _check_levels(levels: Sequence[Level]) -> None:
     """Check what can be seen in a few sequences of each level."""
-    below: Rung | None = None
-    for rung in rungs:
-        check_ids(rung.task, rung.length)
-        batch = _sample(rung.task, rung.length, SMALL_BATCH)
-        most = below.length if below else rung.length - 1
-        if not 0 <= rung.first_new <= most:
-            length_of = "the length of the rung below" if below else "one less than the length"
-            raise _broken_rung(rung, f"has the first_new {rung.first_new}; allowed: 0 to {most}, {length_of}")
+    below: Level | None = None
+    for level in levels:
+        check_ids(level.task, level.length)
+        batch = _sample(level.task, level.length, SMALL_BATCH)
+        most = below.length if below else level.length - 1
+        if not 0 <= level.first_new <= most:
+            length_of = "the length of the level below" if below else "one less than the length"
+            raise _broken_level(level, f"has the first_new {level.first_new}; allowed: 0 to {most}, {length_of}")
         if below:
-            _check_step(below, rung)
-        if (rung.new_targets(batch.targets) == IGNORE).all():
-            raise _broken_rung(rung, f"scores nothing from position {rung.first_new} on")
-        below = rung
+            _check_step(below, level)
+        if (level.new_targets(batch.targets) == IGNORE).all():
+            raise _broken_level(level, f"scores nothing from position {level.first_new} on")
+        below = level
 
 
-def _check_room(rungs: Sequence[Rung]) -> None:
+def _check_room(levels: Sequence[Level]) -> None:
     """Check that the baseline of each level leaves room below the ceiling."""
-    for rung in rungs:
-        bounds = rung_bounds(rung)
+    for level in levels:
+        bounds = level_bounds(level)
         if bounds.ceiling - bounds.base < LEAST_GAP - ROUNDING:
-            raise _broken_rung(
-                rung,
+            raise _broken_level(
+                level,
                 f"has the base {bounds.base:.4f}, by {bounds.rule!r}; allowed: up to {bounds.ceiling - LEAST_GAP:.4f}, "
                 f"the ceiling less {LEAST_GAP}",
             )
 
 
-def _check_rules(rungs: Sequence[Rung]) -> None:
+def _check_rules(levels: Sequence[Level]) -> None:
     """Search the first, the middle and the last level for a rule that solves it beside the baseline."""
-    searched = [rung for rung in rungs if rung.length <= MOST_SEARCHED]
+    searched = [level for level in levels if level.length <= MOST_SEARCHED]
     for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
         found = search_level(searched[place], scale=QUICK)
         if found.skill > MOST_SKILL_OF_A_RULE:
-            raise _broken_rung(
+            raise _broken_level(
                 searched[place],
                 f"is solved to {found.skill:.2f} of its skill by a rule that does not count into its baseline: "
                 f"{found.best_by!r} reaches {found.best:.4f}, the baseline, by {found.baseline_by!r}, "
-                f"{found.baseline:.4f}; allowed: a skill up to {MOST_SKILL_OF_A_RULE}. Add it to rung_shortcuts, or "
+                f"{found.baseline:.4f}; allowed: a skill up to {MOST_SKILL_OF_A_RULE}. Add it to level_shortcuts, or "
                 "say in no_shortcuts why it is the task",
             )
 
 
-def _check_no_shortcuts(task: Task, rungs: Sequence[Rung]) -> None:
+def _check_no_shortcuts(task: Task, levels: Sequence[Level]) -> None:
     """Every pattern of rules that do what the task asks for names one, and most rules are left."""
-    if not rungs or not task.no_shortcuts:
+    if not levels or not task.no_shortcuts:
         return
-    names = rule_names(min(rungs[-1].length, MOST_SEARCHED))
+    names = rule_names(min(levels[-1].length, MOST_SEARCHED))
     for pattern in task.no_shortcuts:
         if not any(is_left_out(name, [pattern]) for name in names):
-            raise _broken(task, rungs[-1].length, f"no_shortcuts has {pattern!r}, which is no rule's name")
+            raise _broken(task, levels[-1].length, f"no_shortcuts has {pattern!r}, which is no rule's name")
     num_left_out = sum(is_left_out(name, task.no_shortcuts) for name in names)
     if num_left_out > len(names) / 2:
         what = f"no_shortcuts leaves out {num_left_out} of {len(names)} rules; allowed: up to half of them"
-        raise _broken(task, rungs[-1].length, what)
+        raise _broken(task, levels[-1].length, what)
 
 
-def _rungs(task: Task, *, is_extended: bool = False) -> list[Rung]:
+def _levels(task: Task, *, is_extended: bool = False) -> list[Level]:
     try:
         return task.ladder(sys.maxsize, is_extended=is_extended)
     except Exception as error:
         raise _broken(task, task.length, f"its ladder gave {type(error).__name__}: {error}") from error
 
 
-def _check_step(below: Rung, rung: Rung) -> None:
-    """What a rung must have in common with the one below, and what not."""
-    if rung.load <= below.load:
-        raise _broken_rung(rung, f"stands above that of load {below.load}; allowed: increasing loads")
-    if rung.length < below.length:
-        raise _broken_rung(rung, f"is shorter than the one below; allowed: {below.length} tokens and more")
-    if rung.task.vocab_size != below.task.vocab_size:
-        what = f"has {rung.task.vocab_size} token ids; allowed: the {below.task.vocab_size} of the rung below"
-        raise _broken_rung(rung, what)
-    if not np.array_equal(rung.task.coordinates(rung.length)[: below.length], below.task.coordinates(below.length)):
-        raise _broken_rung(rung, "has other coordinates than the rung below, where that has any")
+def _check_step(below: Level, level: Level) -> None:
+    """What a level must have in common with the one below, and what not."""
+    if level.load <= below.load:
+        raise _broken_level(level, f"stands above that of load {below.load}; allowed: increasing loads")
+    if level.length < below.length:
+        raise _broken_level(level, f"is shorter than the one below; allowed: {below.length} tokens and more")
+    if level.task.vocab_size != below.task.vocab_size:
+        what = f"has {level.task.vocab_size} token ids; allowed: the {below.task.vocab_size} of the level below"
+        raise _broken_level(level, what)
+    if not np.array_equal(level.task.coordinates(level.length)[: below.length], below.task.coordinates(below.length)):
+        raise _broken_level(level, "has other coordinates than the level below, where that has any")
 
 
-def _broken_rung(rung: Rung, what: str) -> ContractError:
-    return _broken(rung.task, rung.length, f"the rung of load {rung.load} {what}")
+def _broken_level(level: Level, what: str) -> ContractError:
+    return _broken(level.task, level.length, f"the level of load {level.load} {what}")
 
 
 def best_constants(targets: Int[np.ndarray, "batch length"], vocab_size: int) -> Int[np.ndarray, " length"]:
@@ -428,22 +430,22 @@ def _global_state() -> tuple[bytes, int]:
     return np.asarray(keys).tobytes(), int(position)
 
 
-def _other_values(knob: Knob, value: Value) -> Iterator[Value]:
-    """Values in the knob's range, the nearest first."""
+def _other_values(option: Option, value: Value) -> Iterator[Value]:
+    """Values in the option's range, the nearest first."""
     candidates: list[Value] = []
-    if knob.choices:
-        candidates = list(knob.choices)
+    if option.choices:
+        candidates = list(option.choices)
     elif isinstance(value, bool):
         candidates = [not value]
     elif isinstance(value, int | float):
-        candidates = [value + 1, value - 1, 2 * value, knob.type(value / 2)]
-        candidates += [knob.type(end) for end in (knob.low, knob.high) if end is not None]
+        candidates = [value + 1, value - 1, 2 * value, option.type(value / 2)]
+        candidates += [option.type(end) for end in (option.low, option.high) if end is not None]
         # Of a count that goes with another one, often none of these is accepted.
-        candidates += [knob.type(2**exponent) for exponent in range(1, 13)]
+        candidates += [option.type(2**exponent) for exponent in range(1, 13)]
     for candidate in dict.fromkeys(candidates):
         if isinstance(candidate, int | float) and not isinstance(candidate, bool):
-            too_low = knob.low is not None and candidate < knob.low
-            too_high = knob.high is not None and candidate > knob.high
+            too_low = option.low is not None and candidate < option.low
+            too_high = option.high is not None and candidate > option.high
             if too_low or too_high:
                 continue
         if candidate != value:

@@ -40,7 +40,7 @@ from synthbench.registry import Registry, code_hash, version_of
 from synthbench.suites import extended, load_suite
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, Task, sized
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.training.train import train_group
 
@@ -276,7 +276,7 @@ def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
         Promise(
             "determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)
         ),
-        Promise("members", "members beside each other give what they give alone", lambda: _check_members(*around)),
+        Promise("members", "runs beside each other give what they give alone", lambda: _check_runs(*around)),
     ]
 
 
@@ -288,7 +288,7 @@ def _check_ceiling(task: Task, length: int) -> None:
     smoke = load_suite("smoke")
     suite = smoke.model_copy(update={"training": smoke.training.model_copy(update={"steps": STEPS})})
     cell = Cell(extended(suite, {task.name: {}}), task.name, length, arguments_of(task), "softmax", {}, "cpu")
-    (trained,) = train_group([Member(cell, 0, RATE)], torch.device("cpu")).members
+    (trained,) = train_group([Run(cell, 0, RATE)], torch.device("cpu")).runs
     if trained.score is None:
         return
     reached = -bits_of(trained.score.loss) if task.measure == "bits" else trained.score.accuracy
@@ -367,7 +367,7 @@ def _check_twice(block: str, positions: str) -> None:
 
 
 @torch.no_grad()
-def _check_members(block: str, positions: str) -> None:
+def _check_runs(block: str, positions: str) -> None:
     models = _models("softmax", {}, block, positions, length=LENGTHS[-1])
     tokens = torch.stack([_tokens(3, LENGTHS[-1]), _tokens(3, LENGTHS[-1]).flip(-1)])
     alone = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
@@ -375,8 +375,8 @@ def _check_members(block: str, positions: str) -> None:
     change = float((together - alone).abs().max() / alone.abs().max())
     if not change <= TOLERANCE:
         raise ContractError(
-            f"block {block!r} with positions {positions!r}: two members as one program give logits {change:.2g} of "
-            "their size from those of each alone; make it of layers that know of members (synthbench.layers)"
+            f"block {block!r} with positions {positions!r}: two runs as one program give logits {change:.2g} of "
+            "their size from those of each alone; make it of layers that know of runs (synthbench.layers)"
         )
 
 

@@ -12,7 +12,7 @@ from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, mean_state, part_option
-from synthbench.options import knobs_of
+from synthbench.options import options_of
 from synthbench.registry import code_hash, is_built_in, set_code_hash, version_of
 
 SIZES = ("model_dim", "num_heads", "max_length", "bias")
@@ -39,7 +39,7 @@ class Hybrid(Mechanism):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw each part."""
-        values = {name: getattr(self, name) for name in (*SIZES, *knobs_of(type(self)))}
+        values = {name: getattr(self, name) for name in (*SIZES, *options_of(type(self)))}
         self.layers = nn.ModuleList(
             unit(**options, generator=generator) for unit, options in self.layers_of(values, len(self.parts))
         )
@@ -59,7 +59,7 @@ class Hybrid(Mechanism):
         layers: list[Layer] = []
         for index in range(num_layers):
             unit = cls.parts[index % len(cls.parts)]
-            called = {option: part_option(unit.name, option) for option in knobs_of(unit)}
+            called = {option: part_option(unit.name, option) for option in options_of(unit)}
             options = {option: values[own] for option, own in called.items() if own in values}
             layers.append(unit.layers_of(sizes | options, num_layers)[index])
         return layers
@@ -105,7 +105,7 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
         (part_option(part.name, option.name), option.type, field(default=option.default, metadata=option.metadata))
         for part in distinct
         for option in fields(part)
-        if option.name in knobs_of(part)
+        if option.name in options_of(part)
     ]
     names = [name for name, _, _ in options]
     if unclear := [name for name in names if names.count(name) > 1 or not name.isidentifier()]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.plugins import place_of, raised_at
 
 SUPPLIED: Mapping[str, str] = MappingProxyType(
@@ -48,7 +48,7 @@ class Construction(NamedTuple):
     fields: Mapping[str, str]
     """The mechanism's field by the constructor's parameter."""
     options: Mapping[str, tuple[Any, Any]]
-    """Annotation and default, a knob, of the parameters that become hyper-parameters."""
+    """Annotation and default, an option, of the parameters that become hyper-parameters."""
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
@@ -143,12 +143,12 @@ def _hints(constructor: Any) -> dict[str, Any]:
 
 
 def _option(module: type[nn.Module], default: Any, hint: Any) -> tuple[Any, Any] | None:
-    """Annotation and default, a knob, of a parameter; None if the default is no finite value of the annotated type."""
+    """Annotation and default of a parameter, as an option; None if the default is no finite value of that type."""
     is_choice = get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint))
     kind = hint if is_choice or hint in VALUES else type(default)
     if not _fits(default, str if is_choice else kind) or (is_choice and default not in get_args(hint)):
         return None
-    return kind, knob(float(default) if kind is float else default, f"parameter of {module.__name__}")
+    return kind, option(float(default) if kind is float else default, f"parameter of {module.__name__}")
 
 
 def _fits(default: Any, kind: Any) -> bool:

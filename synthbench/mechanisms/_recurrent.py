@@ -14,7 +14,7 @@ from synthbench.forms.shapes import Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear, RmsNorm, ShortConvolution, UndecayedParameter
 from synthbench.mechanisms.base import Attention, Mechanism, kept_by_convolution, takes_state
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -60,9 +60,9 @@ class SiluAttention(RecurrentAttention):
     square, then multiplied by a gain, the same in every head, and by a gate that is read off the token.
     """
 
-    conv: int = knob(4, "tokens that its short convolutions see, 0 for none", low=0, high=64, absent=0)
-    norm_gain: bool = knob(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
-    output_gate: bool = knob(
+    conv: int = option(4, "tokens that its short convolutions see, 0 for none", low=0, high=64, absent=0)
+    norm_gain: bool = option(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
+    output_gate: bool = option(
         default=True, meaning="whether a gate read off the token multiplies a head's normed output", absent=False
     )
 

@@ -9,7 +9,7 @@ from synthbench.errors import UsageError
 from synthbench.forms.scores import Normaliser
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention
-from synthbench.options import knob
+from synthbench.options import option
 
 
 def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
@@ -30,10 +30,10 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
 class YatAttention(ScoreAttention):
     """Attention by a kernel that is never negative, made weights by any of three normalisers."""
 
-    # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
-    normaliser: Normaliser = knob("softmax", "what makes weights of the kernel's values")  # noqa: RUF009
-    scale: float = knob(1.0, "factor of the values; softmax only", low=1e-6, high=1e6)
-    power: float = knob(1.0, "exponent of the values; softermax only, 1 is sum", low=0.25, high=16)
+    # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
+    normaliser: Normaliser = option("softmax", "what makes weights of the kernel's values")  # noqa: RUF009
+    scale: float = option(1.0, "factor of the values; softmax only", low=1e-6, high=1e6)
+    power: float = option(1.0, "exponent of the values; softermax only, 1 is sum", low=0.25, high=16)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Refuse a scale or a power that would change nothing.

@@ -11,8 +11,8 @@ level                         implements                        gets
 
 A plain causal ``nn.Module`` is a mechanism too: :func:`mechanism` registers it as it is.
 
-An author writes for one member. Leading axes are free: code that works on the trailing axes with broadcasting trains
-many members as one program, anything else is run one member at a time.
+An author writes for one run. Leading axes are free: code that works on the trailing axes with broadcasting trains
+many runs as one program, anything else is run one run at a time.
 """
 
 import inspect
@@ -48,7 +48,7 @@ from synthbench.forms.shapes import (
 from synthbench.forms.state import State
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation, ShortConvolution
 from synthbench.mechanisms import _module
-from synthbench.options import Value, absent_values, check, knob
+from synthbench.options import Value, absent_values, check, option
 from synthbench.plugins import STANDS_FOR
 from synthbench.registry import Registry
 
@@ -60,7 +60,7 @@ U = TypeVar("U", bound=nn.Module)
 class Mechanism(FieldModule, Mixer):
     """A causal map from sequence to sequence, the only part of a block that mixes positions.
 
-    Hyper-parameters are the fields made by :func:`synthbench.options.knob`; the fields below describe the model
+    Hyper-parameters are the fields made by :func:`synthbench.options.option`; the fields below describe the model
     around it.
     """
 
@@ -348,11 +348,11 @@ class FeatureAttention(Attention):
 
     takes_last_queries: ClassVar = True
 
-    # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
-    guard: Guard = knob(  # noqa: RUF009
+    # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
+    guard: Guard = option(  # noqa: RUF009
         "add", "how a small denominator z is kept from 0: z + delta, or max(z, delta)"
     )
-    delta: float = knob(1e-6, "smallest denominator, or what is added to it", low=0)
+    delta: float = option(1e-6, "smallest denominator, or what is added to it", low=0)
 
     @abstractmethod
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms.base import FeatureAttention, Side, convolved, kept_by_convolution, mechanism
 from synthbench.mechanisms.local import attend_to_window
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -43,10 +43,10 @@ class Based(FeatureAttention):
     complexity: ClassVar = "T d^3 + T window d"
     bare: ClassVar = MappingProxyType({"window": 0, "conv": 0})
 
-    window: int = knob(
+    window: int = option(
         64, "tokens that half of the heads see by softmax, their own among them, 0 for no such heads", low=0, absent=0
     )
-    conv: int = knob(3, "tokens that the gated convolution ahead sees, 0 for none", low=0, high=64, absent=0)
+    conv: int = option(3, "tokens that the gated convolution ahead sees, 0 for none", low=0, high=64, absent=0)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the gated convolution.

@@ -14,7 +14,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention, SiluAttention
 from synthbench.mechanisms.base import mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -50,11 +50,13 @@ class Deltanet(SiluAttention):
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False})
     epsilon: ClassVar = 1e-6
 
-    eigenvalues: Literal["zero-one", "signed"] = knob(
+    eigenvalues: Literal["zero-one", "signed"] = option(
         "zero-one", "range of a step's eigenvalues: beta from 0 to 1, or from 0 to 2"
     )
-    conv: int = knob(4, "tokens that its short convolutions see, SiLU behind, 0 for neither", low=0, high=64, absent=0)
-    output_gate: bool = knob(
+    conv: int = option(
+        4, "tokens that its short convolutions see, SiLU behind, 0 for neither", low=0, high=64, absent=0
+    )
+    output_gate: bool = option(
         default=False, meaning="whether a gate read off the token multiplies a head's normed output", absent=False
     )
 

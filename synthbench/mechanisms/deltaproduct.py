@@ -15,7 +15,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
 from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -50,9 +50,9 @@ class Deltaproduct(SiluAttention):
     complexity: ClassVar = "T steps d^2"
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})
 
-    steps: int = knob(2, "steps of the delta rule a token", low=1, high=8)
-    gate: Literal["head", "none"] = knob("head", "what shrinks the state before the steps: a gate a head, or nothing")
-    undecayed: bool = knob(
+    steps: int = option(2, "steps of the delta rule a token", low=1, high=8)
+    gate: Literal["head", "none"] = option("head", "what shrinks the state before the steps: a gate a head, or nothing")
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
     )
 

@@ -12,7 +12,7 @@ from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import RmsNorm
 from synthbench.mechanisms.base import Attention, Layer, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 LIMIT = 0.8
 """The limit of lambda_0 in deep layers."""
@@ -48,10 +48,10 @@ class Differential(Attention):
     source: ClassVar = "ye2025differential"
     complexity: ClassVar = "T^2 d"
 
-    initial: float = knob(
+    initial: float = option(
         0.2, "lambda_0, what the second softmax of the first layer is multiplied by at first", low=0, high=LIMIT
     )
-    layout: Literal["authors", "split"] = knob(
+    layout: Literal["authors", "split"] = option(
         "authors",
         "what the two softmaxes of a head are made of: two heads of the model, or halves of one",
         absent="split",

@@ -14,7 +14,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -45,7 +45,7 @@ class Forgetting(RecurrentAttention):
     complexity: ClassVar = "T^2 d"
     own_positions: ClassVar = "none"
 
-    pro: bool = knob(
+    pro: bool = option(
         default=False,
         meaning="whether keys and values are shifted, q, k and the output normed, and the output gated",
         is_addition=True,

@@ -14,7 +14,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
 from synthbench.mechanisms.base import mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -47,10 +47,10 @@ class GatedDeltanet(SiluAttention):
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})
 
-    eigenvalues: Literal["zero-one", "signed"] = knob(
+    eigenvalues: Literal["zero-one", "signed"] = option(
         "zero-one", "range of a step's eigenvalues but for the gates: beta from 0 to 1, or from 0 to 2"
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
     )
 

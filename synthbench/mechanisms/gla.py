@@ -15,7 +15,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, RmsNorm
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -45,9 +45,9 @@ class Gla(RecurrentAttention):
     own_positions: ClassVar = "none"
     rotation_note: ClassVar = "a decay a channel does not commute with a rotation that mixes two channels"
 
-    gate_rank: int = knob(16, "columns of W_1, through which the gates are read off a token", low=1)
-    tau: float = knob(16.0, "temperature of the gates: larger ones forget more slowly", low=1)
-    output_gate: bool = knob(
+    gate_rank: int = option(16, "columns of W_1, through which the gates are read off a token", low=1)
+    tau: float = option(16.0, "temperature of the gates: larger ones forget more slowly", low=1)
+    output_gate: bool = option(
         default=True, meaning="whether a swish gate multiplies the outputs, whose norm then has a gain", absent=False
     )
 

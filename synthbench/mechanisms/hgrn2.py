@@ -13,7 +13,7 @@ from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import RmsNorm
 from synthbench.mechanisms.base import Attention, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -47,8 +47,8 @@ class Hgrn2(Attention):
         "its gates forget by the clock: they are read off the rotated keys, so one token has another gate at each place"
     )
 
-    lower: float = knob(0.0, "least value of the gates", low=0, high=0.999)
-    norm: Literal["layer", "head"] = knob(
+    lower: float = option(0.0, "least value of the gates", low=0, high=0.999)
+    norm: Literal["layer", "head"] = option(
         "layer", "what is divided by its root mean square: all channels, with a gain, or each head's", absent="head"
     )
 

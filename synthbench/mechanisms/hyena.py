@@ -13,7 +13,7 @@ from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
 """Rates at which the filters of the first and of the last channel decay over the longest sequence."""
@@ -57,16 +57,16 @@ class Hyena(Mechanism):
     complexity: ClassVar = "T log T d"
     bare: ClassVar = MappingProxyType({"conv": 0, "own_biases": False, "undecayed": False})
 
-    filter_dim: int = knob(64, "units of a hidden layer of the network that writes the filters", low=1)
-    conv: int = knob(
+    filter_dim: int = option(64, "units of a hidden layer of the network that writes the filters", low=1)
+    conv: int = option(
         3, "tokens that the short convolution on the projections sees, 0 for none", low=0, high=64, absent=0
     )
-    own_biases: bool = knob(
+    own_biases: bool = option(
         default=True,
         meaning="whether the projections have biases, as with its authors, whatever the suite says",
         absent=False,
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves the network that writes the filters alone", absent=False
     )
 
@@ -78,7 +78,7 @@ class Hyena(Mechanism):
         self.first = Linear(3, units, bias=True, generator=generator)
         self.second, self.third = (Linear(units, units, bias=True, generator=generator) for _ in range(2))
         self.last = Linear(units, width, bias=False, generator=generator)
-        # The axes of a batch and of tokens stand first, so that members can be stacked.
+        # The axes of a batch and of tokens stand first, so that runs can be stacked.
         self.frequency = nn.Parameter(torch.ones(1, 1, units))
         self.skip = nn.Parameter(torch.randn(1, 1, width, generator=generator))
         self.own_convolution = ShortConvolution(self.conv, 3 * width, generator, bias=True) if self.conv else None

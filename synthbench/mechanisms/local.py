@@ -21,7 +21,7 @@ from synthbench.forms.shapes import (
 )
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import ScoreAttention, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 MIN_BLOCK = 16
 """Fewest queries a block of the banded form."""
@@ -47,7 +47,7 @@ class Local(ScoreAttention):
     source: ClassVar = "beltagy2020longformer"
     complexity: ClassVar = "T window d"
 
-    window: int = knob(16, "tokens that a query sees, its own among them", low=1)
+    window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""

@@ -57,7 +57,7 @@ class Lstm(Mechanism):
 
     def hidden(self, x: Tokens) -> Tokens:
         """The outputs h."""
-        weight = self.recurrent.weight.view(-1, self.model_dim, 4 * self.model_dim)  # one member if none are stacked
+        weight = self.recurrent.weight.view(-1, self.model_dim, 4 * self.model_dim)  # one run if none are stacked
         gates = self.gates(x).reshape(len(weight), -1, x.shape[-2], weight.shape[-1])
         # Time first, so that a step is one piece of memory.
         hidden: Tensor = _Recurrence.apply(gates.movedim(-2, 0), weight)  # type: ignore[no-untyped-call]
@@ -78,7 +78,7 @@ class Lstm(Mechanism):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, [length, members, rows, 4 width] to [length, members, rows, width].
+    """The loop over time, [length, runs, rows, 4 width] to [length, runs, rows, width].
 
     Differentiated by hand: everything but the recurrence itself is then computed for all steps at once.
     """

@@ -14,7 +14,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import log_uniform_steps
 from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -48,16 +48,16 @@ class Mamba1(Mechanism):
     complexity: ClassVar = "T N expand d"
     bare: ClassVar = MappingProxyType({"conv": 0, "own_biases": False, "undecayed": False})
 
-    N: int = knob(16, "states a channel", low=1)
-    expand: int = knob(2, "channels of x over the model's width", low=1)
-    rank: int = knob(0, "numbers through which the steps are read off x; 0 for a sixteenth of the width", low=0)
-    conv: int = knob(4, "tokens that the short convolution on x sees, 0 for none", low=0, high=64, absent=0)
-    own_biases: bool = knob(
+    N: int = option(16, "states a channel", low=1)
+    expand: int = option(2, "channels of x over the model's width", low=1)
+    rank: int = option(0, "numbers through which the steps are read off x; 0 for a sixteenth of the width", low=0)
+    conv: int = option(4, "tokens that the short convolution on x sees, 0 for none", low=0, high=64, absent=0)
+    own_biases: bool = option(
         default=True,
         meaning="whether no projection has a bias, as with its authors, whatever the suite says",
         absent=False,
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves A, D and the steps' biases alone", absent=False
     )
 
@@ -75,7 +75,7 @@ class Mamba1(Mechanism):
         self.step = Linear(rank, inner, bias=False, generator=generator)
         self.out = Linear(inner, self.model_dim, bias=bias, generator=generator)
         self.step_bias = nn.Parameter(log_uniform_steps(1, 1, inner, generator=generator))
-        # Before channels and states stand the axes of a batch and of tokens, so that members can be stacked.
+        # Before channels and states stand the axes of a batch and of tokens, so that runs can be stacked.
         self.log_rate = nn.Parameter(torch.arange(1.0, self.N + 1).log().expand(1, 1, inner, self.N).clone())
         self.skip = nn.Parameter(torch.ones(1, 1, inner))
         self.own_convolution = ShortConvolution(self.conv, inner, generator, bias=True) if self.conv else None

@@ -15,7 +15,7 @@ from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, exempt_from_decay, uniform
 from synthbench.mechanisms.base import Mechanism, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -50,15 +50,15 @@ class Mamba2(Mechanism):
     complexity: ClassVar = "T N expand d"
     bare: ClassVar = MappingProxyType({"conv_width": 1, "own_biases": False, "undecayed": False})
 
-    N: int = knob(16, "width of B and C: rows of a head's state", low=1)
-    expand: int = knob(2, "channels of x over the model's width", low=1)
-    conv_width: int = knob(4, "tokens that the convolution sees; 1 leaves each by itself", low=1)
-    own_biases: bool = knob(
+    N: int = option(16, "width of B and C: rows of a head's state", low=1)
+    expand: int = option(2, "channels of x over the model's width", low=1)
+    conv_width: int = option(4, "tokens that the convolution sees; 1 leaves each by itself", low=1)
+    own_biases: bool = option(
         default=True,
         meaning="whether only the convolution has a bias, as with its authors, whatever the suite says",
         absent=False,
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves A, D and the steps' biases alone", absent=False
     )
 

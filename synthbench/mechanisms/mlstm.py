@@ -15,7 +15,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -64,23 +64,23 @@ class Mlstm(RecurrentAttention):
         }
     )
 
-    conv: int = knob(4, "tokens that the short convolution before q and k sees, 0 for none", low=0, high=64, absent=0)
-    gates_from: Literal["qkv", "token"] = knob(
+    conv: int = option(4, "tokens that the short convolution before q and k sees, 0 for none", low=0, high=64, absent=0)
+    gates_from: Literal["qkv", "token"] = option(
         "qkv", "what the input and the forget gate are read off: q, k and v of all heads, or the token", absent="token"
     )
-    gate_activation: Literal["silu", "sigmoid"] = knob(
+    gate_activation: Literal["silu", "sigmoid"] = option(
         "silu", "the function that makes the output gate of what is read off the token", absent="sigmoid"
     )
-    learned_skip: bool = knob(
+    learned_skip: bool = option(
         default=True, meaning="whether what q and k are projected from is added to the heads' outputs", absent=False
     )
-    norm_gain: bool = knob(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
-    own_biases: bool = knob(
+    norm_gain: bool = option(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
+    own_biases: bool = option(
         default=True,
         meaning="whether no projection has a bias, as with its authors, whatever the suite says",
         absent=False,
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves biases, the skip and the norm's gain alone", absent=False
     )
 

@@ -17,7 +17,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -48,7 +48,7 @@ class Path(RecurrentAttention):
     own_positions: ClassVar = "none"
     rotation_note: ClassVar = "its Householder vectors are not turned, its keys are"
 
-    conv: int = knob(
+    conv: int = option(
         3, "tokens that the short convolution of w sees, SiLU behind it, 0 for neither", low=0, high=64, absent=0
     )
 

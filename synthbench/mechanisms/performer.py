@@ -11,7 +11,7 @@ from synthbench.forms.feature_maps import gaussian
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -32,7 +32,7 @@ class Performer(FeatureAttention):
     source: ClassVar = "choromanski2021performer"
     complexity: ClassVar = "T M d"
 
-    M: int = knob(64, "random features a head", low=1, high=4096)
+    M: int = option(64, "random features a head", low=1, high=4096)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set a head."""

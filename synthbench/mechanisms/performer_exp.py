@@ -11,7 +11,7 @@ from synthbench.forms.linear import widened
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -36,8 +36,8 @@ class PerformerExp(FeatureAttention):
     source: ClassVar = "choromanski2021performer"
     complexity: ClassVar = "T M d"
 
-    M: int = knob(64, "random features a head", low=1, high=4096)
-    omega: Literal["iid", "orthogonal"] = knob("orthogonal", "how the directions of a head depend on each other")
+    M: int = option(64, "random features a head", low=1, high=4096)
+    omega: Literal["iid", "orthogonal"] = option("orthogonal", "how the directions of a head depend on each other")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set a head."""

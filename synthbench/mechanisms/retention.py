@@ -15,7 +15,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -47,7 +47,7 @@ class Retention(RecurrentAttention):
     bare: ClassVar = MappingProxyType({"output_gate": False})
     takes_last_queries: ClassVar = True
 
-    output_gate: bool = knob(default=True, meaning="whether a swish gate multiplies the outputs", absent=False)
+    output_gate: bool = option(default=True, meaning="whether a swish gate multiplies the outputs", absent=False)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the output gate, and bring the projections to the size that they begin with beside one."""

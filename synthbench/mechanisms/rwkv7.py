@@ -15,7 +15,7 @@ from synthbench.forms.state import State
 from synthbench.layers import Linear, TokenShift, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 FASTEST = math.exp(-0.5)
 """Minus the logarithm of the fastest decay of a token."""
@@ -66,22 +66,22 @@ class Rwkv7(RecurrentAttention):
         dict.fromkeys(("token_shift", "output_gate", "norm_gain", "own_biases", "undecayed"), False)
     )
 
-    gate_rank: int = knob(32, "columns of W_1, A_1 and G_1, through which gates are read off a token", low=1)
-    token_shift: bool = knob(
+    gate_rank: int = option(32, "columns of W_1, A_1 and G_1, through which gates are read off a token", low=1)
+    token_shift: bool = option(
         default=True, meaning="whether all is read off mixes of a token with the one before it", absent=False
     )
-    output_gate: bool = knob(
+    output_gate: bool = option(
         default=True, meaning="whether a gate read off the token multiplies a head's output", absent=False
     )
-    norm_gain: bool = knob(
+    norm_gain: bool = option(
         default=True, meaning="whether the norm of a head's output has a gain and a shift", absent=False
     )
-    own_biases: bool = knob(
+    own_biases: bool = option(
         default=True,
         meaning="whether no projection has a bias, as with its authors, whatever the suite says",
         absent=False,
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True,
         meaning="whether weight decay leaves all but the projections of r, k, v and the output alone",
         absent=False,

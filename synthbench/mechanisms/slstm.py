@@ -13,9 +13,9 @@ from torch.nn.functional import layer_norm, logsigmoid, silu
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.layers import Linear, MemberLayer, ShortConvolution, exempt_from_decay, project
+from synthbench.layers import Linear, RunLayer, ShortConvolution, exempt_from_decay, project
 from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -53,15 +53,15 @@ class Slstm(Mechanism):
         {"conv": 0, "headwise_gates": False, "norm_gain": False, "out_projection": True, "undecayed": False}
     )
 
-    conv: int = knob(4, "tokens that the short convolution before i and f sees, 0 for none", low=0, high=64, absent=0)
-    headwise_gates: bool = knob(
+    conv: int = option(4, "tokens that the short convolution before i and f sees, 0 for none", low=0, high=64, absent=0)
+    headwise_gates: bool = option(
         default=True, meaning="whether the gates of a head are read off its own channels only", absent=False
     )
-    norm_gain: bool = knob(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
-    out_projection: bool = knob(
+    norm_gain: bool = option(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
+    out_projection: bool = option(
         default=False, meaning="whether the heads' outputs are projected once more", absent=True
     )
-    undecayed: bool = knob(
+    undecayed: bool = option(
         default=True, meaning="whether weight decay leaves R, biases and the norm's gain alone", absent=False
     )
 
@@ -128,7 +128,7 @@ class Slstm(Mechanism):
     def hidden(self, x: Tokens) -> Tokens:
         """The outputs h."""
         heads, size = self.recurrent.shape[-3:-1]
-        weight = self.recurrent.view(-1, heads, size, 4 * size)  # one member if none are stacked
+        weight = self.recurrent.view(-1, heads, size, 4 * size)  # one run if none are stacked
         gates = self._read(x)
         gates = gates.reshape(len(weight), x.shape[:-2].numel() // len(weight), x.shape[-2], heads, 4 * size)
         # Time first and heads before rows, so that a step is one product a head.
@@ -140,11 +140,11 @@ class Slstm(Mechanism):
         return 3 * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 
-class HeadwiseLinear(MemberLayer):
+class HeadwiseLinear(RunLayer):
     """One matrix a head, from its channels to its columns.
 
     ``weight`` is [heads, size, columns], normal with variance 2/5 over the width of all heads; stacked it has a leading
-    member axis, and so has ``x``.
+    run axis, and so has ``x``.
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:
@@ -162,7 +162,7 @@ class HeadwiseLinear(MemberLayer):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, [length, members, heads, rows, 4 size] to [length, members, heads, rows, size].
+    """The loop over time, [length, runs, heads, rows, 4 size] to [length, runs, heads, rows, size].
 
     Differentiated by hand, as in ``lstm``: slopes that need no later step are computed for all steps at once.
     """

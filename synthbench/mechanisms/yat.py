@@ -6,7 +6,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import plain
 from synthbench.mechanisms._yat import YatAttention, yat_kernel
 from synthbench.mechanisms.base import mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -33,7 +33,7 @@ class Yat(YatAttention):
     source: ClassVar = "nmn2026"
     complexity: ClassVar = "T^2 d"
 
-    epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)
+    epsilon: float = option(1e-3, "added to the squared distance", low=1e-12, high=1)
 
     yat_sides = plain
 

@@ -12,7 +12,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import spherical
 from synthbench.mechanisms._yat import YatAttention
 from synthbench.mechanisms.base import mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -34,8 +34,8 @@ class YatSpherical(YatAttention):
     source: ClassVar = "slay2026"
     complexity: ClassVar = "T^2 d"
 
-    normaliser: Normaliser = knob("sum", "what makes weights of the kernel's values")
-    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
+    normaliser: Normaliser = option("sum", "what makes weights of the kernel's values")
+    epsilon: float = option(1e-3, "added to the squared distance", low=0, high=1)
 
     yat_sides = spherical
 

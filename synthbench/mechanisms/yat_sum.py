@@ -6,7 +6,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import plain
 from synthbench.mechanisms._yat import yat_kernel
 from synthbench.mechanisms.base import ScoreAttention, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -26,7 +26,7 @@ class YatSum(ScoreAttention):
     complexity: ClassVar = "T^2 d"
     normaliser: ClassVar = "sum"
 
-    epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)
+    epsilon: float = option(1e-3, "added to the squared distance", low=1e-12, high=1)
 
     yat_sides = plain
 

@@ -1,4 +1,4 @@
-"""Pieces that the rotating position encodings share; an axis in front of the written ones is that of the members."""
+"""Pieces that the rotating position encodings share; an axis in front of the written ones is that of the runs."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class LearnedRotation(Rotation):
         return deepcopy(self)
 
     @torch.no_grad()
-    def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*member heads"]:
+    def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*run heads"]:
         r"""Measure how far the map between two tokens is from the plain rotation by their offset, in float64.
 
         It is IR_spec of T8'.7, :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`: A projects on
@@ -48,12 +48,12 @@ class LearnedRotation(Rotation):
             distances.append(torch.linalg.matrix_norm(active, ord=2).amax(-1))
         return torch.stack(distances).mean(0)
 
-    def matrices_at(self, coordinates: Float[Tensor, "*member length axes"]) -> Tensor:
-        """Move to some coordinates, and read off the matrices there: [*member, heads, length, dim, dim]."""
+    def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
+        """Move to some coordinates, and read off the matrices there: [*run, heads, length, dim, dim]."""
         self.coordinates = coordinates
-        *member, length, _ = coordinates.shape
+        *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)
-        turned: Tensor = self(basis.expand(*member, self.dim, self.num_heads, length, self.dim))
+        turned: Tensor = self(basis.expand(*run, self.dim, self.num_heads, length, self.dim))
         return turned.movedim(-4, -1)
 
 
@@ -105,8 +105,8 @@ def rows_of(
 
 
 def combine(
-    coordinates: Float[Tensor, "*member length given"], rates: Float[Tensor, "*member heads numbers axes"]
-) -> Float[Tensor, "*member heads length numbers"]:
+    coordinates: Float[Tensor, "*run length given"], rates: Float[Tensor, "*run heads numbers axes"]
+) -> Float[Tensor, "*run heads length numbers"]:
     """Σ_k r_k β_k for every position and head. Sums, not a matrix product: TF32 would round angles of hundreds.
 
     Raises:

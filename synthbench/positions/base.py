@@ -13,7 +13,7 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Tokens
-from synthbench.layers import FieldModule, MemberLayer, Rotation
+from synthbench.layers import FieldModule, Rotation, RunLayer
 from synthbench.options import check
 from synthbench.registry import Registry
 
@@ -21,10 +21,10 @@ T = TypeVar("T", bound="PositionEncoding")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PositionEncoding(FieldModule, MemberLayer):
+class PositionEncoding(FieldModule, RunLayer):
     """Carries the order of the tokens to a mechanism; built for sequences of up to ``length`` tokens.
 
-    Hyper-parameters are the fields made by :func:`synthbench.options.knob`; the fields below describe the model.
+    Hyper-parameters are the fields made by :func:`synthbench.options.option`; the fields below describe the model.
     """
 
     kind: ClassVar = "position encoding"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyHeads
 from synthbench.layers import project
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.positions._rotations import (
     LearnedRotation,
     axial_frequencies,
@@ -134,12 +134,12 @@ class Espr(PositionEncoding):
     source: ClassVar = "espr"
     rotates: ClassVar = True
 
-    base: float = knob(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
-    active: float = knob(0.75, "share of the planes that positions turn, at least one plane", low=0, high=1)
-    null: Literal["drop", "keep"] = knob("drop", "whether scores see the channels that positions do not turn")
-    order: Order = knob("post", "the map: R P (post) or P R P^T (conjugate)")
-    commuting: bool = knob(True, "whether the generators of the axes commute")  # noqa: FBT003 - a default
-    spread: float = knob(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
+    base: float = option(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
+    active: float = option(0.75, "share of the planes that positions turn, at least one plane", low=0, high=1)
+    null: Literal["drop", "keep"] = option("drop", "whether scores see the channels that positions do not turn")
+    order: Order = option("post", "the map: R P (post) or P R P^T (conjugate)")
+    commuting: bool = option(True, "whether the generators of the axes commute")  # noqa: FBT003 - a default
+    spread: float = option(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
 
     def rotation(self, generator: torch.Generator | None) -> MixedRotation:
         """Make the rotation of one layer: RoPE's frequencies, and a mixing drawn from ``generator``.

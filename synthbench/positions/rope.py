@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import KeyHeads
 from synthbench.layers import Rotation
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.positions._rotations import (
     axial_frequencies,
     combine,
@@ -69,7 +69,7 @@ class Rope(PositionEncoding):
     source: ClassVar = "su2024roformer"
     rotates: ClassVar = True
 
-    base: float = knob(10000.0, "ratio of the highest to (nearly) the lowest frequency", low=1)
+    base: float = option(10000.0, "ratio of the highest to (nearly) the lowest frequency", low=1)
 
     def rotation(self, generator: torch.Generator | None) -> TabledRotation:  # noqa: ARG002 - nothing is drawn
         """Make the rotation of one layer; it has no parameters.

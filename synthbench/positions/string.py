@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from synthbench.forms.shapes import KeyHeads
 from synthbench.layers import project
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.positions._rotations import (
     LearnedRotation,
     axial_frequencies,
@@ -72,9 +72,11 @@ class String(PositionEncoding):
     source: ClassVar = "schenck2025string"
     rotates: ClassVar = True
 
-    base: float = knob(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
-    basis: Literal["cayley", "identity"] = knob("cayley", "whether the basis of a head is learned or the standard one")
-    frequencies: Literal["learned", "fixed"] = knob("learned", "whether the frequencies of a head are trained")
+    base: float = option(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
+    basis: Literal["cayley", "identity"] = option(
+        "cayley", "whether the basis of a head is learned or the standard one"
+    )
+    frequencies: Literal["learned", "fixed"] = option("learned", "whether the frequencies of a head are trained")
 
     def rotation(self, generator: torch.Generator | None) -> BasisRotation:  # noqa: ARG002 - nothing is drawn
         """Make the rotation of one layer, which begins as RoPE.

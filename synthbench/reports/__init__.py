@@ -2,7 +2,7 @@
 
 =================================  ===================================================================================
 ``selection``                      which rows enter: one suite version, one version of every component
-``cells``                          rows to cells: means and intervals over seeds; ``ladder``: the rungs of a task
+``cells``                          rows to cells: means and intervals over seeds; ``ladder``: the levels of a task
 ``statistics``, ``aggregates``     tests of differences, and intervals of one number per mechanism over many tasks
 ``looks``, ``verdicts``            which tasks separate mechanisms, and which of them
 ``leaderboard``, ``curves``        the ranking, and learning curves averaged over seeds

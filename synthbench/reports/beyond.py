@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from synthbench.reports.cells import Cells, MechanismFacts, Runs, TaskFacts, clipped, is_known
-from synthbench.reports.ladder import scored_rungs
+from synthbench.reports.ladder import scored_levels
 from synthbench.reports.table import NOTHING, Table, fixed, sources_of, table_of
 
 FACTORS = (2, 4)
@@ -65,11 +65,11 @@ def _reached(cells: Cells, runs: Runs, mechanism: MechanismFacts) -> dict[TaskFa
         tested = [
             metrics
             for metrics in rows
-            if scored_rungs(metrics) and any(f"x{factor}.length" in metrics for factor in FACTORS)
+            if scored_levels(metrics) and any(f"x{factor}.length" in metrics for factor in FACTORS)
         ]
         if tested:
             beyond = tuple(_mean([_skill(metrics, factor) for metrics in tested]) for factor in FACTORS)
-            found[task] = Skills(_mean([clipped(scored_rungs(metrics)[-1].skill) for metrics in tested]), beyond)
+            found[task] = Skills(_mean([clipped(scored_levels(metrics)[-1].skill) for metrics in tested]), beyond)
     return found
 
 

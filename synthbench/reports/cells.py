@@ -15,9 +15,9 @@ import pandas as pd
 from jaxtyping import Float
 
 from synthbench.bits import BITS
-from synthbench.heights import RungScore, load_at_half
+from synthbench.levels import LevelScore, load_at_half
 from synthbench.reports.aggregates import Interval, t_interval
-from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
+from synthbench.reports.ladder import Ladder, ladder_in, scored_levels
 from synthbench.reports.order import place_of
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
@@ -60,7 +60,7 @@ class TaskFacts(NamedTuple):
     """The best rule that avoids what the task tests, and its score; None if the rows name none."""
     source: str
     ladder: Ladder | None = None
-    """The rungs that scores count; None if scores are accuracies or bits."""
+    """The levels that scores count; None if scores are accuracies or bits."""
     is_in_bits: bool = False
     """Whether scores are bits per token, with a minus sign."""
 
@@ -131,8 +131,8 @@ class Estimate:
     steps_to_threshold: tuple[float, ...]
     """Steps until the threshold was reached, for each successful seed; infinite if it never was."""
     steps_planned: int
-    rungs: dict[int, Sequence[RungScore]] = field(default_factory=dict)
-    """Scores of all rungs by seed; empty without a ladder."""
+    levels: dict[int, Sequence[LevelScore]] = field(default_factory=dict)
+    """Scores of all levels by seed; empty without a ladder."""
 
     @cached_property
     def runs(self) -> dict[int, float]:
@@ -141,13 +141,13 @@ class Estimate:
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """Of each run with a ladder, the load at half of the skill: ``inf`` at the top, 0 below the first rung."""
-        return [load_at_half(rungs) for rungs in self.rungs.values()]
+        """Of each run with a ladder, the load at half of the skill: ``inf`` at the top, 0 below the first level."""
+        return [load_at_half(levels) for levels in self.levels.values()]
 
     @property
     def load_at_half(self) -> float:
         """Median over seeds, NaN without runs; the lower middle one, since no mean with ``inf`` would be a load."""
-        return median_low(self.loads_at_half) if self.rungs else math.nan
+        return median_low(self.loads_at_half) if self.levels else math.nan
 
     @property
     def skill_of_all(self) -> float:
@@ -229,7 +229,7 @@ class Cells:
 
     @property
     def has_ladder(self) -> bool:
-        """Whether scores are heights (fractions of the rungs of each task) and not accuracies."""
+        """Whether scores are heights (fractions of the levels of each task) and not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @property
@@ -252,7 +252,7 @@ class Cells:
             [
                 *(task.category, task.label, mechanism.row_label, cell.n, cell.num_failed, cell.mean, cell.std),
                 *(*self.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
-                *((task.ladder.num_rungs, cell.load_at_half, task.ladder.unit) if task.ladder else ()),
+                *((task.ladder.num_levels, cell.load_at_half, task.ladder.unit) if task.ladder else ()),
             ]
             for task, mechanism, cell in self
         ]
@@ -505,7 +505,7 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
             float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
-        rungs={seed: rungs for seed, named in metrics.items() if (rungs := scored_rungs(named))},
+        levels={seed: levels for seed, named in metrics.items() if (levels := scored_levels(named))},
     )
 
 

@@ -73,13 +73,13 @@ class PairedTask:
     num_seeds: int
     num_failed: int
     """Runs without a score, on both sides."""
-    rungs: int | None
+    levels: int | None
     """The number of levels of the task; None without a ladder."""
 
     @property
     def is_apart(self) -> bool:
         """Whether the sides are shown to differ by enough to count: half a level, or ``MARGIN``."""
-        least = LEAST / self.rungs if self.rungs else MARGIN
+        least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
     def printed(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Comparison:
     @property
     def has_ladder(self) -> bool:
         """Whether skills are scores on the levels of each task."""
-        return all(task.rungs for task in self.tasks)
+        return all(task.levels for task in self.tasks)
 
     @property
     def skill(self) -> str:
@@ -321,7 +321,7 @@ def compare(
                 p=float(adjusted[index]),
                 num_seeds=int((task == index).sum()),
                 num_failed=int(is_failed[task == index].sum()),
-                rungs=ladder.num_rungs if ladder else None,
+                levels=ladder.num_levels if ladder else None,
             )
         )
     return Comparison(

@@ -122,7 +122,7 @@ class Export:
         for task, mechanism, runs in self.cells:
             cell = self.report.cells.cell(task, mechanism)
             line: list[Value] = [task.category, task.label, mechanism.label, cell.n, cell.num_failed]
-            line += [task.ladder.num_rungs] if task.ladder else []
+            line += [task.ladder.num_levels] if task.ladder else []
             for measure in self.measures:
                 line += measure.moments(runs) if measure.is_number else [measure.words(runs)]
             lines.append([*line, " ".join(str(run["run_id"]) for run in runs)])
@@ -135,7 +135,7 @@ class Export:
                 "category": task.category,
                 "task": task.label,
                 "mechanism": mechanism.label,
-                **({"rungs": task.ladder.num_rungs} if task.ladder else {}),
+                **({"rungs": task.ladder.num_levels} if task.ladder else {}),
                 "values": {
                     measure.name: dict(zip(("mean", "std"), measure.moments(runs), strict=True))
                     if measure.is_number

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from synthbench.heights import RungScore, profile, rungs_in
+from synthbench.levels import LevelScore, levels_in, profile
 
 LEAST = 0.5
 """Smallest difference of two mean scores that counts, in levels."""
@@ -24,14 +24,14 @@ class Ladder(NamedTuple):
     """Of every level, the easiest first."""
 
     @property
-    def num_rungs(self) -> int:
+    def num_levels(self) -> int:
         """The number of levels."""
         return len(self.loads)
 
     @property
     def margin(self) -> float:
         """``LEAST`` levels, as a part of all."""
-        return LEAST / self.num_rungs
+        return LEAST / self.num_levels
 
     @property
     def ticks(self) -> tuple[float, ...]:
@@ -67,18 +67,18 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
     >>> ladder_in({"load": "pairs", "rungs": [{"load": 2, "length": 8}, {"load": 3, "length": 12}]})
     Ladder(unit='pairs', loads=(2.0, 3.0))
     """
-    unit, rungs = arguments.get("load"), arguments.get("rungs")
-    if not (isinstance(unit, str) and isinstance(rungs, list) and rungs):
+    unit, levels = arguments.get("load"), arguments.get("rungs")
+    if not (isinstance(unit, str) and isinstance(levels, list) and levels):
         return None
-    loads = [rung.get("load") if isinstance(rung, dict) else None for rung in rungs]
+    loads = [level.get("load") if isinstance(level, dict) else None for level in levels]
     known = tuple(float(load) for load in loads if isinstance(load, int | float) and 0 < load < math.inf)
     return Ladder(unit, known) if len(known) == len(loads) else None
 
 
-def scored_rungs(metrics: Mapping[str, float | None]) -> list[RungScore]:
+def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
     """The levels of a row; none if one lacks a score or has no room between base and ceiling."""
-    rungs = rungs_in(metrics)
-    return rungs if all(rung.base < rung.ceiling and not math.isnan(rung.score) for rung in rungs) else []
+    levels = levels_in(metrics)
+    return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
 
 class Profile(NamedTuple):
@@ -91,13 +91,13 @@ class Profile(NamedTuple):
     num_runs: int
 
 
-def mean_profile(ladder: Ladder, runs: Iterable[Sequence[RungScore]]) -> Profile | None:
+def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
     """The mean over runs, whose mean is the score; None without a run that has all levels."""
-    skills = [profile(rungs) for rungs in runs if len(rungs) == ladder.num_rungs]
+    skills = [profile(levels) for levels in runs if len(levels) == ladder.num_levels]
     if not skills:
         return None
-    of_rungs = list(zip(*skills, strict=True))
-    return Profile(tuple(map(fmean, of_rungs)), tuple(map(min, of_rungs)), tuple(map(max, of_rungs)), len(skills))
+    of_levels = list(zip(*skills, strict=True))
+    return Profile(tuple(map(fmean, of_levels)), tuple(map(min, of_levels)), tuple(map(max, of_levels)), len(skills))
 
 
 def num_learned(scores: Collection[float]) -> int | None:

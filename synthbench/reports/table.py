@@ -339,7 +339,7 @@ def load_table(cells: Cells, name: str) -> Table:
 
     def load(task: TaskFacts, mechanism: MechanismFacts) -> Cell:
         cell = cells.cell(task, mechanism)
-        if task.ladder is None or not cell.rungs:
+        if task.ladder is None or not cell.levels:
             return Cell()
         ends = dict.fromkeys(map(task.ladder.load_text, (min(cell.loads_at_half), max(cell.loads_at_half))))
         remarks = (" to ".join(ends),) if len(ends) > 1 else ()
@@ -360,7 +360,7 @@ def bounds_of(cells: Cells) -> Facts:
     A floor or ceiling that is only a bound itself has a sign.
     """
     if cells.has_ladder:
-        return {"Levels": lambda task: str(task.ladder.num_rungs) if task.ladder else NOTHING}
+        return {"Levels": lambda task: str(task.ladder.num_levels) if task.ladder else NOTHING}
     return {
         "Floor": lambda task: _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact),
         "Ceiling": lambda task: _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact),
@@ -471,8 +471,8 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
     # An interval that ends at the top of the ladder is as wide as its other half.
     half = "" if math.isnan(low) else score_text(task, max(estimate.mean - low, high - estimate.mean))
     remarks = list(cell.remarks)
-    num_rungs = task.ladder.num_rungs if task.ladder else 1
-    if (num := num_learned([num_rungs * score for score in estimate.scores.values()])) is not None:
+    num_levels = task.ladder.num_levels if task.ladder else 1
+    if (num := num_learned([num_levels * score for score in estimate.scores.values()])) is not None:
         tested = "" if math.isnan(verdict.p) else f", p {p_relation(verdict.p)}"
         remarks.append(f"{num} of {estimate.n} seeds learned{tested}")
     return replace(cell, value=score_text(task, estimate.mean), std=half, remarks=tuple(remarks))

@@ -84,7 +84,7 @@ def judge(cells: Cells) -> Verdicts:
 
     A task separates if shuffling its runs among its mechanisms seldom puts means as far apart as they are (5 % after
     Benjamini & Hochberg (1995) over the tasks), and the farthest means differ by at least ``MARGIN`` of the gap between
-    floor and ceiling, on a ladder by half a rung. Within such a task, the pairs are named that differ by as much and by
+    floor and ceiling, on a ladder by half a level. Within such a task, the pairs are named that differ so much and by
     a moderated t test, 5 % after Holm over its pairs; if there is none, the mechanism that is farthest from the others.
     Runs are paired by seed only if seeds are correlated over the suite. On a ladder, p values count all looks at it:
     :mod:`synthbench.reports.looks`. A single run of a mechanism takes part in all tests, with the variance of its task.
@@ -147,7 +147,7 @@ class Standing(NamedTuple):
 
 
 def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
-    """Which pairs of mechanisms are apart, which are within half a rung, and which need more seeds.
+    """Which pairs of mechanisms are apart, which are within half a level, and which need more seeds.
 
     Args:
         cells: Cells with one setting of each mechanism, on tasks with a ladder.
@@ -198,7 +198,7 @@ def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
 
 
 def _margin(task: TaskFacts) -> float:
-    """The smallest difference of means that counts: half a rung, or ``MARGIN`` of the gap, at least a point."""
+    """The smallest difference of means that counts: half a level, or ``MARGIN`` of the gap, at least a point."""
     return task.ladder.margin if task.ladder else MARGIN * max(task.gap, SMALLEST_GAP)
 
 

@@ -116,7 +116,7 @@ RUN_COLUMNS = (
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "options and length; on a ladder the unit of its load, and its levels"),
     or_null("task_size", "name", "", "of old rows a size that was asked for by name; else null"),
-    Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last rung"),
+    Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last level"),
     Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
     result_or_null("n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first"),
     Column("n_eval", "int64", "sequences", "test sequences that the score is, or would have been, taken over"),
@@ -152,7 +152,7 @@ RUN_COLUMNS = (
     result_or_null("n_params", "int64", "count", "whole model; null if it was never built"),
     result_or_null("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params"),
     result_or_null("state_size", "int64", "elements", "of a layer after seq_len tokens; null if never built"),
-    # Seeds and how members were trained together
+    # Seeds and how runs were trained together
     Column("seed", "int64", "", "root seed of the run"),
     Column("data_seed", "int64", "", "derived from seed: the data streams"),
     Column("init_seed", "int64", "", "derived from seed: the initial parameters"),
@@ -161,7 +161,10 @@ RUN_COLUMNS = (
     result("member_strategy", "string", "", "form of batching", choices=("fold", "stack", "loop")),
     # Score
     Column(
-        "metric_name", "string", "", "`accuracy`, `accuracy of prototypes`, `height over rungs`, `minus bits per token`"
+        "metric_name",
+        "string",
+        "",
+        "`accuracy`, `accuracy of prototypes`, `height over rungs`, `minus bits per token`",
     ),
     result_or_null("score", "float64", "fraction or bits", "higher is better; null unless ok or diverged"),
     result_or_null("skill", "float64", "fraction", "(score - floor) / (ceiling - floor); null if none, as in bits"),

@@ -22,7 +22,7 @@ from numpy.lib.format import open_memmap
 
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
-from synthbench.heights import HEIGHT, height, metrics_of_rungs, rungs_in
+from synthbench.levels import LADDER_SCORE, ladder_score, levels_in, metrics_of_levels
 from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.results.schema import skill
@@ -30,7 +30,7 @@ from synthbench.results.store import HELD, mark_in_use
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import with_remark
 from synthbench.tasks import IGNORE, TASKS, Task
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.sequences import sequences_of
 from synthbench.training.stream import in_pieces
@@ -80,7 +80,7 @@ def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
         cell: Only its suite and its task are looked at.
         salt: Decides the sequences; unknown to the process that will answer.
     """
-    tests = cell.tests if cell.rungs else {1: cell.tests[1]}
+    tests = cell.tests if cell.levels else {1: cell.tests[1]}
     count = QUESTIONS_A_SEQUENCE * cell.suite.evaluation.test_sequences
     return {number: _draw(cell, number, *test, count, f"{salt}:{number}") for number, test in tests.items()}
 
@@ -93,7 +93,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
     most = 0
     for draw in range(MOST_DRAWS):
         drawn = sequences_of(task, length, "test", seed + draw, num_batches=1, batch_size=count, count=count)
-        labels = cell.rungs[number - 1].new_targets(drawn.targets) if cell.rungs else drawn.targets
+        labels = cell.levels[number - 1].new_targets(drawn.targets) if cell.levels else drawn.targets
         is_scored = labels != IGNORE
         num_scored = is_scored.sum(1)
         most = most or int(num_scored.max())
@@ -106,7 +106,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
         targets.append(labels[chosen, place])
         if sum(map(len, places)) >= count:
             break
-    num_probabilities = task.vocab_size if task.measure == "bits" and not cell.rungs else 0
+    num_probabilities = task.vocab_size if task.measure == "bits" and not cell.levels else 0
     asked, at, right = (np.concatenate(parts)[:count] for parts in (inputs, places, targets))
     return Questions(asked, at, right, num_probabilities)
 
@@ -120,36 +120,36 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 
 @torch.inference_mode()
-def answer(model: SequenceModel, members: Sequence[Member], folder: Path, device: torch.device) -> None:
-    """Write what the model of some members answers to the questions that lie in a folder, if there are any.
+def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
+    """Write what the model of some runs answers to the questions that lie in a folder, if there are any.
 
     Args:
-        model: Of all members.
-        members: In the order of the model.
+        model: Of all runs.
+        runs: In the order of the model.
         folder: Of their job.
         device: That of the model.
     """
     was_training = model.training
     model.eval()
-    for number in members[0].cell.tests:
-        if all(_file(folder, member.run_id, number, "places").exists() for member in members):
-            _answer(model, members, number, folder, device)
+    for number in runs[0].cell.tests:
+        if all(_file(folder, run.run_id, number, "places").exists() for run in runs):
+            _answer(model, runs, number, folder, device)
     model.train(was_training)
 
 
-def _answer(model: SequenceModel, members: Sequence[Member], number: int, folder: Path, device: torch.device) -> None:
+def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path, device: torch.device) -> None:
     # Mapped, so that no object of a file is ever made.
     asked, places = (
-        [open_memmap(_file(folder, member.run_id, number, kind), mode="r") for member in members]
+        [open_memmap(_file(folder, run.run_id, number, kind), mode="r") for run in runs]
         for kind in ("inputs", "places")
     )
-    is_prefix = members[0].cell.task.readout == "position"
-    tasks = [member.cell.task for member in members]
-    answers = [_no_answers(len(at), _num_probabilities(member)) for at, member in zip(places, members, strict=True)]
+    is_prefix = runs[0].cell.task.readout == "position"
+    tasks = [run.cell.task for run in runs]
+    answers = [_no_answers(len(at), _num_probabilities(run)) for at, run in zip(places, runs, strict=True)]
     for place in np.unique(np.concatenate(places)).tolist():
         here = [np.flatnonzero(at == place) for at in places]
         num_visible = place + 1 if is_prefix else asked[0].shape[-1]
-        tokens = np.zeros((len(members), max(map(len, here)), num_visible), np.int64)
+        tokens = np.zeros((len(runs), max(map(len, here)), num_visible), np.int64)
         for index, chosen in enumerate(here):
             tokens[index, : len(chosen)] = asked[index][chosen, :num_visible]
         given = torch.from_numpy(tokens).to(device)
@@ -159,8 +159,8 @@ def _answer(model: SequenceModel, members: Sequence[Member], number: int, folder
             own = logits[index, : len(chosen)]
             told = own[:, : tasks[index].vocab_size].log_softmax(-1) if answers[index].ndim > 1 else own.argmax(-1)
             answers[index][chosen] = told.numpy()
-    for member, own_answers in zip(members, answers, strict=True):
-        own_answers.tofile(_file(folder, member.run_id, number, "answers"))
+    for run, own_answers in zip(runs, answers, strict=True):
+        own_answers.tofile(_file(folder, run.run_id, number, "answers"))
 
 
 def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) -> dict[int, Result] | None:
@@ -200,9 +200,9 @@ def _standard_error(is_right: Bool[np.ndarray, " count"]) -> float:
     return math.sqrt(share * (1 - share) / count)
 
 
-def _num_probabilities(member: Member) -> int:
-    cell = member.cell
-    return cell.task.vocab_size if cell.task.measure == "bits" and not cell.rungs else 0
+def _num_probabilities(run: Run) -> int:
+    cell = run.cell
+    return cell.task.vocab_size if cell.task.measure == "bits" and not cell.levels else 0
 
 
 def _no_answers(count: int, num_probabilities: int) -> np.ndarray:
@@ -223,8 +223,8 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
     if row["status"] != "ok":
         return dict(row)
     metrics = json.loads(row["metrics"])
-    levels = rungs_in(metrics)
-    is_ladder = row["metric_name"].endswith(HEIGHT)
+    levels = levels_in(metrics)
+    is_ladder = row["metric_name"].endswith(LADDER_SCORE)
     if results is None or (is_ladder and len(levels) != len(results)):
         return _refused(row, "its model left no answers to the questions of its held-out test")
     num_correct = sum(result.num_correct for result in results.values())
@@ -234,8 +234,8 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
     metrics[SAID] = row["score"]
     if is_ladder:
         levels = [level._replace(score=results[number].accuracy) for number, level in enumerate(levels, start=1)]
-        metrics |= metrics_of_rungs(levels)
-        score = height(levels) / len(levels)
+        metrics |= metrics_of_levels(levels)
+        score = ladder_score(levels)
     elif (loss := results[1].loss) is not None:
         metrics["accuracy"] = score
         score, changed["eval_loss"] = -bits_of(loss), loss
@@ -245,7 +245,7 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
 
 def standard_error_of(row: Mapping[str, Any], results: Mapping[int, Result]) -> float:
     """Give the standard error of a measured score: that of a fraction or of bits, as the score is."""
-    levels = rungs_in(json.loads(row["metrics"])) if row["metric_name"].endswith(HEIGHT) else []
+    levels = levels_in(json.loads(row["metrics"])) if row["metric_name"].endswith(LADDER_SCORE) else []
     if not levels:
         return results[1].standard_error
     errors = [results[number].standard_error / (of.ceiling - of.base) for number, of in enumerate(levels, start=1)]
@@ -306,9 +306,9 @@ class HeldOutTest:
             return
         self._hold()
         Store.open(folder, create=True)
-        for member in job.members:
-            if needs_held_out_test(member.cell):
-                write_inputs(self._questions(member), folder, member.run_id)
+        for run in job.runs:
+            if needs_held_out_test(run.cell):
+                write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
         """Move the rows of a job into the store, with the judge's scores; nothing for one of built-in components.
@@ -318,12 +318,12 @@ class HeldOutTest:
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
             return []
-        members = {member.run_id: member for member in (*job.missing, *job.untuned)}
+        runs = {run.run_id: run for run in (*job.missing, *job.untuned)}
         made = Store.open(folder, create=False)
-        rows = made.find(members)
+        rows = made.find(runs)
         for run_id, row in rows.items():
-            if needs_held_out_test(members[run_id].cell) and not members[run_id].is_tuning:
-                results = results_of(self._questions(members[run_id]), folder, run_id)
+            if needs_held_out_test(runs[run_id].cell) and not runs[run_id].is_tuning:
+                results = results_of(self._questions(runs[run_id]), folder, run_id)
                 rows[run_id] = measured(row, results)
         points = {run_id: frame.drop(columns="run_id") for run_id, frame in made.curves(rows).groupby("run_id")}
         curves: dict[Any, Any] = {run_id: frame.to_dict("records") for run_id, frame in points.items()}
@@ -337,8 +337,8 @@ class HeldOutTest:
             self._held.close()
         shutil.rmtree(folder_named(self._results, self._driver), ignore_errors=True)
 
-    def _questions(self, member: Member) -> dict[int, Questions]:
-        return questions_of(member.cell, f"{self._salt}:{member.run_id}")
+    def _questions(self, run: Run) -> dict[int, Questions]:
+        return questions_of(run.cell, f"{self._salt}:{run.run_id}")
 
     def _hold(self) -> None:
         """Mark the folder in use: a job may wait for days in the queue of a cluster."""

@@ -11,7 +11,7 @@ import torch
 from synthbench.blocks import conv_elements
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mean_state, num_parameters
-from synthbench.options import absent_values, coerce, knobs_of, term_of
+from synthbench.options import absent_values, coerce, options_of, term_of
 from synthbench.registry import CONTROL
 from synthbench.results.schema import join_match, split_match
 from synthbench.suites import Suite
@@ -155,9 +155,9 @@ def _numbers(cell: Cell, quantity: Quantity) -> Iterator[Number]:
     if quantity == "params":
         yield width
     parts = absent_values(cell.mechanism)  # of its authors' layer, which stay as they are
-    for name, knob in knobs_of(cell.mechanism).items():
-        if knob.type is int and name not in parts:
-            present = cell.resolved_mechanism_arguments.get(name, knob.default)
+    for name, option in options_of(cell.mechanism).items():
+        if option.type is int and name not in parts:
+            present = cell.resolved_mechanism_arguments.get(name, option.default)
             yield Number(int(present), lambda value, name=name: _with_argument(cell, name, value))  # type: ignore[misc]
     if quantity == "state":
         yield width

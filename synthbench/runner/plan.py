@@ -22,7 +22,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.rows import predictions_file
 from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import OWN
 from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
@@ -52,39 +52,39 @@ class Job:
     """
 
     cells: tuple[Cell, ...]
-    members: tuple[Member, ...]
-    missing: tuple[Member, ...]
+    runs: tuple[Run, ...]
+    missing: tuple[Run, ...]
     group_size: int
-    tuning_skills: Mapping[Member, float | None] = field(default_factory=dict)
+    tuning_skills: Mapping[Run, float | None] = field(default_factory=dict)
 
     @property
-    def untuned(self) -> tuple[Member, ...]:
+    def untuned(self) -> tuple[Run, ...]:
         """Tuning runs without a row yet."""
-        every = (member for cell in self.cells for member in cell.tuning_members())
-        return tuple(member for member in every if member not in self.tuning_skills)
+        every = (run for cell in self.cells for run in cell.tuning_runs())
+        return tuple(run for run in every if run not in self.tuning_skills)
 
     def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
         """The same job with each cell's learning rate for its runs, which had none."""
-        members, missing = (
-            tuple(replace(member, learning_rate=learning_rates[member.cell]) for member in some)
-            for some in (self.members, self.missing)
+        runs, missing = (
+            tuple(replace(run, learning_rate=learning_rates[run.cell]) for run in some)
+            for some in (self.runs, self.missing)
         )
-        return replace(self, members=members, missing=missing)
+        return replace(self, runs=runs, missing=missing)
 
     @property
-    def groups(self) -> list[tuple[Member, ...]]:
+    def groups(self) -> list[tuple[Run, ...]]:
         """The groups of runs that train as one program, without those that have all their rows."""
-        if len(self.members) <= self.group_size:
-            return [self.members] if self.missing else []
+        if len(self.runs) <= self.group_size:
+            return [self.runs] if self.missing else []
         missing = set(self.missing)
-        starts = range(0, len(self.members), self.group_size)
-        groups = [self.members[start : start + self.group_size] for start in starts]
+        starts = range(0, len(self.runs), self.group_size)
+        groups = [self.runs[start : start + self.group_size] for start in starts]
         return [group for group in groups if not missing.isdisjoint(group)]
 
     @property
-    def trained(self) -> list[Member]:
+    def trained(self) -> list[Run]:
         """The runs that train before the job is done."""
-        return [*self.untuned, *(member for group in self.groups for member in group)]
+        return [*self.untuned, *(run for group in self.groups for run in group)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +94,7 @@ class Plan:
     jobs: tuple[Job, ...]
     num_planned: int
     num_done: int
-    members: Mapping[str, Member] = field(default_factory=dict)
+    runs: Mapping[str, Run] = field(default_factory=dict)
     """All planned rows, by run id; those already done too."""
     estimates: Estimates = field(default_factory=Estimates)
     """Estimated time of the jobs."""
@@ -111,7 +111,7 @@ class Plan:
     @property
     def run_ids(self) -> tuple[str, ...]:
         """The ids of all planned rows."""
-        return tuple(self.members)
+        return tuple(self.runs)
 
     @property
     def num_missing(self) -> int:
@@ -167,7 +167,7 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
         is_across_tasks=request.group_size is not None or device.type == "cuda",
         estimates=Estimates(timed.to_pandas()),
     )
-    of_plan = [stored[name] for name in plan.members if name in stored]
+    of_plan = [stored[name] for name in plan.runs if name in stored]
     rows = [row for row in of_plan if row["run_id"] in done]
     return replace(
         plan,
@@ -184,7 +184,7 @@ def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]
     statuses = Store.open(request.results, create=False).statuses() if has_store else {}
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
-        ends = [statuses.get(member.run_id, "missing") for member in cell.members(seeds)]
+        ends = [statuses.get(run.run_id, "missing") for run in cell.runs(seeds)]
         for group in (cell.task.category(), "all"):
             counts.setdefault(group, Counter()).update(ends)
     counts["all"] = counts.pop("all", Counter())  # last, and also where nothing is planned
@@ -241,7 +241,7 @@ def cells_and_seeds(
     if suite.ladder is not None and request.predictions is not None:
         raise UsageError(
             f"predictions is {str(request.predictions)!r}; allowed: none in suite {suite.name!r}, whose models are "
-            "tested on many rungs"
+            "tested on many levels"
         )
     shorter = shortened(suite, steps=request.steps, limit=request.limit)
     cells = make_cells(shorter, tasks, mechanisms, device_type=device.type, is_full=shorter == suite)
@@ -284,7 +284,7 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
             yield f"{lacking} of the rows already done have no predictions in {folder}; --rerun all makes them"
     if request.positions is not None:
         yield from dict.fromkeys(cell.note for cell in cells if cell.note is not None)
-    others = Counter(row["suite"] for row in rows if row["suite"] != plan.members[row["run_id"]].cell.suite.name)
+    others = Counter(row["suite"] for row in rows if row["suite"] != plan.runs[row["run_id"]].cell.suite.name)
     for name, count in sorted(others.items()):
         yield f"{count} of the rows already done are of suite {name!r}, which has the same protocol"
     if (warning := commit_warning()) is not None:
@@ -458,7 +458,7 @@ def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
     part, slash, parts = shard.partition("/")
     if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
         raise UsageError(f"shard is {shard!r}; allowed: i/n with i from 1 to n, as in 2/3")
-    return [cell for cell in cells if int(cell.members([0])[0].run_id, 16) % int(parts) == int(part) - 1]
+    return [cell for cell in cells if int(cell.runs([0])[0].run_id, 16) % int(parts) == int(part) - 1]
 
 
 def make_plan(
@@ -486,22 +486,22 @@ def make_plan(
         UsageError: If a seed is one that the suite tunes on.
     """
     estimates = estimates or Estimates()
-    ids: dict[Cell, dict[Member, str]] = {}
+    ids: dict[Cell, dict[Run, str]] = {}
     for cell in cells:
         if cell.suite.tuning is not None and (shared := set(seeds) & set(cell.suite.tuning.seeds)):
             raise UsageError(f"seed {min(shared)} is one that suite {cell.suite.name!r} tunes on; allowed: any other")
-        ids[cell] = {member: member.run_id for member in cell.members(seeds)}
-    planned = {run_id: member for of_cell in ids.values() for member, run_id in of_cell.items()}
+        ids[cell] = {run: run.run_id for run in cell.runs(seeds)}
+    planned = {run_id: run for of_cell in ids.values() for run, run_id in of_cell.items()}
     jobs: list[Job] = []
     for together in _sharing(ids, group_size) if is_across_tasks else [[cell] for cell in cells]:
-        run_ids = {member: run_id for cell in together for member, run_id in ids[cell].items()}
-        members, size = tuple(run_ids), group_size or default_group_size(together[0])
-        tuning_ids = {member: member.run_id for cell in together for member in cell.tuning_members()}
-        skills = {member: done[run_id] for member, run_id in tuning_ids.items() if run_id in done}
-        in_job = len(members) if tuning_ids else size  # all of a cell that chooses its rate, which is chosen once
-        for start in range(0, len(members), in_job):
-            of_job = members[start : start + in_job]
-            if missing := tuple(member for member in of_job if run_ids[member] not in done):
+        run_ids = {run: run_id for cell in together for run, run_id in ids[cell].items()}
+        runs, size = tuple(run_ids), group_size or default_group_size(together[0])
+        tuning_ids = {run: run.run_id for cell in together for run in cell.tuning_runs()}
+        skills = {run: done[run_id] for run, run_id in tuning_ids.items() if run_id in done}
+        in_job = len(runs) if tuning_ids else size  # all of a cell that chooses its rate, which is chosen once
+        for start in range(0, len(runs), in_job):
+            of_job = runs[start : start + in_job]
+            if missing := tuple(run for run in of_job if run_ids[run] not in done):
                 jobs.append(Job(tuple(together), of_job, missing, size, skills))
     cost = {cell: estimates.cost(cell) for cell in cells}
     jobs.sort(key=lambda job: -sum(cost[run.cell] for run in job.trained))  # equal ones stay in the suite's order
@@ -518,15 +518,15 @@ def default_group_size(cell: Cell) -> int:
     return max(1, TOKENS_AT_ONCE["cpu"] // tokens)
 
 
-def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: int | None) -> list[list[Cell]]:
+def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
     """Cells in the groups that share a program; a cell whose runs do not fit beside others stands alone."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
-    for cell, members in ids.items():
+    for cell, runs in ids.items():
         group, count = open_groups.get(cell.program, ([], 0))
-        if not group or count + len(members) > (group_size or default_group_size(cell)):
+        if not group or count + len(runs) > (group_size or default_group_size(cell)):
             group, count = [], 0
             groups.append(group)
         group.append(cell)
-        open_groups[cell.program] = group, count + len(members)
+        open_groups[cell.program] = group, count + len(runs)
     return groups

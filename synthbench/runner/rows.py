@@ -18,19 +18,19 @@ from synthbench import plugins
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError
-from synthbench.heights import HEIGHT, metrics_of_rungs, rungs_in
+from synthbench.levels import LADDER_SCORE, levels_in, metrics_of_levels
 from synthbench.options import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.tasks import IGNORE, Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.evaluate import Score
 from synthbench.training.identity import DTYPE
 from synthbench.training.ladder_scores import metrics_beyond
 from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.sequences import sequences_of, write_archive
-from synthbench.training.train import GroupResult, MemberResult
+from synthbench.training.train import GroupResult, RunResult
 
 STANDARD_ERRORS = 5.0
 """Standard errors above its ceiling at which a score is remarked on."""
@@ -73,53 +73,51 @@ def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row of a run that was trained, whether it diverged or not, and the points of its learning curve."""
-    member = result.members[index]
-    cell = member.member.cell
+    run = result.runs[index]
+    cell = run.run.cell
     training = cell.suite.training
-    score = member.score
-    tokens_a_step = len(result.members) * num_tokens(cell, training.steps) / training.steps
+    score = run.score
+    tokens_a_step = len(result.runs) * num_tokens(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
-    eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
-    stretched = [_counted(cell, longer) for longer in member.stretched.values()]
-    row = _common([trained.member for trained in result.members], index, provenance)
+    eval_losses = [point.loss for point in run.validation if math.isfinite(point.loss)]
+    stretched = [_counted(cell, longer) for longer in run.stretched.values()]
+    row = _common([trained.run for trained in result.runs], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
         "error_type": None if score else "Diverged",
-        "error_message": None if score else f"the loss was not finite at step {member.diverged_at}",
+        "error_message": None if score else f"the loss was not finite at step {run.diverged_at}",
         "member_strategy": result.strategy,
         "compiled": result.is_captured,
-        "n_params": member.size.num_parameters,
-        "n_params_mixer": member.size.num_parameters_mixer,
-        "state_size": member.size.state_elements,
-        "n_train": num_sequences(cell, member.stopped_at or result.steps),
+        "n_params": run.size.num_parameters,
+        "n_params_mixer": run.size.num_parameters_mixer,
+        "state_size": run.size.state_elements,
+        "n_train": num_sequences(cell, run.stopped_at or result.steps),
         "score": _counted(cell, score) if score else None,
         "skill": skill(score.accuracy, row["floor"], row["ceiling"]) if score and not _is_in_bits(cell) else None,
         "score_ood": sum(stretched) / len(stretched) if stretched else None,
-        "metrics": canonical_json(_metrics(cell, member)),
+        "metrics": canonical_json(_metrics(cell, run)),
         "n_eval_examples": score.num_scored if score else None,
         "n_correct": score.num_correct if score else None,
-        "train_loss": member.train_loss,
+        "train_loss": run.train_loss,
         "eval_loss": score.loss if score else None,
         "best_eval_loss": min(eval_losses, default=None),
-        "steps": member.diverged_at or member.stopped_at or result.steps,
-        "lr_first": member.rates[0],
-        "lr_last": member.rates[-1],
-        "steps_to_threshold": member.steps_to_threshold,
+        "steps": run.diverged_at or run.stopped_at or result.steps,
+        "lr_first": run.rates[0],
+        "lr_last": run.rates[-1],
+        "steps_to_threshold": run.steps_to_threshold,
         "train_s": result.train_s,
         "eval_s": result.eval_s,
         "data_s": result.data_s,
         "step_ms_median": step_ms,
         "tokens_per_s": tokens_a_step / (step_ms / 1e3) if step_ms else None,
     }
-    curve = [
-        {"run_id": row["run_id"], **asdict(point), "tokens": num_tokens(cell, point.step)} for point in member.curve
-    ]
+    curve = [{"run_id": row["run_id"], **asdict(point), "tokens": num_tokens(cell, point.step)} for point in run.curve]
     return with_remark(row), curve
 
 
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
     """Add to the note of a row that its score lies above the ceiling that its task states, if it does."""
-    levels = rungs_in(json.loads(row["metrics"]))
+    levels = levels_in(json.loads(row["metrics"]))
     reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]
     for score, ceiling in reached:
         if score is not None and score > ceiling + STANDARD_ERRORS * _standard_error(ceiling, row["n_eval"]):
@@ -134,13 +132,13 @@ def _standard_error(ceiling: float, num_sequences: int) -> float:
     return math.sqrt(spread / num_sequences)
 
 
-def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
+def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
     """The row of a run that could not be trained: a status, never an accuracy of 0."""
     return {
         **dict.fromkeys(
             column.name for column in RUN_COLUMNS if column.is_nullable and column.decided_by != "configuration"
         ),
-        **_common(members, index, provenance),
+        **_common(runs, index, provenance),
         "status": failure.status,
         "error_type": failure.error_type,
         "error_message": failure.message[:500],
@@ -154,7 +152,7 @@ def _is_in_bits(cell: Cell) -> bool:
 
 
 def _counted(cell: Cell, score: Score) -> float:
-    """A score in the measure of its task; on a ladder the height over the number of rungs."""
+    """A score in the measure of its task; on a ladder the height over the number of levels."""
     return -bits_of(score.loss) if _is_in_bits(cell) else score.accuracy
 
 
@@ -179,20 +177,20 @@ def num_tokens(cell: Cell, num_steps: int) -> int:
     return num_sequences(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
 
 
-def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
-    metrics: dict[str, float | None] = {**member.metrics}
-    if member.validation:
-        metrics["validation_accuracy"] = member.validation[-1].accuracy
+def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
+    metrics: dict[str, float | None] = {**run.metrics}
+    if run.validation:
+        metrics["validation_accuracy"] = run.validation[-1].accuracy
     if cell.course is not None:
-        reached = {factor: None if score is None else score.accuracy for factor, score in member.beyond.items()}
-        return metrics | metrics_of_rungs(member.rungs) | metrics_beyond(cell.rungs, reached)
+        reached = {factor: None if score is None else score.accuracy for factor, score in run.beyond.items()}
+        return metrics | metrics_of_levels(run.levels) | metrics_beyond(cell.levels, reached)
     if _is_in_bits(cell):
-        return metrics | _metrics_in_bits(cell, member)
+        return metrics | _metrics_in_bits(cell, run)
     metrics |= {
         f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
     }
     metrics |= _references(cell)
-    for factor, score in member.stretched.items():
+    for factor, score in run.stretched.items():
         task, length = cell.tests[factor]
         floor, ceiling = (bound.value for bound in floor_and_ceiling(task, length))
         metrics |= {
@@ -201,8 +199,8 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
             f"x{factor}.ceiling": ceiling,
             f"x{factor}.skill": skill(score.accuracy, floor, ceiling),
         }
-    if member.score:
-        metrics["score_std_over_sequences"] = member.score.std_over_sequences
+    if run.score:
+        metrics["score_std_over_sequences"] = run.score.std_over_sequences
     return metrics
 
 
@@ -210,23 +208,23 @@ def _references(cell: Cell) -> dict[str, float]:
     return {f"reference.{name}": reached for name, reached in references(cell.task, cell.length).items()}
 
 
-def _metrics_in_bits(cell: Cell, member: MemberResult) -> dict[str, float | None]:
+def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
     """Bits a token: of the references, of the validation, and of each kind of positions with its share of them."""
     metrics: dict[str, float | None] = {**_references(cell)}
-    if member.validation:
-        metrics["validation_bits"] = bits_of(member.validation[-1].loss)
-    metrics |= {f"x{factor}.bits": bits_of(score.loss) for factor, score in member.stretched.items()}
-    if member.score:
-        metrics |= {"accuracy": member.score.accuracy, "calibration_error": member.score.calibration_error}
-        for name, kind in member.score.kinds.items():
+    if run.validation:
+        metrics["validation_bits"] = bits_of(run.validation[-1].loss)
+    metrics |= {f"x{factor}.bits": bits_of(score.loss) for factor, score in run.stretched.items()}
+    if run.score:
+        metrics |= {"accuracy": run.score.accuracy, "calibration_error": run.score.calibration_error}
+        for name, kind in run.score.kinds.items():
             metrics[f"{name}.bits"] = bits_of(kind.loss) if kind.num_scored else None
-            metrics[f"{name}.share"] = kind.num_scored / max(member.score.num_scored, 1)
+            metrics[f"{name}.share"] = kind.num_scored / max(run.score.num_scored, 1)
     return metrics
 
 
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
-    """Floor, ceiling and local ceiling of what is scored: accuracy, bits, or the height over the number of rungs."""
-    if cell.course is not None:  # every rung's own base is taken off already
+    """Floor, ceiling and local ceiling of what is scored: accuracy, bits, or the height over the number of levels."""
+    if cell.course is not None:  # every level's own base is taken off already
         return Bound(0.0), Bound(1.0), Bound(0.0)
     local = None if _is_in_bits(cell) else local_ceiling(cell.task, cell.length)
     return *floor_and_ceiling(cell.task, cell.length), local
@@ -234,21 +232,21 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
 
 def _metric_of(cell: Cell) -> str:
     if cell.course is not None:
-        return HEIGHT
+        return LADDER_SCORE
     return BITS if _is_in_bits(cell) else "accuracy"
 
 
-def _common(members: Sequence[Member], index: int, provenance: Provenance) -> dict[str, Any]:
-    member = members[index]
-    cell = member.cell
+def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str, Any]:
+    run = runs[index]
+    cell = run.cell
     suite = cell.suite
     model, training, evaluation = suite.model, suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
     floor, ceiling, local = _bounds_of(cell)
-    config = canonical_json(member.identity)
+    config = canonical_json(run.identity)
     return {
-        "run_id": member.run_id,
-        "role": "tuning" if member.is_tuning else None,
+        "run_id": run.run_id,
+        "role": "tuning" if run.is_tuning else None,
         "suite": suite.name,
         "suite_version": suite.version,
         "is_full": cell.is_full,
@@ -281,13 +279,13 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "d_model": model.model_dim,
         "n_layers": cell.num_layers,
         "n_heads": model.num_heads,
-        "seed": member.seed,
-        "data_seed": data_seed(task, cell.length, member.seed),
-        "init_seed": init_seed(member.seed),
-        "ensemble_size": len(members),
+        "seed": run.seed,
+        "data_seed": data_seed(task, cell.length, run.seed),
+        "init_seed": init_seed(run.seed),
+        "ensemble_size": len(runs),
         "ensemble_index": index,
-        "n_eval": evaluation.curve_sequences if member.is_tuning else evaluation.test_sequences,
-        "metric_name": ("validation " if member.is_tuning else "") + _metric_of(cell),
+        "n_eval": evaluation.curve_sequences if run.is_tuning else evaluation.test_sequences,
+        "metric_name": ("validation " if run.is_tuning else "") + _metric_of(cell),
         "floor": floor.value,
         "floor_kind": floor.kind,
         "ceiling": ceiling.value,
@@ -296,7 +294,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "steps_planned": training.steps,
         "batch_size": training.batch_size,
         "optimizer": training.optimizer,
-        "lr": member.learning_rate,
+        "lr": run.learning_rate,
         "weight_decay": training.weight_decay,
         "tuning_trials": 1 if suite.tuning is None else len(training.learning_rates),
         "tuning_rule": _tuning_rule(cell),
@@ -310,7 +308,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "peak_mem_bytes": peak_memory_bytes(provenance.device),
         "flops_estimate": None,
         "started_at": provenance.started_at,
-        "finished_at": provenance.finished_at(member.run_id),
+        "finished_at": provenance.finished_at(run.run_id),
         "executor": provenance.executor,
         "attempt": provenance.number,
         "verified_by": None,
@@ -347,7 +345,7 @@ def predictions_file(folder: Path, run_id: str) -> Path:
     return folder / f"{run_id}.npz"
 
 
-def write_predictions(folder: Path, result: MemberResult) -> None:
+def write_predictions(folder: Path, result: RunResult) -> None:
     """Write the test sequences of a run and what was predicted for them, if it has predictions.
 
     ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]; ``(predictions == targets).sum()``
@@ -359,16 +357,14 @@ def write_predictions(folder: Path, result: MemberResult) -> None:
     """
     if result.predictions is None:
         return
-    member = result.member
+    run = result.run
     count = len(result.predictions)
-    drawn = sequences_of(
-        member.cell.task, member.cell.length, "test", member.seed, num_batches=1, batch_size=count, count=count
-    )
-    metadata = {**drawn.metadata, "run_id": member.run_id, "config": member.identity}
+    drawn = sequences_of(run.cell.task, run.cell.length, "test", run.seed, num_batches=1, batch_size=count, count=count)
+    metadata = {**drawn.metadata, "run_id": run.run_id, "config": run.identity}
     arrays = {
         "inputs": drawn.inputs,
         "targets": drawn.targets,
         "predictions": np.where(drawn.targets == IGNORE, NOT_SCORED, result.predictions),
         "metadata": np.array(canonical_json(metadata)),
     }
-    write_archive(predictions_file(folder, member.run_id), arrays)
+    write_archive(predictions_file(folder, run.run_id), arrays)

@@ -34,7 +34,7 @@ from synthbench.runner.request import EXECUTORS, Request
 from synthbench.runner.rows import prepare_folder
 from synthbench.runner.worker import RunContext, RunOutcome, outcome_of
 from synthbench.tasks import TASKS
-from synthbench.training.cell import Member
+from synthbench.training.cell import Run
 from synthbench.training.ladder_scores import rescored
 
 CONTRACT = "contract"
@@ -48,7 +48,7 @@ class RunReport:
     """The result of a request."""
 
     results: Path
-    members: Mapping[str, Member]
+    runs: Mapping[str, Run]
     """All planned rows, by run id."""
     num_done_before: int
     num_failed_before: int = 0
@@ -64,17 +64,17 @@ class RunReport:
     @property
     def run_ids(self) -> Sequence[str]:
         """The ids of all planned rows."""
-        return tuple(self.members)
+        return tuple(self.runs)
 
     @property
     def num_planned(self) -> int:
         """Rows that were planned."""
-        return len(self.members)
+        return len(self.runs)
 
     @property
     def rows(self) -> pd.DataFrame:
         """The planned rows that are in the store, failed ones too."""
-        return planned_rows(self.members, self.results)
+        return planned_rows(self.runs, self.results)
 
     @property
     def failed(self) -> list[RunOutcome]:
@@ -90,7 +90,7 @@ class RunReport:
         """The result of two requests as that of one, the second into the same store."""
         return RunReport(
             self.results,
-            {**self.members, **other.members},
+            {**self.runs, **other.runs},
             self.num_done_before + other.num_done_before,
             self.num_failed_before + other.num_failed_before,
             [*self.outcomes, *other.outcomes],
@@ -99,16 +99,16 @@ class RunReport:
         )
 
 
-def planned_rows(members: Mapping[str, Member], results: Path) -> pd.DataFrame:
+def planned_rows(runs: Mapping[str, Run], results: Path) -> pd.DataFrame:
     """The rows of a store that are of some runs, each in its run's suite, in whichever one it was made.
 
     Args:
-        members: By run id.
+        runs: By run id.
         results: Folder of the store.
     """
     rows = Store.open(results, create=False).runs()
-    rows = rescored(rows[rows["run_id"].isin(list(members))].reset_index(drop=True))
-    cells = [members[run_id].cell for run_id in rows["run_id"]]
+    rows = rescored(rows[rows["run_id"].isin(list(runs))].reset_index(drop=True))
+    cells = [runs[run_id].cell for run_id in rows["run_id"]]
     return rows.assign(
         suite=[cell.suite.name for cell in cells],
         suite_version=[cell.suite.version for cell in cells],
@@ -142,7 +142,7 @@ def run(
     prepared = prepare(request)
     plan, executor = prepared.plan, prepared.executor
     context = _opened(prepared)
-    report = RunReport(request.results, plan.members, plan.num_done, plan.num_failed)
+    report = RunReport(request.results, plan.runs, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
     with closing(HeldOutTest(context.results, context.driver)) as test:
         for done in executor.run(plan.jobs, context, stop or threading.Event(), test.begin):

@@ -20,7 +20,7 @@ from synthbench.results import Store
 from synthbench.runner import held_out, seal
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve, write_predictions
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, is_out_of_memory, train_group
 
@@ -108,7 +108,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
         )
         broken = context.violations.get(cell.mechanism_name) or replaced_code(job)
         if broken is not None:
-            return tried.fail(job.members, job, Failure("contract", "ContractError", broken))
+            return tried.fail(job.runs, job, Failure("contract", "ContractError", broken))
         tried.provenance = replace(tried.provenance, causal_checked=True)
         with deterministic_algorithms(tried.provenance.device) if context.is_deterministic else nullcontext():
             if cell.suite.tuning is not None:
@@ -118,7 +118,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
 def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[RunOutcome]:
     """Write a row with the failure's status for every missing run of a job."""
-    return _Worker(job, context, number, is_deterministic=context.is_deterministic).fail(job.members, job, failure)
+    return _Worker(job, context, number, is_deterministic=context.is_deterministic).fail(job.runs, job, failure)
 
 
 def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
@@ -162,12 +162,12 @@ class _Worker:
         A run without a score counts as one at the floor.
         """
         untuned = job.untuned
-        trained = self.train_all(replace(job, members=untuned, missing=untuned))
+        trained = self.train_all(replace(job, runs=untuned, missing=untuned))
         skill_by_id = {outcome.run_id: outcome.skill for outcome in trained}
-        skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in untuned}}
+        skills = {**job.tuning_skills, **{run: skill_by_id[run.run_id] for run in untuned}}
         by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
-        for member, skill in skills.items():
-            skills_at_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
+        for run, skill in skills.items():
+            skills_at_rate = by_rate[run.cell].setdefault(float(run.learning_rate or 0), [])
             skills_at_rate.append(0.0 if skill is None else skill)
         # Summed in the order of the runs: committed rows were tuned so, and a tie must stay one.
         return {
@@ -183,20 +183,20 @@ class _Worker:
             outcomes += self.train(group, job)
         return outcomes
 
-    def train(self, members: Sequence[Member], job: Job) -> list[RunOutcome]:
+    def train(self, runs: Sequence[Run], job: Job) -> list[RunOutcome]:
         """Train runs together and write their rows; smaller parts of them if that fails."""
         device = self.provenance.device
         try:
             result = train_group(
-                members,
+                runs,
                 device,
                 keeps_predictions=self.context.predictions is not None,
                 kept=blocks_of(self.context.driver, device.type),
-                on_trained=partial(held_out.answer, members=members, folder=self.store.root, device=device),
+                on_trained=partial(held_out.answer, runs=runs, folder=self.store.root, device=device),
             )
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
-            failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
+            failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, runs[0].cell), trace)
         else:
             replaced = replaced_code(job)
             if replaced is None:
@@ -205,28 +205,28 @@ class _Worker:
         # Out here the exception is gone, and with it the tensors that its traceback held.
         if failure.status == "oom" and device.type == "cuda":
             torch.cuda.empty_cache()  # pieces that were cut for the larger attempt
-        if parts := _parts(members, failure):
+        if parts := _parts(runs, failure):
             return [outcome for part in parts for outcome in self.train(part, job)]
         if failure.status == "oom" and not self.context.is_alone:
             raise OutOfMemoryBesideOthers(failure.message)
-        return self.fail(members, job, failure)
+        return self.fail(runs, job, failure)
 
     def record(self, result: GroupResult, job: Job) -> list[RunOutcome]:
         """Write the rows, curves and predictions of the runs that lack them."""
-        missing = [index for index, trained in enumerate(result.members) if trained.member in job.missing]
+        missing = [index for index, trained in enumerate(result.runs) if trained.run in job.missing]
         runs = [row_and_curve(result, index, self.provenance) for index in missing]
         if self.context.predictions is not None:
             for index in missing:  # before the rows, which say that the runs are finished
-                write_predictions(self.context.predictions, result.members[index])
+                write_predictions(self.context.predictions, result.runs[index])
         self.store.write_all(runs)
         return [outcome_of(row) for row, _ in runs]
 
-    def fail(self, members: Sequence[Member], job: Job, failure: Failure) -> list[RunOutcome]:
+    def fail(self, runs: Sequence[Run], job: Job, failure: Failure) -> list[RunOutcome]:
         """Write the failure as the row of the runs that lack one."""
-        missing = [index for index, member in enumerate(members) if member in job.missing]
+        missing = [index for index, run in enumerate(runs) if run in job.missing]
         is_causal = self.provenance.causal_checked and failure.status != "contract"
         provenance = replace(self.provenance, causal_checked=is_causal)
-        rows = [failure_row(members, index, failure, provenance) for index in missing]
+        rows = [failure_row(runs, index, failure, provenance) for index in missing]
         self.store.write_all((row, []) for row in rows)
         return [replace(outcome_of(row), trace=failure.trace) for row in rows]
 
@@ -236,13 +236,13 @@ def replaced_code(job: Job) -> str | None:
     return seal.replaced() if any(map(held_out.is_foreign, job.cells)) else None
 
 
-def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
+def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
     """The parts to try after runs failed together: halves if memory ran out, else cells; none of a single one."""
     if failure.status == "oom":
-        half = len(members) // 2
-        return [members[:half], members[half:]] if half else []
-    cells = list(dict.fromkeys(member.cell for member in members))
-    return [[member for member in members if member.cell is cell] for cell in cells] if len(cells) > 1 else []
+        half = len(runs) // 2
+        return [runs[:half], runs[half:]] if half else []
+    cells = list(dict.fromkeys(run.cell for run in runs))
+    return [[run for run in runs if run.cell is cell] for cell in cells] if len(cells) > 1 else []
 
 
 def _message(problem: BaseException, cell: Cell) -> str:

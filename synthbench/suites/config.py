@@ -81,7 +81,7 @@ class TrainingSettings(_Strict):
     decay_steps: Positive | None = None
     """Steps at the end over which ``warmup-stable-decay`` lowers the rate linearly to 0."""
     stop_at: Annotated[Finite, Field(gt=0, le=1)] | None = None
-    """Skill on the validation sequences at which a member is trained no further; never if left out."""
+    """Skill on the validation sequences at which a run is trained no further; never if left out."""
 
     @model_validator(mode="after")
     def _warms_up_where_it_says_so(self) -> "TrainingSettings":
@@ -99,14 +99,14 @@ class TrainingSettings(_Strict):
 class LadderSettings(_Strict):
     """Training on all levels of each task, in place of one size; docs/ladder.md has the reasons.
 
-    The order of the rungs is the same for all mechanisms, tasks of as many rungs and seeds: see
+    The order of the levels is the same for all mechanisms, tasks of as many levels and seeds: see
     :func:`synthbench.training.ladder.mixture`.
     """
 
     longest: Positive
-    """Tokens of the longest rung; models are built for sequences of that many, whatever the task."""
+    """Tokens of the longest level; models are built for sequences of that many, whatever the task."""
     batch_tokens: Positive
-    """Tokens of a step: sequences of a rung are as many as fit, but never fewer than ``batch_size``."""
+    """Tokens of a step: sequences of a level are as many as fit, but never fewer than ``batch_size``."""
     batch_answers: Positive
     """Answers of a step, at least, on average: a task that asks once a sequence takes more sequences."""
     extended: bool = False
@@ -117,7 +117,7 @@ class TuningSettings(_Strict):
     """Choice among several learning rates, for every task and mechanism by itself.
 
     Every rate is trained on every tuning seed; the one with the highest mean skill on the validation sequences after
-    the last step trains the reported members. The test stream stays closed.
+    the last step trains the reported runs. The test stream stays closed.
     """
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
@@ -128,7 +128,7 @@ class EvaluationSettings(_Strict):
     """Measurements. The test stream is opened once, after the last step."""
 
     test_sequences: Positive
-    """Sequences of the test; on a ladder of each rung."""
+    """Sequences of the test; on a ladder of each level."""
     curve_every: Positive
     """Steps between two points of the learning curve."""
     curve_sequences: Positive | None = None
@@ -136,7 +136,7 @@ class EvaluationSettings(_Strict):
     threshold: Annotated[Finite, Field(gt=0, le=1)] | None = None
     """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``; none on a ladder."""
     validation_sequences: Positive | None = None
-    """With several learning rates: further sequences, on a ladder of each rung, which choose one for each seed."""
+    """With several learning rates: further sequences, on a ladder of each level, which choose one for each seed."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the length or load that was trained on, on which the trained model is tested too."""
     shifts: Annotated[tuple[Annotated[int, Field(gt=0, le=1 << 20)], ...], AfterValidator(_distinct)] | None = None
@@ -157,7 +157,7 @@ class Suite(_Strict):
     evaluation: EvaluationSettings
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
     tasks: Annotated[dict[str, Arguments], Field(min_length=1)]
-    """Arguments by task: ``length`` in tokens, and knobs that differ; none on a ladder."""
+    """Arguments by task: ``length`` in tokens, and options that differ; none on a ladder."""
     mechanisms: Annotated[dict[str, Arguments], Field(min_length=1)]
     """Arguments by mechanism, in the order of the tables; others run with their defaults."""
     tuning: TuningSettings | None = None

@@ -4,13 +4,13 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.tasks._rules import search
-from synthbench.tasks.base import IGNORE, Batch, Bound, Rung, Task, Tokens
+from synthbench.tasks.base import IGNORE, Batch, Bound, Level, Task, Tokens
 
 NUM_TOKENS = 2**19
 """Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
 
 NUM_ANSWERS = 2**13
-"""Fewest targets of such a sample of a rung: of several equally good rules the luckiest is the base."""
+"""Fewest targets of such a sample of a level: of several equally good rules the luckiest is the base."""
 
 MOST_SEARCHED = 256
 """Tokens of the longest level on which generic rules are tried: on longer ones few scored positions fit into memory."""
@@ -36,8 +36,8 @@ def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 
 
-def measured_bases(rung: Rung) -> dict[str, float]:
-    """What is reached on a rung without what it asks for, by name: fractions of the targets that are new on it.
+def measured_bases(level: Level) -> dict[str, float]:
+    """What is reached on a level without what it asks for, by name: fractions of the targets that are new on it.
 
     ``floor`` is one constant a position, ``local`` the best rule that sees its own token and position, ``place`` the
     token at the place that is right most often for a position, ``seen`` any of the answers that have been read,
@@ -45,21 +45,21 @@ def measured_bases(rung: Rung) -> dict[str, float]:
     generic rules the best, see :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
-        Batch(inputs, rung.new_targets(targets))
-        for inputs, targets in (large_sample(rung.task, rung.length, seed) for seed in (0, 1))
+        Batch(inputs, level.new_targets(targets))
+        for inputs, targets in (large_sample(level.task, level.length, seed) for seed in (0, 1))
     )
     alone = np.zeros_like(fit.inputs[:1])
     bases = {
-        "floor": _learned(rung.task, fit, fresh, (alone, alone)),
-        "local": _learned(rung.task, fit, fresh, (fit.inputs, fresh.inputs)),
+        "floor": _learned(level.task, fit, fresh, (alone, alone)),
+        "local": _learned(level.task, fit, fresh, (fit.inputs, fresh.inputs)),
         "place": accuracy(np.take_along_axis(fresh.inputs, _best_places(fit)[None], axis=1), fresh.targets).value,
-        **guesses(fresh, rung.task.vocab_size),
+        **guesses(fresh, level.task.vocab_size),
     }
-    for name, predictions in rung.task.rung_shortcuts(fresh.inputs).items():
+    for name, predictions in level.task.level_shortcuts(fresh.inputs).items():
         bases[name] = accuracy(predictions, fresh.targets).value
-    if rung.length > MOST_SEARCHED:
+    if level.length > MOST_SEARCHED:
         return bases
-    found = search(fit, fresh, rung.task.vocab_size, left_out=rung.task.no_shortcuts)
+    found = search(fit, fresh, level.task.vocab_size, left_out=level.task.no_shortcuts)
     return bases | {best.rule: best.accuracy for best in found.values()}
 
 

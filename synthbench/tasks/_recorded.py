@@ -1,4 +1,4 @@
-"""Bounds of the suites' tasks and of all rungs, from a file: they never change, and measuring them takes seconds.
+"""Bounds of the suites' tasks and of all levels, from a file: they never change, and measuring them takes seconds.
 
 What the file does not have is measured when it is asked for. ``python docs/generate.py`` adds what is missing.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from synthbench.options import arguments_of
 from synthbench.tasks._measured import answers_per_sequence, measured_bases, measured_local_ceiling, measured_shortcuts
-from synthbench.tasks.base import Bound, Rung, Task
+from synthbench.tasks.base import Bound, Level, Task
 
 FILE = Path(__file__).with_name("bounds.json")
 
@@ -82,45 +82,45 @@ def references(task: Task, length: int) -> dict[str, float]:
     return task.references(length) if found is None else found
 
 
-class RungBounds(NamedTuple):
+class LevelBounds(NamedTuple):
     """Baseline and ceiling of skill on a level, accuracies of its new targets in [0, 1]; and its answers."""
 
     base: float
-    """The most that is reached without what the rung asks for."""
+    """The most that is reached without what the level asks for."""
     rule: str
     """Rule that reaches it: see :func:`synthbench.tasks._measured.measured_bases`."""
     ceiling: float
     answers: float
-    """Targets of a sequence, on average, those of lower rungs included."""
+    """Targets of a sequence, on average, those of lower levels included."""
 
 
-def rung_key(rung: Rung) -> str:
+def level_key(level: Level) -> str:
     """Key of a level in the file."""
-    return f"{key_of(rung.task, rung.length)} from {rung.first_new}"
+    return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
-def measured_rung(rung: Rung) -> dict[str, Any]:
-    """The entry of a rung, computed."""
+def measured_level(level: Level) -> dict[str, Any]:
+    """The entry of a level, computed."""
     return {
-        "bases": measured_bases(rung),
-        "ceiling": rung.task.ceiling(rung.length).value,
-        "answers": answers_per_sequence(rung.task, rung.length),
+        "bases": measured_bases(level),
+        "ceiling": level.task.ceiling(level.length).value,
+        "answers": answers_per_sequence(level.task, level.length),
     }
 
 
 @lru_cache(maxsize=4096)
-def rung_bounds(rung: Rung) -> RungBounds:
-    """Base, ceiling and answers of a rung, from the file where it has them, else measured."""
-    return committed_bounds(rung) or _bounds_in(measured_rung(rung))
+def level_bounds(level: Level) -> LevelBounds:
+    """Base, ceiling and answers of a level, from the file where it has them, else measured."""
+    return committed_bounds(level) or _bounds_in(measured_level(level))
 
 
-def committed_bounds(rung: Rung) -> RungBounds | None:
-    """Base, ceiling and answers of a rung as the file has them; None for a rung that it does not have."""
-    is_built_in = type(rung.task).__module__.startswith("synthbench.tasks.")
-    entry = entries().get(rung_key(rung)) if is_built_in else None
+def committed_bounds(level: Level) -> LevelBounds | None:
+    """Base, ceiling and answers of a level as the file has them; None for a level that it does not have."""
+    is_built_in = type(level.task).__module__.startswith("synthbench.tasks.")
+    entry = entries().get(level_key(level)) if is_built_in else None
     return _bounds_in(entry) if entry else None
 
 
-def _bounds_in(entry: Entry) -> RungBounds:
+def _bounds_in(entry: Entry) -> LevelBounds:
     rule = max(entry["bases"], key=lambda name: entry["bases"][name])
-    return RungBounds(entry["bases"][rule], rule, entry["ceiling"], entry["answers"])
+    return LevelBounds(entry["bases"][rule], rule, entry["ceiling"], entry["answers"])

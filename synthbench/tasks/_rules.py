@@ -1,7 +1,7 @@
 """Rules of a few lines that know nothing of a task: what they reach on a level counts into its shortcut baseline.
 
 A rule sees the tokens up to a scored position and says with which probability it names the answer: 0 or 1, or one in so
-many candidates. Rules come in families. The member of a family that does best on one sample is scored on another, so
+many candidates. Rules come in families. The run of a family that does best on one sample is scored on another, so
 that trying many does not reward luck.
 """
 
@@ -27,11 +27,11 @@ Chances = Float[np.ndarray, " scored"]
 """Probability that a rule names the answer, by scored position."""
 
 NUM_CHOOSING = 2**12
-"""Scored positions by which the best members of a family are compared."""
+"""Scored positions by which the best runs of a family are compared."""
 NUM_COMPARED = 8
-"""Members that are compared on all of these: those that do best on a quarter of them."""
+"""Runs that are compared on all of these: those that do best on a quarter of them."""
 NUM_SCORED = 2**14
-"""Scored positions on which the best members are scored."""
+"""Scored positions on which the best runs are scored."""
 NUM_CELLS = 2**21
 """Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
 NUM_IN_TABLES = 2**16

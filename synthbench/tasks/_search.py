@@ -17,9 +17,10 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
+from synthbench.registry import bare_source
 from synthbench.tasks import _measured, _rules
-from synthbench.tasks._recorded import rung_bounds
-from synthbench.tasks.base import Batch, Rung, Task
+from synthbench.tasks._recorded import level_bounds
+from synthbench.tasks.base import Batch, Level, Task
 
 FILE = Path(__file__).with_name("shortcuts.csv")
 LONGEST = _measured.MOST_SEARCHED
@@ -66,37 +67,38 @@ class Found:
 def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
     """A hash of everything that decides a search.
 
-    That is the task's version, levels, source and left-out rules, the source of all rules, and the options.
+    That is the task's version, levels, code and left-out rules, the code of all rules, and the options; not comments
+    and docstrings.
     """
-    levels = [str(dict(level)) for level in (*unit.rungs, *unit.extended_levels)]
+    levels = [str(dict(level)) for level in (*unit.levels, *unit.extended_levels)]
     text = [f"{unit.name} {unit.version} {has_forest} {SEEDS}", *levels, str(dict(unit.no_shortcuts))]
-    text += [inspect.getsource(module) for module in (_rules, _measured)]
+    text += [bare_source(inspect.getsource(module)) for module in (_rules, _measured)]
     text += [_source_of(base) for base in unit.__mro__ if issubclass(base, Task) and base is not Task]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()[:12]
 
 
 def _source_of(unit: type[Task]) -> str:
     try:
-        return inspect.getsource(unit)
+        return bare_source(inspect.getsource(unit))
     except (OSError, TypeError):  # made without a file, as by type()
         return unit.__qualname__
 
 
-def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) -> Found:
+def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) -> Found:
     """The best rule of the wider search on one level.
 
     Args:
-        rung: The level.
+        level: The level.
         scale: How many times as many positions are looked at as for a baseline.
         has_forest: Whether a random forest on hand features is tried as well.
 
     Raises:
         UsageError: If there is no scikit-learn for the forest.
     """
-    bounds, task = rung_bounds(rung), rung.task
+    bounds, task = level_bounds(level), level.task
     fit, fresh = (
-        Batch(inputs, rung.new_targets(targets))
-        for inputs, targets in (_measured.large_sample(task, rung.length, seed) for seed in SEEDS)
+        Batch(inputs, level.new_targets(targets))
+        for inputs, targets in (_measured.large_sample(task, level.length, seed) for seed in SEEDS)
     )
     found = {
         best.rule: best.accuracy
@@ -104,7 +106,7 @@ def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) ->
             fit, fresh, task.vocab_size, left_out=task.no_shortcuts, scale=scale, is_wide=True
         ).values()
     }
-    for name, predictions in task.rung_shortcuts(fresh.inputs).items():
+    for name, predictions in task.level_shortcuts(fresh.inputs).items():
         found[name] = _measured.accuracy(predictions, fresh.targets).value
     if has_forest:
         found["random forest"] = _forest(fit, fresh, task.vocab_size)
@@ -112,8 +114,8 @@ def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) ->
     return Found(
         task=task.name,
         version=task.version,
-        load=rung.load,
-        length=rung.length,
+        load=level.load,
+        length=level.length,
         baseline=bounds.base,
         baseline_by=bounds.rule,
         ceiling=bounds.ceiling,
@@ -123,7 +125,7 @@ def search_level(rung: Rung, *, scale: float = 1.0, has_forest: bool = False) ->
     )
 
 
-def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Rung]:
+def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
     """The levels of a task, and those of its extended ladder that are none of them."""
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
@@ -132,8 +134,8 @@ def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Rung]:
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
     """The same for all levels of some tasks, one after the other."""
     for unit in units:
-        for rung in levels_of(unit, longest):
-            yield search_level(rung, has_forest=has_forest)
+        for level in levels_of(unit, longest):
+            yield search_level(level, has_forest=has_forest)
 
 
 def read_found(file: Path = FILE) -> list[Found]:

@@ -8,20 +8,20 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import Value, knob
+from synthbench.options import Value, option
 from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task, Tokens
 
 
-def string_rungs(first_length: int, tokens_per_symbol: int = 2, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """The ladder of a task whose load is the length of its strings: each rung has longer ones than the rung below.
+def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value) -> tuple[dict[str, Value], ...]:
+    """The ladder of a task whose load is the length of its strings: each level has longer ones than the level below.
 
-    >>> string_rungs(768, num_symbols=8)[0]
+    >>> string_levels(768, num_symbols=8)[0]
     {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
 
     Args:
-        first_length: Tokens of the first rung, one of :data:`LENGTHS`; its strings do not fit into the length before.
+        first_length: Tokens of the first level, one of :data:`LENGTHS`; its strings do not fit into the length before.
         tokens_per_symbol: As the task has it.
-        shared: Options that all rungs have.
+        shared: Options that all levels have.
     """
     return tuple(
         {
@@ -44,7 +44,7 @@ class Transduction(Task):
 
     tokens_per_symbol: ClassVar[int] = 2
     """How many tokens a sequence needs for each symbol of its string; the separator is one more."""
-    shortest: int = knob(1, "number of symbols of the shortest string", low=1, high=65536)
+    shortest: int = option(1, "number of symbols of the shortest string", low=1, high=65536)
 
     @property
     def min_length(self) -> int:

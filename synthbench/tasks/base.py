@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.options import Value, arguments_of, check, coerce, knobs_of
+from synthbench.options import Value, arguments_of, check, coerce, options_of
 from synthbench.registry import Registry
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ Tokens = Int[np.ndarray, "batch length"]
 """A token, or a target, for every position of every sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Tokens of a rung's sequences, where a task can have any number: tasks that share shapes share programs."""
+"""Tokens of a level's sequences, where a task can have any number: tasks that share shapes share programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
@@ -57,8 +57,8 @@ class Bound(NamedTuple):
     standard_error: float = 0.0
 
 
-class Rung(NamedTuple):
-    """One level of difficulty of a task's ladder: what is sampled, and what of it the rung below does not have."""
+class Level(NamedTuple):
+    """One level of difficulty of a task's ladder: what is sampled, and what of it the level below does not have."""
 
     task: "Task"
     length: int
@@ -66,10 +66,10 @@ class Rung(NamedTuple):
     load: int
     """Difficulty, in the unit of :attr:`Task.load`."""
     first_new: int
-    """Targets before this position are trained and not scored: a lower rung has them, or they are easier."""
+    """Targets before this position are trained and not scored: a lower level has them, or they are easier."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """The targets that count for this rung; ``IGNORE`` in place of the others."""
+        """The targets that count for this level; ``IGNORE`` in place of the others."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -79,7 +79,7 @@ class Rung(NamedTuple):
 class Task(ABC):
     """A seeded generator of token sequences with scored targets.
 
-    Facts are class variables, knobs are fields. ``length`` is always the number of tokens that the model reads.
+    Facts are class variables, options are fields. ``length`` is always the number of tokens that the model reads.
     """
 
     kind: ClassVar = "task"
@@ -91,18 +91,18 @@ class Task(ABC):
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
     """Length of the published task, in tokens; a suite may set another."""
-    rungs: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """The ladder, easiest rung first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
+    levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
+    """The ladder, easiest level first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
 
-    Loads grow by about the square root of 2. All rungs have the same token ids. No rung scores what a lower one scores:
+    Loads grow by about the square root of 2. All levels have the same token ids. None scores what a lower one scores:
     its strings are longer than those below. Where the beginning of a sequence is a shorter one, only positions from
-    ``first_new`` on are scored. A task without rungs is not ranked.
+    ``first_new`` on are scored. A task without levels is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """The ladder of suites that ask for it, where it is not :attr:`rungs`: without levels on which a rule leaves little
+    """The ladder of suites that ask for it, where it is not :attr:`levels`: without those on which a rule leaves little
     room, or with harder ones.
 
-    Rows are named by the levels of their ladder, so :attr:`rungs` stays as it is; and more levels may need more ids.
+    Rows are named by the levels of their ladder, so :attr:`levels` stays as it is; and more levels may need more ids.
     """
     load: ClassVar[str] = "tokens"
     """Unit of the load, in the plural: ``pairs``."""
@@ -119,10 +119,10 @@ class Task(ABC):
     """One sentence: what a high score does *not* show."""
 
     def __post_init__(self) -> None:
-        """Check the knobs.
+        """Check the options.
 
         Raises:
-            UsageError: If a knob lies outside its range.
+            UsageError: If an option lies outside its range.
         """
         check(self)
 
@@ -206,35 +206,35 @@ class Task(ABC):
         return {}
 
     @classmethod
-    def arguments_of_rung(cls, number: object) -> dict[str, Value]:
-        """Length and knobs of a rung, counted from 1.
+    def arguments_of_level(cls, number: object) -> dict[str, Value]:
+        """Length and options of a level, counted from 1.
 
         Raises:
-            UsageError: If the task has no such rung.
+            UsageError: If the task has no such level.
         """
-        numbers = {str(index): rung for index, rung in enumerate(cls.rungs, start=1)}
+        numbers = {str(index): level for index, level in enumerate(cls.levels, start=1)}
         if str(number) not in numbers:
-            allowed = f"1 to {len(cls.rungs)}" if cls.rungs else "none, since it has no ladder"
+            allowed = f"1 to {len(cls.levels)}" if cls.levels else "none, since it has no ladder"
             raise UsageError(f"level of task {cls.name!r} is {number}; allowed: {allowed}")
         return {name: value for name, value in numbers[str(number)].items() if name not in ("load", "first_new")}
 
     @classmethod
-    def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Rung]:
-        """The rungs of sequences of up to ``longest`` tokens, the easiest first.
+    def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Level]:
+        """The levels of sequences of up to ``longest`` tokens, the easiest first.
 
-        >>> [rung.load for rung in TASKS["parity_running"].ladder(longest=16)]
+        >>> [level.load for level in TASKS["parity_running"].ladder(longest=16)]
         [6, 8, 12, 16]
 
         Args:
             longest: Tokens of the longest sequence.
             is_extended: Whether to take :attr:`extended_levels`, of a task that has them.
         """
-        found: list[Rung] = []
-        for arguments in (cls.extended_levels if is_extended else ()) or cls.rungs:
-            knobs = dict(arguments)
-            load, length, first_new = (int(knobs.pop(name, 0)) for name in ("load", "length", "first_new"))
+        found: list[Level] = []
+        for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
+            options = dict(arguments)
+            load, length, first_new = (int(options.pop(name, 0)) for name in ("load", "length", "first_new"))
             if length <= longest:
-                found.append(Rung(cls(**knobs), length, load, first_new))
+                found.append(Level(cls(**options), length, load, first_new))
         return found
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
@@ -256,8 +256,8 @@ class Task(ABC):
         """
         return {}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The shortcuts that count for the base of a rung: :meth:`shortcuts`, unless a task knows more.
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+        """The shortcuts that count for the base of a level: :meth:`shortcuts`, unless a task knows more.
 
         Rows at a size hold what :meth:`shortcuts` reach, so a rule that is found later is added here: there it would
         need a new version.
@@ -288,15 +288,15 @@ def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
 TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
-def running_rungs(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
+def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
     """The ladder of a task whose longer sequences begin with shorter ones: its load is the length.
 
-    >>> running_rungs(768, num_inputs=4)[0]
+    >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Tokens of the first rung, one of :data:`LENGTHS`; the positions of the length before are not scored.
-        shared: Options that all rungs have.
+        shortest: Tokens of the first level, one of :data:`LENGTHS`; the positions of the length before are not scored.
+        shared: Options that all levels have.
     """
     return tuple(
         {"load": length, "length": length, "first_new": first_new, **shared}
@@ -312,10 +312,10 @@ def task(unit: type[T]) -> type[T]:
 
 
 class Sized(NamedTuple):
-    """A task's arguments in full: the length in tokens and the knobs that are set."""
+    """A task's arguments in full: the length in tokens and the options that are set."""
 
     length: int
-    knobs: dict[str, Value]
+    options: dict[str, Value]
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
@@ -323,7 +323,7 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
 
     Args:
         name: The task's registered name.
-        arguments: Values, or texts that are read as the option's type; ``rung`` is the former name of ``level``.
+        arguments: Values, or texts that are read as the option's type; ``level`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.
@@ -331,7 +331,7 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     """
     given = dict(arguments)
     level = given.pop("level", given.pop("rung", None))
-    of_level = {} if level is None else TASKS[name].arguments_of_rung(level)
+    of_level = {} if level is None else TASKS[name].arguments_of_level(level)
     merged = {"length": TASKS[name].length, **of_level, **given}
     text = str(merged.pop("length"))
     try:
@@ -339,11 +339,11 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     except ValueError:
         raise UsageError(f"{name}:length is {text!r}; allowed: a whole number of tokens") from None
     try:
-        knobs = coerce("task", TASKS[name], merged)
+        options = coerce("task", TASKS[name], merged)
     except UnknownName as problem:
         raise UnknownName(f"argument of task {name!r}", problem.name, ["level", "length", *problem.allowed]) from None
-    unit = TASKS[name](**knobs)
+    unit = TASKS[name](**options)
     unit.check_length(length)
-    if any(knobs_of(TASKS[name])[knob].is_location for knob in knobs):
-        knobs |= arguments_of(unit)  # the hash too: what lies there may change before a worker reads it
-    return Sized(length, knobs)
+    if any(options_of(TASKS[name])[option].is_location for option in options):
+        options |= arguments_of(unit)  # the hash too: what lies there may change before a worker reads it
+    return Sized(length, options)

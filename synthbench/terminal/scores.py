@@ -14,16 +14,16 @@ from synthbench.registry import origin_of
 from synthbench.reports.cells import clipped
 from synthbench.results import Store
 from synthbench.suites import load_suite, suite_names
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 
 NOTHING = "--"
 """Printed where there is no row."""
 
-Members = Mapping[str, Member]
+Runs = Mapping[str, Run]
 """The planned rows by their ids."""
 
 
-class Run(NamedTuple):
+class Scored(NamedTuple):
     """How one run ended."""
 
     status: str
@@ -34,17 +34,17 @@ class Run(NamedTuple):
     """What chooses among the learning rates of a seed, where a suite does so."""
 
 
-def skill_table(results: Path, members: Members, width: int | None) -> str:
+def skill_table(results: Path, runs: Runs, width: int | None) -> str:
     """The mean skill of each task and mechanism, with a line on how to read it.
 
     Args:
         results: Folder of the store.
-        members: What is shown, done or not.
+        runs: What is shown, done or not.
         width: Columns of the terminal: where the table is wider it goes without standard deviations, and where that is
             not enough without its last mechanisms. None: there is no limit.
     """
-    mechanisms = list(dict.fromkeys(member.cell.mechanism_name for member in members.values()))
-    cells = _cells(members, _runs(results))
+    mechanisms = list(dict.fromkeys(run.cell.mechanism_name for run in runs.values()))
+    cells = _cells(runs, _runs(results))
     lines = _lines(cells, mechanisms, has_spread=True)
     if num_fitting(lines, width) < len(lines[0]):
         lines = _lines(cells, mechanisms, has_spread=False)
@@ -58,13 +58,13 @@ def skill_table(results: Path, members: Members, width: int | None) -> str:
     notes = [f"Skill: 0 at the floor, 1 at the ceiling; {in_bits}{mean}."]
     if num_left_out := len(mechanisms) + 1 - num_shown:
         columns = "1 column does" if num_left_out == 1 else f"{num_left_out} columns do"
-        notes.append(f"{columns} not fit into {width} characters; for all: {_all_of(results, members)}")
+        notes.append(f"{columns} not fit into {width} characters; for all: {_all_of(results, runs)}")
     return "\n".join([*aligned(shown), *notes])
 
 
-def report_command(results: Path, members: Members) -> str | None:
+def report_command(results: Path, runs: Runs) -> str | None:
     """The command that makes a report with these rows in it; None if no report shows them: the runs were shortened."""
-    cells = {member.cell.mechanism_name: member.cell for member in members.values()}
+    cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     if not all(cell.is_full for cell in cells.values()):
         return None
     suite = next(iter(cells.values())).suite.name
@@ -74,15 +74,15 @@ def report_command(results: Path, members: Members) -> str | None:
     return shlex.join(["synthbench", "report", "--suite", suite, *selection, *_place(results)])
 
 
-def skill_text(runs: Sequence[Run | None], *, has_spread: bool) -> str:
+def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
     """One cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` where rows are missing or failed, ``error`` where all have.
 
     Args:
-        runs: Those of the cell; None for one without a row.
+        scored: Those of the cell; None for one without a row.
         has_spread: Whether the standard deviation is printed.
     """
-    failures = Counter(run.status for run in runs if run is not None and run.status != "ok")
-    done = [run for run in runs if run is not None and run.status == "ok"]
+    failures = Counter(run.status for run in scored if run is not None and run.status != "ok")
+    done = [run for run in scored if run is not None and run.status == "ok"]
     if not done:
         return failures.most_common(1)[0][0] if failures else NOTHING
     skills = [clipped(run.skill) for run in done if run.skill is not None]
@@ -93,7 +93,7 @@ def skill_text(runs: Sequence[Run | None], *, has_spread: bool) -> str:
     text = f"{fmean(skills):.2f}" + (" bits" if bits else "")
     if has_spread and len(skills) > 1:
         text += f" ±{stdev(skills):.2f}"
-    missing = f" ({len(done)} of {len(runs)})" if len(done) < len(runs) else ""
+    missing = f" ({len(done)} of {len(scored)})" if len(done) < len(scored) else ""
     return text + missing + "".join(f" {status}" for status in failures)
 
 
@@ -105,48 +105,48 @@ def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
     return max(2, sum(sum(widths[: num + 1]) - 2 <= width for num in range(len(widths))))
 
 
-def _runs(results: Path) -> dict[str, Run]:
+def _runs(results: Path) -> dict[str, Scored]:
     known = Store.open(results, create=False).outline(("run_id", "status", "skill", "score", "metric_name", "metrics"))
     columns = (column.to_pylist() for column in known.itercolumns())
     return {
-        name: Run(
+        name: Scored(
             status, skill, -score if score is not None and metric == BITS else None, choice_in(json.loads(metrics))
         )
         for name, status, skill, score, metric, metrics in zip(*columns, strict=True)
     }
 
 
-def _cells(members: Members, runs: Mapping[str, Run]) -> dict[str, dict[str, list[Run | None]]]:
+def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list[Scored | None]]]:
     """The runs by row label and mechanism; of the learning rates of a seed that which its validation chooses."""
-    tried: dict[tuple[str, Cell, int], list[Run | None]] = {}
-    for run_id, member in members.items():
-        tried.setdefault((_label(member), member.cell, member.seed), []).append(runs.get(run_id))
-    cells: dict[str, dict[str, list[Run | None]]] = {}
+    tried: dict[tuple[str, Cell, int], list[Scored | None]] = {}
+    for run_id, run in runs.items():
+        tried.setdefault((_label(run), run.cell, run.seed), []).append(scored.get(run_id))
+    cells: dict[str, dict[str, list[Scored | None]]] = {}
     for (label, cell, _), some in tried.items():
         cells.setdefault(label, {}).setdefault(cell.mechanism_name, []).append(max(some, key=_rank))
     return cells
 
 
-def _rank(run: Run | None) -> float:
+def _rank(run: Scored | None) -> float:
     """Higher for a run that a report rather shows."""
     if run is None:
         return -2.0
     return -1.0 if run.status != "ok" else run.validation or 0.0
 
 
-def _label(member: Member) -> str:
+def _label(run: Run) -> str:
     """The task, with the learning rate where the suite has a row for each of several and does not choose."""
-    suite = member.cell.suite
+    suite = run.cell.suite
     has_several = (
-        member.learning_rate is not None
+        run.learning_rate is not None
         and len(suite.training.learning_rates) > 1
         and suite.evaluation.validation_sequences is None
     )
-    return f"{member.cell.task_name} lr={member.learning_rate:g}" if has_several else member.cell.task_name
+    return f"{run.cell.task_name} lr={run.learning_rate:g}" if has_several else run.cell.task_name
 
 
 def _lines(
-    cells: Mapping[str, Mapping[str, Sequence[Run | None]]], mechanisms: Sequence[str], *, has_spread: bool
+    cells: Mapping[str, Mapping[str, Sequence[Scored | None]]], mechanisms: Sequence[str], *, has_spread: bool
 ) -> list[list[str]]:
     body = [
         [label, *(skill_text(of_task.get(name, ()), has_spread=has_spread) for name in mechanisms)]
@@ -155,9 +155,9 @@ def _lines(
     return [["skill", *mechanisms], *body]
 
 
-def _all_of(results: Path, members: Members) -> str:
+def _all_of(results: Path, runs: Runs) -> str:
     """How to see all columns."""
-    cells = {member.cell.mechanism_name: member.cell for member in members.values()}
+    cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     if not all(cell.is_full for cell in cells.values()):
         return "the same command again, with its output into a file"
     suite = next(iter(cells.values())).suite.name

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From inputs, targets and columns of a batch to the losses of the members."""
+"""From inputs, targets and columns of a batch to the losses of the runs."""
 
 WARM_UP_STEPS = 3
 """Steps of a shape that are taken as they are: they compile kernels and allocate what stays."""
 MAX_GRAPHS = 32
-"""Most shapes that are recorded; batches of others are computed without. A ladder has one or a few a rung."""
+"""Most shapes that are recorded; batches of others are computed without. A ladder has one or a few a level."""
 
 Shapes = tuple[torch.Size, ...]
 

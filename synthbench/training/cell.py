@@ -1,4 +1,4 @@
-"""Everything that changes a number: what a cell is, what a member is, and the identity of its row."""
+"""Everything that changes a number: what a cell is, what a run is, and the identity of its row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,7 +15,7 @@ from synthbench.options import Value, arguments_of, with_defaults
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import code_hash, version_of
 from synthbench.suites import Suite
-from synthbench.tasks import TASKS, Rung, Task
+from synthbench.tasks import TASKS, Level, Task
 from synthbench.training import identity
 from synthbench.training.ensemble import OWN, SequenceModel
 from synthbench.training.identity import Component
@@ -23,10 +23,10 @@ from synthbench.training.ladder import Course, beyond, course_of
 
 
 @dataclass(frozen=True)
-class Member:
+class Run:
     """One seed and one learning rate of a cell: what makes one row.
 
-    Where the suite tunes, a reported member has no rate until the tuning members have chosen it.
+    Where the suite tunes, a reported run has no rate until the tuning runs have chosen it.
     """
 
     cell: "Cell"
@@ -46,12 +46,12 @@ class Member:
 
     @property
     def _own_identity(self) -> dict[str, Any]:
-        return identity.of_member(self.cell.suite, self.seed, self.learning_rate, is_tuning=self.is_tuning)
+        return identity.of_run(self.cell.suite, self.seed, self.learning_rate, is_tuning=self.is_tuning)
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Task × length × mechanism × suite: a number of a table, of which every member is a sample.
+    """Task × length × mechanism × suite: a number of a table, of which every run is a sample.
 
     ``task_arguments`` and ``mechanism_arguments`` are what the suite or the command line sets; the rest are defaults.
     ``is_full`` is False where ``--steps`` or ``--limit`` shortened the protocol.
@@ -74,9 +74,9 @@ class Cell:
 
     @cached_property
     def task(self) -> Task:
-        """The task with its knobs set; that of the last rung."""
-        if self.rungs:
-            return self.rungs[-1].task
+        """The task with its options set; that of the last level."""
+        if self.levels:
+            return self.levels[-1].task
         return TASKS[self.task_name](**self.task_arguments)
 
     @cached_property
@@ -87,27 +87,27 @@ class Cell:
         return course_of(self.suite, self.task_name)
 
     @property
-    def rungs(self) -> Sequence[Rung]:
-        """The rungs of the task's ladder; none in a suite without one."""
-        return () if self.course is None else self.course.rungs
+    def levels(self) -> Sequence[Level]:
+        """The levels of the task's ladder; none in a suite without one."""
+        return () if self.course is None else self.course.levels
 
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
-        """Task and length of every test: by its rung from 1, or by its multiple of the training."""
-        if self.rungs:
-            return {number: (rung.task, rung.length) for number, rung in enumerate(self.rungs, start=1)}
+        """Task and length of every test: by its level from 1, or by its multiple of the training."""
+        if self.levels:
+            return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
         stretches = {
             factor: self.task.stretched(self.length, factor) for factor in self.suite.evaluation.stretches or ()
         }
         return {1: (self.task, self.length), **stretches}
 
     @cached_property
-    def beyond(self) -> dict[int, Rung]:
+    def beyond(self) -> dict[int, Level]:
         """Levels longer than any that is trained on, by factor; none in a suite without ladders.
 
         Their scores are no part of a run's score, and nothing here is of its id.
         """
-        return beyond(self.rungs) if self.rungs else {}
+        return beyond(self.levels) if self.levels else {}
 
     @property
     def longest(self) -> int:
@@ -157,9 +157,9 @@ class Cell:
         return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
-        """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
+        """The model of one run, all of it drawn from ``generator``, for the sequences of one of the tests.
 
-        On a ladder it is one model for all rungs; another factor is that of a test beyond them. ``shift`` is added to
+        On a ladder it is one model for all levels; another factor is that of a test beyond them. ``shift`` is added to
         every coordinate.
 
         Raises:
@@ -186,7 +186,7 @@ class Cell:
 
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Any]:
-        """Length and every knob of the task, defaults included; or its rungs."""
+        """Length and every option of the task, defaults included; or its levels."""
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
     @cached_property
@@ -252,25 +252,25 @@ class Cell:
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.course is not None:
-            shape += [[rung.length for rung in self.course.rungs], self.course.batch_sizes]
+            shape += [[level.length for level in self.course.levels], self.course.batch_sizes]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}
         foreign = None if TASKS.is_built_in(self.task_name) else self.task_name
         return canonical_json({**around, "shape": shape, "foreign": foreign})
 
-    def members(self, seeds: Sequence[int]) -> list[Member]:
-        """A member for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""
+    def runs(self, seeds: Sequence[int]) -> list[Run]:
+        """A run for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""
         if self.suite.tuning is not None:
-            return [Member(self, seed, None) for seed in seeds]
-        return [Member(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
+            return [Run(self, seed, None) for seed in seeds]
+        return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
-    def tuning_members(self) -> list[Member]:
-        """A member for each learning rate and each tuning seed; none unless the suite tunes."""
+    def tuning_runs(self) -> list[Run]:
+        """A run for each learning rate and each tuning seed; none unless the suite tunes."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds
-        return [Member(self, seed, rate, is_tuning=True) for rate in rates for seed in seeds]
+        return [Run(self, seed, rate, is_tuning=True) for rate in rates for seed in seeds]
 
     @cached_property
     def common_entries(self) -> dict[str, str]:
-        """The identity as JSON, entry by entry, worked out once for all members."""
+        """The identity as JSON, entry by entry, worked out once for all runs."""
         return json_entries(self.identity)

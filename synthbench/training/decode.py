@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import EVERY_INPUT
 from synthbench.tasks import IGNORE
-from synthbench.training.ensemble import NEVER, MemberIds, SequenceModel
+from synthbench.training.ensemble import NEVER, RunIds, SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 Form = Literal["streamed", "parallel"]
@@ -33,10 +33,10 @@ class Decoded(NamedTuple):
     """Share of the answers that are right in every token; never more than ``tokens`` where all are of one length."""
 
 
-def own_tokens(inputs: MemberIds, targets: MemberIds) -> Bool[Tensor, "members batch length"]:
+def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
     """Mark inputs that are the answer asked for at the position before, where that answer goes on.
 
-    An answer is a run of scored positions each of which shows what the one before it asked for. So a member answers in
+    An answer is a run of scored positions each of which shows what the one before it asked for. So a run answers in
     steps if, of all neighbours that are scored, the second shows the first's target; otherwise no input is its own.
     Nor is any where the first position is scored, as in a language: nothing was asked there.
 
@@ -53,8 +53,8 @@ def own_tokens(inputs: MemberIds, targets: MemberIds) -> Bool[Tensor, "members b
 
 @torch.inference_mode()
 def decode(
-    model: SequenceModel, inputs: MemberIds, is_own: Bool[Tensor, "members batch length"], form: Form | None = None
-) -> MemberIds:
+    model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batch length"], form: Form | None = None
+) -> RunIds:
     """The most probable token at every position, where the model reads its own choice in place of some inputs.
 
     Both forms give the same tokens but for ties within rounding. All at once takes at most as many passes as an answer
@@ -62,7 +62,7 @@ def decode(
     a causal model has only one such sequence. This is the iteration of Jacobi (Santilli et al., 2023, algorithm 1).
 
     Args:
-        model: Of all members.
+        model: Of all runs.
         inputs: The sequences; those that are the model's own are not read.
         is_own: Which these are, never the first.
         form: Default: streamed, where that is a form of the mechanism's own (see :func:`streams`).
@@ -100,11 +100,11 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def streams(model: SequenceModel, inputs: MemberIds) -> bool:
+def streams(model: SequenceModel, inputs: RunIds) -> bool:
     """Try whether a model goes token by token by forms of its own that give what it gives at once.
 
     A mechanism without such a form would compute every token again at each step, and one of a plugin may have a form
-    that cannot take members together.
+    that cannot take runs together.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:
@@ -120,7 +120,7 @@ def streams(model: SequenceModel, inputs: MemberIds) -> bool:
 
 
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
-    """The scores of every member on the first :data:`SEQUENCES` of a batch; None where no answer has several tokens."""
+    """The scores of every run on the first :data:`SEQUENCES` of a batch; None where no answer has several tokens."""
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)
     targets[..., block.columns] = block.targets[0, :, :SEQUENCES]
@@ -130,9 +130,7 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
     return scores_of(decode(model, inputs, is_own), targets, is_own)
 
 
-def scores_of(
-    decoded: MemberIds, targets: MemberIds, is_own: Bool[Tensor, "members batch length"]
-) -> list[Decoded | None]:
+def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
     """Token by token and as a whole: the scores of answers, each of which goes on where a token is the model's own."""
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored

@@ -1,10 +1,10 @@
-"""The small model, and the program that runs the models of many members as one.
+"""The small model, and the program that runs the models of many runs as one.
 
-A mechanism is written for one member. Here its tensors get a leading member axis, in one of three ways:
+A mechanism is written for one run. Here its tensors get a leading run axis, in one of three ways:
 
-* ``fold``: the mechanism holds no tensor beside its projections, so members are more rows of the batch;
-* ``stack``: each of its tensors is stacked over the members and broadcasts against the activations;
-* ``loop``: neither gives what single members give, so the members run one after the other.
+* ``fold``: the mechanism holds no tensor beside its projections, so runs are more rows of the batch;
+* ``stack``: each of its tensors is stacked over the runs and broadcasts against the activations;
+* ``loop``: neither gives what single runs give, so the runs run one after the other.
 
 Which one it is, is tried out, not declared.
 """
@@ -22,29 +22,29 @@ from torch.nn.functional import gelu, pad
 from synthbench.blocks import BLOCKS, Block, conv_elements
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
-from synthbench.layers import Embedding, Linear, MemberLayer, Mixer, in_double
+from synthbench.layers import Embedding, Linear, Mixer, RunLayer, in_double
 from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_parameters
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import Readout
 
 Strategy = Literal["fold", "stack", "loop"]
-MemberIds = Int[Tensor, "members batch length"]
-"""The tokens, or the targets, of every member."""
-MemberTokens = Float[Tensor, "members batch length model_dim"]
-MemberToken = Float[Tensor, "members batch 1 model_dim"]
-MemberVectors = Float[Tensor, "members batch model_dim"]
+RunIds = Int[Tensor, "runs batch length"]
+"""The tokens, or the targets, of every run."""
+RunTokens = Float[Tensor, "runs batch length model_dim"]
+RunToken = Float[Tensor, "runs batch 1 model_dim"]
+RunVectors = Float[Tensor, "runs batch model_dim"]
 
 OWN = "own"
 """The position encoding that is that of each layer's mechanism."""
 NEVER = -1e30
-"""The logit of a token that a member does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
+"""The logit of a token that a run does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class ModelSize(NamedTuple):
-    """What a row says of the model of one member."""
+    """What a row says of the model of one run."""
 
     num_parameters: int
     num_parameters_mixer: int
@@ -54,7 +54,7 @@ class ModelSize(NamedTuple):
 
 
 class SequenceModel(nn.Module):
-    """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`.
+    """Token embedding, positions, blocks, linear head: of one run, or of many after :func:`stack_models`.
 
     It has a block for each of ``layers``, which come from a mechanism's ``layers_of``.
     """
@@ -198,24 +198,24 @@ class BottleneckHead(nn.Module):
 
 
 class StackedMixer(Mixer):
-    """A mechanism whose tensors are all stacked, and which broadcasts over the member axis by itself."""
+    """A mechanism whose tensors are all stacked, and which broadcasts over the run axis by itself."""
 
     def __init__(self, stacked: Mechanism) -> None:
         """Take a mechanism whose tensors are stacked."""
         super().__init__()
         self.mechanism = stacked
 
-    def forward(self, x: MemberTokens) -> MemberTokens:
-        """Run all members as one."""
+    def forward(self, x: RunTokens) -> RunTokens:
+        """Run all runs as one."""
         mixed: Tensor = self.mechanism(x)
         return mixed
 
-    def forward_last(self, x: MemberTokens) -> MemberToken:
+    def forward_last(self, x: RunTokens) -> RunToken:
         """What ``forward`` gives at the last position."""
         return self.mechanism.forward_last(x)
 
-    def stream_step(self, x: MemberVectors, state: State) -> tuple[MemberVectors, State]:
-        """What ``forward`` gives at one token of every sequence, and the state of all members after it."""
+    def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
+        """What ``forward`` gives at one token of every sequence, and the state of all runs after it."""
         return self.mechanism.stream_step(x, state)
 
     def enter_phase(self, phase: int) -> None:
@@ -223,20 +223,20 @@ class StackedMixer(Mixer):
         self.mechanism.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Metrics of all members."""
+        """Metrics of all runs."""
         return self.mechanism.metrics(x)
 
 
 class FoldedAttention(StackedMixer):
-    """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
+    """Attention whose only tensors are its stacked projections: runs are more rows of the batch."""
 
     mechanism: Attention
 
-    def forward(self, x: MemberTokens) -> MemberTokens:
-        """Project every member by its own matrices, attend in all of them at once."""
+    def forward(self, x: RunTokens) -> RunTokens:
+        """Project every run by its own matrices, attend in all of them at once."""
         return self._attend(x, is_last_only=False)
 
-    def forward_last(self, x: MemberTokens) -> MemberToken:
+    def forward_last(self, x: RunTokens) -> RunToken:
         """What ``forward`` gives at the last position."""
         return self._attend(x, is_last_only=True)
 
@@ -251,10 +251,10 @@ class FoldedAttention(StackedMixer):
 
 
 class LoopedMixer(Mixer):
-    """Any mechanism: the tensors are stacked so that one optimiser trains them, the members run one after the other."""
+    """Any mechanism: the tensors are stacked so that one optimiser trains them, the runs run one after the other."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        """Take one mechanism a member."""
+        """Take one mechanism a run."""
         super().__init__()
         self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
         self._names = {}
@@ -265,25 +265,25 @@ class LoopedMixer(Mixer):
                 stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
                 setattr(self, flat, _parameter_like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
 
-    def forward(self, x: MemberTokens) -> MemberTokens:
-        """Run the members one by one."""
+    def forward(self, x: RunTokens) -> RunTokens:
+        """Run the runs one by one."""
         template = self._template[0].train(self.training)
         return torch.stack(
-            [torch.func.functional_call(template, self._tensors(member), (rows,)) for member, rows in enumerate(x)]
+            [torch.func.functional_call(template, self._tensors(run), (rows,)) for run, rows in enumerate(x)]
         )
 
-    def forward_last(self, x: MemberTokens) -> MemberToken:
+    def forward_last(self, x: RunTokens) -> RunToken:
         """What ``forward`` gives at the last position."""
         return self.forward(x)[..., -1:, :]
 
-    def stream_step(self, x: MemberVectors, state: State) -> tuple[MemberVectors, State]:
-        """What ``forward`` gives at one token of every sequence, member by member, and the states after it."""
+    def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
+        """What ``forward`` gives at one token of every sequence, run by run, and the states after it."""
         after, outs = state.copied(), []
         template = _Step(self._template[0].train(self.training))
-        for member, rows in enumerate(x):
-            tensors = {f"mechanism.{name}": tensor for name, tensor in self._tensors(member).items()}
-            arguments = (rows, after.part(str(member)))
-            out, after.parts[str(member)] = torch.func.functional_call(template, tensors, arguments)
+        for run, rows in enumerate(x):
+            tensors = {f"mechanism.{name}": tensor for name, tensor in self._tensors(run).items()}
+            arguments = (rows, after.part(str(run)))
+            out, after.parts[str(run)] = torch.func.functional_call(template, tensors, arguments)
             outs.append(out)
         return torch.stack(outs), after
 
@@ -292,16 +292,16 @@ class LoopedMixer(Mixer):
         self._template[0].enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Metrics of all members, one by one."""
+        """Metrics of all runs, one by one."""
         probe = copy.deepcopy(self._template[0])
-        of_members = []
-        for member, rows in enumerate(x):
-            probe.load_state_dict(self._tensors(member), strict=False)
-            of_members.append(probe.metrics(rows))
-        return {name: torch.stack([metrics[name] for metrics in of_members]) for name in of_members[0]}
+        of_runs = []
+        for run, rows in enumerate(x):
+            probe.load_state_dict(self._tensors(run), strict=False)
+            of_runs.append(probe.metrics(rows))
+        return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
-    def _tensors(self, member: int) -> dict[str, Tensor]:
-        return {name: getattr(self, flat)[member] for name, flat in self._names.items()}
+    def _tensors(self, run: int) -> dict[str, Tensor]:
+        return {name: getattr(self, flat)[run] for name, flat in self._names.items()}
 
 
 class _Step(nn.Module):
@@ -327,17 +327,17 @@ def _parameter_like(parameter: nn.Parameter, values: Tensor) -> nn.Parameter:
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
-    """One module whose tensors carry a leading member axis.
+    """One module whose tensors carry a leading run axis.
 
-    A :class:`MemberLayer` knows what to do with it. Every other tensor is aligned to the right against activations of
-    ``activation_axes`` axes, the member axis counted: [m, n] becomes [members, 1, ..., 1, m, n].
+    A :class:`RunLayer` knows what to do with it. Every other tensor is aligned to the right against activations of
+    ``activation_axes`` axes, the run axis counted: [m, n] becomes [runs, 1, ..., 1, m, n].
     """
     stacked = copy.deepcopy(modules[0])
     for path, module in stacked.named_modules():
         tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for name, tensor in tensors:
             values = torch.stack([_tensor(each, f"{path}.{name}".lstrip(".")).detach() for each in modules])
-            if not isinstance(module, MemberLayer):
+            if not isinstance(module, RunLayer):
                 padding = [1] * (activation_axes - 1 - tensor.ndim)
                 values = values.view(len(modules), *padding, *tensor.shape)
             setattr(module, name, _parameter_like(tensor, values) if isinstance(tensor, nn.Parameter) else values)
@@ -345,7 +345,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
 
 
 def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
-    """The program that runs one mechanism a member in the given way."""
+    """The program that runs one mechanism a run in the given way."""
     if strategy == "loop":
         return LoopedMixer(mechanisms)
     stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
@@ -356,9 +356,9 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """The fastest way to batch members of a mechanism that gives what single members give.
+    """The fastest way to batch runs of a mechanism that gives what single runs give.
 
-    Tried on two members, three short sequences, in float64.
+    Tried on two runs, three short sequences, in float64.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -367,16 +367,16 @@ def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
 def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -> Strategy:
     generator = torch.Generator()
     generator.manual_seed(0)
-    members = [in_double(mechanism(**dict(fields), generator=generator)).eval() for _ in range(2)]
-    names = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
+    runs = [in_double(mechanism(**dict(fields), generator=generator)).eval() for _ in range(2)]
+    names = [name for name, _ in [*runs[0].named_parameters(), *runs[0].named_buffers()]]
     has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)
-    candidate: Strategy = "fold" if isinstance(members[0], Attention) and not has_own_tensors else "stack"
-    length = min(5, members[0].max_length)
-    x = torch.randn(2, 3, length, members[0].model_dim, generator=generator, dtype=torch.float64)
+    candidate: Strategy = "fold" if isinstance(runs[0], Attention) and not has_own_tensors else "stack"
+    length = min(5, runs[0].max_length)
+    x = torch.randn(2, 3, length, runs[0].model_dim, generator=generator, dtype=torch.float64)
     with torch.no_grad():
-        alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+        alone = torch.stack([run(rows) for run, rows in zip(runs, x, strict=True)])
         try:
-            program = stack_mixers(members, candidate)
+            program = stack_mixers(runs, candidate)
             together, last = program(x), program.forward_last(x)
         except Exception:  # noqa: BLE001 - a mechanism that was not written for this may raise anything
             return "loop"
@@ -387,21 +387,21 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-def inherit(model: nn.Module, trained: nn.Module, members: Sequence[int] | None = None) -> None:
-    """Give a stacked model all that some members of another, or all, have learned or drawn.
+def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
+    """Give a stacked model all that some runs of another, or all, have learned or drawn.
 
     What it has more of along an axis keeps its own rest, and what it has less of is left out: a model that reads longer
     sequences has positions that were never trained, one of fewer tokens none for those of other tasks.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
-        values = learned if members is None else learned[list(members)]
+        values = learned if runs is None else learned[list(runs)]
         shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, tensors[name].shape, strict=True))
         tensors[name][shared] = values[shared]
 
 
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
-    """The model of one member with as many tokens as that; those that are new to it are neither read nor predicted.
+    """The model of one run with as many tokens as that; those that are new to it are neither read nor predicted.
 
     Their logits are :data:`NEVER`, so they have no share of a loss, and no gradient.
     """
@@ -417,14 +417,14 @@ def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
 
 
 def slowest(strategies: Sequence[Strategy]) -> Strategy:
-    """Of several ways to batch members the one that shares least."""
+    """Of several ways to batch runs the one that shares least."""
     return max(strategies, key=get_args(Strategy).index)
 
 
 def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
-    """One model that runs all members: it reads tokens [members, batch, length].
+    """One model that runs all runs: it reads tokens [runs, batch, length].
 
-    All tensors are stacked, and the mixers run by the strategies: one for all layers, or one for each. Members may know
+    All tensors are stacked, and the mixers run by the strategies: one for all layers, or one for each. Runs may know
     different numbers of tokens; all get as many as the one that knows most.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)

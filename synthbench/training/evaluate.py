@@ -1,4 +1,4 @@
-"""Accuracy and loss of every member on fresh sequences."""
+"""Accuracy and loss of every run on fresh sequences."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class KindLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """The score of one member on its sequences.
+    """The score of one run on its sequences.
 
     ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a target.
     ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set. ``kinds`` has
@@ -47,15 +47,15 @@ class Score:
 
 
 def summed_losses(
-    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
-) -> Float[Tensor, " members"]:
-    """Cross-entropy of each member summed over its targets, in nats."""
+    logits: Float[Tensor, "runs batch columns classes"], targets: Int[Tensor, "runs batch columns"]
+) -> Float[Tensor, " runs"]:
+    """Cross-entropy of each run summed over its targets, in nats."""
     return _losses(logits, targets).flatten(1).sum(1)
 
 
 def _losses(
-    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
-) -> Float[Tensor, "members batch columns"]:
+    logits: Float[Tensor, "runs batch columns classes"], targets: Int[Tensor, "runs batch columns"]
+) -> Float[Tensor, "runs batch columns"]:
     """Cross-entropy of every target in nats, 0 where nothing is scored."""
     losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return losses.view(targets.shape)
@@ -70,14 +70,14 @@ def evaluate(
     tokens_at_once: int | None = None,
     tasks: Sequence[Task] = (),
 ) -> list[Score]:
-    """Score every member; the sequences are read in pieces.
+    """Score every run; the sequences are read in pieces.
 
     Args:
-        model: Of all members.
+        model: Of all runs.
         blocks: The sequences.
-        predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU.
+        predicted: Takes the predicted tokens of every piece, [runs, sequences, columns] on the CPU.
         tokens_at_once: Size of a piece, see :func:`in_pieces`.
-        tasks: Those of the members, which tell kinds of positions apart and whether to measure calibration; without
+        tasks: Those of the runs, which tell kinds of positions apart and whether to measure calibration; without
             them no score has either.
     """
     was_training = model.training
@@ -85,7 +85,7 @@ def evaluate(
     correct, scored, losses, confidences = [], [], [], []
     kinds: list[dict[str, list[tuple[float, int]]]] = [{} for _ in tasks]
     for inputs, targets, columns in blocks:
-        # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
+        # Batches are only how the stream was drawn; for evaluation all sequences of a run are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
         for piece, label in in_pieces(sequences, labels, tokens_at_once):
@@ -98,16 +98,16 @@ def evaluate(
             losses.append(losses_there.flatten(1).sum(1))
             if tasks and tasks[0].measure == "bits":
                 confidences.append(_by_confidence(logits, tokens == label, is_scored))
-            for member, task in enumerate(tasks):
-                for name, loss in _by_kind(task, piece[member], is_scored[member], losses_there[member], columns):
-                    kinds[member].setdefault(name, []).append(loss)
+            for run, task in enumerate(tasks):
+                for name, loss in _by_kind(task, piece[run], is_scored[run], losses_there[run], columns):
+                    kinds[run].setdefault(name, []).append(loss)
             if predicted is not None:
                 predicted.append(tokens.cpu())
     model.train(was_training)
     total_loss = torch.stack(losses).double().sum(0) / torch.cat(scored, 1).sum(1).clamp(min=1)
     scores = [
-        _score(*member)
-        for member in zip(
+        _score(*run)
+        for run in zip(
             torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss.tolist(), strict=True
         )
     ]
@@ -115,16 +115,16 @@ def evaluate(
         return scores
     errors = calibration_errors(torch.stack(confidences).sum(0)) if confidences else [None] * len(scores)
     return [
-        replace(score, kinds=_pooled(of_member), calibration_error=error)
-        for score, of_member, error in zip(scores, kinds, errors, strict=True)
+        replace(score, kinds=_pooled(of_run), calibration_error=error)
+        for score, of_run, error in zip(scores, kinds, errors, strict=True)
     ]
 
 
 def _by_confidence(
-    logits: Float[Tensor, "members batch columns classes"],
-    is_right: Bool[Tensor, "members batch columns"],
-    is_scored: Bool[Tensor, "members batch columns"],
-) -> Float[Tensor, "members 3 bins"]:
+    logits: Float[Tensor, "runs batch columns classes"],
+    is_right: Bool[Tensor, "runs batch columns"],
+    is_scored: Bool[Tensor, "runs batch columns"],
+) -> Float[Tensor, "runs 3 bins"]:
     """Number, number of right ones, and summed confidence of the scored predictions, by bins of the confidence."""
     confidence = (logits.amax(-1) - logits.logsumexp(-1)).exp()
     bins = (confidence * NUM_BINS).long().clamp(max=NUM_BINS - 1)
@@ -133,7 +133,7 @@ def _by_confidence(
     return sums.scatter_add_(2, bins.flatten(1)[:, None].expand_as(values), values)
 
 
-def calibration_errors(by_confidence: Float[Tensor, "members 3 bins"]) -> list[float]:
+def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[float]:
     """Compute the mean distance between confidence and the share that is right, over predictions.
 
     The confidence of a prediction is the probability of the class that it takes for the most probable. Predictions
@@ -171,12 +171,12 @@ def _pooled(kinds: Mapping[str, Sequence[tuple[float, int]]]) -> dict[str, KindL
 
 
 METRIC_SEQUENCES = 16
-"""Validation sequences of a member that metrics of what a layer learned are taken from."""
+"""Validation sequences of a run that metrics of what a layer learned are taken from."""
 
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """The metrics of the mechanisms, a dictionary a member: ``layer0.curvature.head2``.
+    """The metrics of the mechanisms, a dictionary a run: ``layer0.curvature.head2``.
 
     The inputs of a layer are those that some sequences give.
     """
@@ -190,12 +190,12 @@ def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, fl
     finally:
         for hook in hooks:
             hook.remove()
-    members: list[dict[str, float]] = [{} for _ in range(block.inputs.shape[1])]
+    runs: list[dict[str, float]] = [{} for _ in range(block.inputs.shape[1])]
     for index, layer in enumerate(model.layers):
         for name, values in layer.mixer.metrics(seen[index]).items():
-            for member, head_values in zip(members, values.reshape(len(members), -1).tolist(), strict=True):
-                member |= {f"layer{index}.{name}.head{head}": value for head, value in enumerate(head_values)}
-    return members
+            for run, head_values in zip(runs, values.reshape(len(runs), -1).tolist(), strict=True):
+                run |= {f"layer{index}.{name}.head{head}": value for head, value in enumerate(head_values)}
+    return runs
 
 
 def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], loss: float) -> Score:

@@ -20,8 +20,8 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
     """Describe a task for an id: its length and options in full, or its levels and the unit of their load."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
-    rungs = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
-    return {"load": task.load, "rungs": [{**rung._asdict(), "task": arguments_of(rung.task)} for rung in rungs]}
+    levels = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
+    return {"load": task.load, "rungs": [{**level._asdict(), "task": arguments_of(level.task)} for level in levels]}
 
 
 class Component(NamedTuple):
@@ -31,7 +31,7 @@ class Component(NamedTuple):
     version: str
     """Value of :func:`synthbench.registry.version_of`."""
     arguments: dict[str, Any]
-    """Of all options, but for additions at their defaults; of a ladder, its rungs."""
+    """Of all options, but for additions at their defaults; of a ladder, its levels."""
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def of_cell(
     }
 
 
-def of_member(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
+def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
     """Collect what decides the result of one run beside its cell.
 
     The rate is no part of a tuned run: the rates to choose from and the seeds of the choice decide it.

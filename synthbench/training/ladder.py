@@ -12,7 +12,7 @@ import numpy as np
 from synthbench.errors import UsageError
 from synthbench.suites import Suite
 from synthbench.suites.config import LadderSettings, TrainingSettings
-from synthbench.tasks import IGNORE, TASKS, Rung, Sized, rung_bounds, sized
+from synthbench.tasks import IGNORE, TASKS, Level, Sized, level_bounds, sized
 from synthbench.tasks.base import LENGTHS
 
 FACTORS_BEYOND = (2, 4)
@@ -21,8 +21,8 @@ FACTORS_BEYOND = (2, 4)
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def mixture(num_steps: int, num_rungs: int) -> list[int]:
-    """The rung of each step, from 0; the same for every mechanism and seed.
+def mixture(num_steps: int, num_levels: int) -> list[int]:
+    """The level of each step, from 0; the same for every mechanism and seed.
 
     All levels from the first step to the last, easy ones more often, as what is learned there serves above. The easiest
     quarter of a ladder has half of the steps.
@@ -30,7 +30,7 @@ def mixture(num_steps: int, num_rungs: int) -> list[int]:
     >>> mixture(12, 3)
     [1, 0, 2, 0, 0, 1, 0, 2, 0, 0, 1, 0]
     """
-    return [int(evenly(step) ** 2 * num_rungs) for step in range(num_steps)]
+    return [int(evenly(step) ** 2 * num_levels) for step in range(num_steps)]
 
 
 def evenly(step: int) -> float:
@@ -50,57 +50,57 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
-    rungs = course_of(suite, name).rungs
+    levels = course_of(suite, name).levels
     if arguments:
         option = next(iter(arguments))
         raise UsageError(
             f"{name}:{option} is {arguments[option]!r}; allowed: no options in suite {suite.name!r}, whose ladder "
             "sets them"
         )
-    return Sized(rungs[-1].length, {})
+    return Sized(levels[-1].length, {})
 
 
 @dataclass(frozen=True)
 class Course:
-    """The training of a cell on a ladder: rungs, order and sizes of the batches."""
+    """The training of a cell on a ladder: levels, order and sizes of the batches."""
 
-    rungs: tuple[Rung, ...]
+    levels: tuple[Level, ...]
     ladder: LadderSettings
     training: TrainingSettings
 
     @cached_property
     def order(self) -> list[int]:
-        """The rung of each step, from 0."""
-        return mixture(self.training.steps, len(self.rungs))
+        """The level of each step, from 0."""
+        return mixture(self.training.steps, len(self.levels))
 
     @cached_property
     def num_batches(self) -> list[int]:
-        """Steps on each rung."""
+        """Steps on each level."""
         counts = Counter(self.order)
-        return [counts[rung] for rung in range(len(self.rungs))]
+        return [counts[level] for level in range(len(self.levels))]
 
     @cached_property
     def batch_sizes(self) -> list[int]:
-        """Sequences of a step on each rung."""
+        """Sequences of a step on each level."""
         return [
             max(
                 self.training.batch_size,
-                math.ceil(self.ladder.batch_answers / rung_bounds(rung).answers),
-                self.ladder.batch_tokens // rung.length,
+                math.ceil(self.ladder.batch_answers / level_bounds(level).answers),
+                self.ladder.batch_tokens // level.length,
             )
-            for rung in self.rungs
+            for level in self.levels
         ]
 
     def sequences(self, num_steps: int) -> int:
         """Sequences of the first ``num_steps`` steps."""
-        return sum(self.batch_sizes[rung] for rung in self.order[:num_steps])
+        return sum(self.batch_sizes[level] for level in self.order[:num_steps])
 
     def tokens(self, num_steps: int) -> int:
         """Tokens of the first ``num_steps`` steps."""
-        return sum(self.batch_sizes[rung] * self.rungs[rung].length for rung in self.order[:num_steps])
+        return sum(self.batch_sizes[level] * self.levels[level].length for level in self.order[:num_steps])
 
 
-def beyond(levels: Sequence[Rung]) -> dict[int, Rung]:
+def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find the levels beyond a ladder on which its models are tested, by their multiple of its longest sequences.
 
     A level of the task's own has a load and a committed baseline. Where there is none of that length, or it has tokens
@@ -128,14 +128,14 @@ def beyond(levels: Sequence[Rung]) -> dict[int, Rung]:
     return found
 
 
-def _stretched(level: Rung, factor: int) -> Rung:
+def _stretched(level: Level, factor: int) -> Level:
     task, length = level.task.stretched(level.length, factor)
     task.check_length(length)
-    return Rung(task, length, load=0, first_new=level.length if level.first_new else 0)
+    return Level(task, length, load=0, first_new=level.length if level.first_new else 0)
 
 
 @lru_cache(maxsize=4096)
-def _tokens(level: Rung) -> tuple[frozenset[int], frozenset[int]]:
+def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
     """The tokens of a fixed sample of a level's inputs, and those of its targets."""
     sample = level.task.sample(np.random.Generator(np.random.Philox(key=0)), 128, level.length)
     return frozenset(np.unique(sample.inputs).tolist()), frozenset(np.unique(sample.targets).tolist()) - {IGNORE}
@@ -146,14 +146,14 @@ def course_of(suite: Suite, task: str) -> Course:
 
     Raises:
         UnknownName: If there is no such task.
-        UsageError: If the suite has no ladder, or the task has no rungs for it.
+        UsageError: If the suite has no ladder, or the task has no levels for it.
     """
     if suite.ladder is None:
         raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")
-    rungs = TASKS[task].ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
-    if not rungs:
+    levels = TASKS[task].ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
+    if not levels:
         raise UsageError(
-            f"task {task!r} has no rungs of up to {suite.ladder.longest} tokens, and suite {suite.name!r} climbs; "
+            f"task {task!r} has no levels of up to {suite.ladder.longest} tokens, and suite {suite.name!r} climbs; "
             f"allowed: a task that 'synthbench list tasks --suite {suite.name}' shows"
         )
-    return Course(tuple(rungs), suite.ladder, suite.training)
+    return Course(tuple(levels), suite.ladder, suite.training)

@@ -13,9 +13,9 @@ import pandas as pd
 
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
-from synthbench.heights import HEIGHT, RungScore, height, metrics_of_rungs, rungs_in
+from synthbench.levels import LADDER_SCORE, LevelScore, ladder_score, levels_in, metrics_of_levels
 from synthbench.registry import version_of
-from synthbench.tasks import TASKS, Rung, RungBounds, committed_bounds, floor_and_ceiling
+from synthbench.tasks import TASKS, Level, LevelBounds, committed_bounds, floor_and_ceiling
 from synthbench.training.ladder import FACTORS_BEYOND, beyond
 
 USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics", "score", "skill"]
@@ -30,15 +30,15 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if _has_levels(row) else ()
     bounds = _bounds_of(trained)
     metrics = json.loads(row["metrics"])
-    levels = rungs_in(metrics) if bounds else []
+    levels = levels_in(metrics) if bounds else []
     if len(levels) != len(bounds) or not levels:
         return dict(row)
     levels = [level._replace(base=of.base, ceiling=of.ceiling) for level, of in zip(levels, bounds, strict=True)]
     again = {}
     if any(f"x{factor}.score" in metrics for factor in FACTORS_BEYOND):  # no row from before has them
         again = {factor: metrics.get(f"x{factor}.score") for factor in _committed_beyond(trained)}
-    metrics |= metrics_of_rungs(levels) | metrics_beyond(trained, again)
-    share = height(levels) / len(levels)
+    metrics |= metrics_of_levels(levels) | metrics_beyond(trained, again)
+    share = ladder_score(levels)
     return {**row, "metrics": canonical_json(metrics), "score": share, "skill": share}
 
 
@@ -46,7 +46,7 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of a store, each by :func:`with_committed_baselines`; the same frame if no baseline has changed."""
     if rows.empty:
         return rows
-    of_levels = rows.loc[rows["metric_name"].str.endswith(HEIGHT), USED]
+    of_levels = rows.loc[rows["metric_name"].str.endswith(LADDER_SCORE), USED]
     again = pd.DataFrame.from_records(
         [with_committed_baselines(row) for row in of_levels.to_dict("records")], columns=USED, index=of_levels.index
     )
@@ -60,10 +60,10 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_levels(row: Mapping[Any, Any]) -> bool:
-    return bool(row["status"] == "ok" and row["metric_name"].endswith(HEIGHT))
+    return bool(row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE))
 
 
-def metrics_beyond(trained: Sequence[Rung], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
+def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """The tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` and so on.
 
     Skill is counted from the committed baseline of the task's own level, elsewhere from the floor; both are called
@@ -78,7 +78,7 @@ def metrics_beyond(trained: Sequence[Rung], accuracies: Mapping[int, float | Non
     for factor, accuracy in accuracies.items():
         level = tests[factor]
         floor, ceiling = _bounds_beyond(level)
-        reached = None if accuracy is None else RungScore(level.load, accuracy, floor, ceiling)
+        reached = None if accuracy is None else LevelScore(level.load, accuracy, floor, ceiling)
         metrics |= {
             f"x{factor}.load": float(level.load) if level.load else None,
             f"x{factor}.length": float(level.length),
@@ -91,7 +91,7 @@ def metrics_beyond(trained: Sequence[Rung], accuracies: Mapping[int, float | Non
 
 
 @lru_cache(maxsize=4096)
-def _bounds_beyond(level: Rung) -> tuple[float, float]:
+def _bounds_beyond(level: Level) -> tuple[float, float]:
     if (found := committed_bounds(level)) is not None:
         return found.base, found.ceiling
     floor, ceiling = floor_and_ceiling(level.task, level.length)
@@ -99,19 +99,19 @@ def _bounds_beyond(level: Rung) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def _committed_beyond(trained: tuple[Rung, ...]) -> tuple[int, ...]:
+def _committed_beyond(trained: tuple[Level, ...]) -> tuple[int, ...]:
     """Factors of the tests whose baseline is committed, so that it may be another one than that of the row's day."""
     return tuple(factor for factor, level in beyond(trained).items() if committed_bounds(level) is not None)
 
 
 @lru_cache(maxsize=4096)
-def _levels_of(task: str, version: str, arguments: str) -> tuple[Rung, ...]:
+def _levels_of(task: str, version: str, arguments: str) -> tuple[Level, ...]:
     """The levels that a row names; none if they are no levels of the installed task."""
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
         return ()
     try:
         return tuple(
-            Rung(TASKS[task](**level["task"]), level["length"], level["load"], level["first_new"])
+            Level(TASKS[task](**level["task"]), level["length"], level["load"], level["first_new"])
             for level in json.loads(arguments)["rungs"]
         )
     except (KeyError, TypeError, UsageError):  # a store may come from a stranger
@@ -119,7 +119,7 @@ def _levels_of(task: str, version: str, arguments: str) -> tuple[Rung, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _bounds_of(levels: tuple[Rung, ...]) -> tuple[RungBounds, ...]:
+def _bounds_of(levels: tuple[Level, ...]) -> tuple[LevelBounds, ...]:
     """The committed bounds of some levels; none if one of them has none."""
     found = [bounds for level in levels if (bounds := committed_bounds(level)) is not None]
     return tuple(found) if len(found) == len(levels) else ()

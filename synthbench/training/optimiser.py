@@ -1,4 +1,4 @@
-"""AdamW for members: PyTorch's fused one where all have one rate, else the same update with a rate for each."""
+"""AdamW for runs: PyTorch's fused one where all have one rate, else the same update with a rate for each."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,10 +65,10 @@ class FlatParameters:
         """Set every rate to a share of its first value."""
         torch.mul(self._initial_rates, share, out=self.rates)
 
-    def freeze(self, member: int) -> None:
-        """Set a member's rates to 0 for good."""
+    def freeze(self, run: int) -> None:
+        """Set a run's rates to 0 for good."""
         for rates in (*self._views(self._initial_rates), *self._views(self.rates)):
-            rates[member] = 0
+            rates[run] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         """The part of every parameter, in its shape; a complex parameter has another axis of 2."""
@@ -86,7 +86,7 @@ class FlatParameters:
                 yield slice(places[0][0], places[-1][1]), list(pieces)
 
 
-class MemberAdamW:
+class RunAdamW:
     """AdamW with a learning rate for each slice of a parameter's first axis.
 
     What changes from step to step lies in tensors that keep their place, or is set by :meth:`advance`, so that a
@@ -142,10 +142,10 @@ class MemberAdamW:
         for part in self.parts:
             part.set_rates(share)
 
-    def freeze(self, member: int) -> None:
-        """Leave a member's parameters as they are from now on."""
+    def freeze(self, run: int) -> None:
+        """Leave a run's parameters as they are from now on."""
         for part in self.parts:
-            part.freeze(member)
+            part.freeze(run)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -155,7 +155,7 @@ class MemberAdamW:
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """PyTorch's fused AdamW, for members that share one rate."""
+    """PyTorch's fused AdamW, for runs that share one rate."""
 
     def advance(self) -> None:
         """Do the part of a step that runs on the host: nothing."""
@@ -174,7 +174,7 @@ class FusedAdamW(torch.optim.AdamW):
                 group["lr"] = initial * share
 
 
-Optimiser = FusedAdamW | MemberAdamW
+Optimiser = FusedAdamW | RunAdamW
 
 
 def _as_real(x: Tensor) -> Tensor:
@@ -219,4 +219,4 @@ def make_optimiser(
             for group in optimiser.param_groups:
                 group["lr"] = group["lr"].clone()  # it was the default itself
         return optimiser
-    return MemberAdamW(parameters, learning_rates, settings, is_capturable=is_capturable)
+    return RunAdamW(parameters, learning_rates, settings, is_capturable=is_capturable)

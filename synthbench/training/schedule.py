@@ -10,14 +10,14 @@ from synthbench.training.optimiser import Optimiser
 
 
 class Schedule(ABC):
-    """The learning rates of every step, as shares of each member's own rate."""
+    """The learning rates of every step, as shares of each run's own rate."""
 
     keeps_program: ClassVar[bool] = True
     """True if only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
 
     @abstractmethod
     def share(self, step: int) -> float:
-        """The share of its own rate that every member has in a step, counted from 0."""
+        """The share of its own rate that every run has in a step, counted from 0."""
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
         """Set the learning rates of a step before it is taken; returns their share."""
@@ -39,7 +39,7 @@ class Constant(Schedule):
 
 
 class WarmupCosine(Schedule):
-    """Linearly up to the member's rate, then down to 0 by half a cosine.
+    """Linearly up to the run's rate, then down to 0 by half a cosine.
 
     The first step has the rate divided by ``warmup_steps``, the one after the last would have 0.
 
@@ -59,7 +59,7 @@ class WarmupCosine(Schedule):
 
 
 class WarmupStableDecay(Schedule):
-    """Linearly up to the member's rate, that rate for most of the steps, then linearly down to 0.
+    """Linearly up to the run's rate, that rate for most of the steps, then linearly down to 0.
 
     The first step has the rate divided by ``warmup_steps``, the one after the last would have 0.
 
@@ -76,7 +76,7 @@ class WarmupStableDecay(Schedule):
 
 
 class Phase(NamedTuple):
-    """The learning rate at the beginning and the end of a phase, as shares of the member's rate."""
+    """The learning rate at the beginning and the end of a phase, as shares of the run's rate."""
 
     first: float
     last: float

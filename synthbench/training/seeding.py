@@ -1,4 +1,4 @@
-"""One root seed a member, and separate streams from it: ``init``, ``train``, ``validation``, ``test``.
+"""One root seed a run, and separate streams from it: ``init``, ``train``, ``validation``, ``test``.
 
 The data streams are keyed by task, task version, size, split and seed, never by mechanism or learning rate. Every
 mechanism sees the same batches, so a worker keeps the blocks that it has drawn for the next mechanism. The ``init``
@@ -38,13 +38,13 @@ def _data_sequence(task: Task, length: int, split: Split, seed: int) -> np.rando
 
 
 def init_seed(seed: int) -> int:
-    """The seed of a member's initialisation, below 2**63."""
+    """The seed of a run's initialisation, below 2**63."""
     sequence = np.random.SeedSequence(seed, spawn_key=(_STREAMS["init"],))
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
 def data_seed(task: Task, length: int, seed: int) -> int:
-    """A number below 2**63 that names a member's training stream; equal for all mechanisms."""
+    """A number below 2**63 that names a run's training stream; equal for all mechanisms."""
     return int(_data_sequence(task, length, "train", seed).generate_state(1, np.uint64)[0] >> 1)
 
 

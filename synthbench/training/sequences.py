@@ -16,7 +16,7 @@ from synthbench.errors import ContractError, StoreError, SynthbenchError, Unknow
 from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registered
 from synthbench.plugins import described
 from synthbench.suites import Suite, load_suite
-from synthbench.tasks import SPLITS, TASKS, Batch, Rung, Split, Task, sized
+from synthbench.tasks import SPLITS, TASKS, Batch, Level, Split, Task, sized
 from synthbench.training.ladder import course_of
 from synthbench.training.seeding import data_blocks
 
@@ -97,12 +97,12 @@ def draw(
         raise UsageError(f"batch size is {batch_size}; allowed: none beside suite {protocol.name!r}, which has its own")
     stream = _split(split)
     if protocol is not None and is_ladder:
-        rung, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
-        unit, length = rung.task, rung.length
+        level, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
+        unit, length = level.task, level.length
     else:
         listed = {} if protocol is None else protocol.tasks.get(name, {})
         length, options = sized(name, {**listed, **given})
-        rung, unit = None, TASKS[name](**options)
+        level, unit = None, TASKS[name](**options)
         num_batches, batch_size = _in_batches(count, batch_size) if protocol is None else _read_by(protocol, stream)
     most = min(num_batches * batch_size, MOST_TOKENS // length)
     count = count or num_batches * batch_size
@@ -113,9 +113,9 @@ def draw(
             unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count
         )
         # Training asks for all answers of a level.
-        if rung is None or stream == "train":
+        if level is None or stream == "train":
             return sequences
-        return replace(sequences, targets=rung.new_targets(sequences.targets))
+        return replace(sequences, targets=level.new_targets(sequences.targets))
     except SynthbenchError:
         raise
     except Exception as problem:  # a plugin's task may raise anything
@@ -165,10 +165,10 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
     }[split]
 
 
-def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Rung, int, int]:
-    """The rung that is asked for, and the same on it."""
+def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
+    """The level that is asked for, and the same on it."""
     course = course_of(suite, task)
-    numbers = [str(number) for number, _ in enumerate(course.rungs, start=1)]
+    numbers = [str(number) for number, _ in enumerate(course.levels, start=1)]
     level = given.get("level", given.get("rung"))
     if len(given) != 1 or level not in numbers:
         raise UsageError(
@@ -177,11 +177,11 @@ def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str])
         )
     index = numbers.index(level)
     if split == "train":
-        return course.rungs[index], course.num_batches[index], course.batch_sizes[index]
+        return course.levels[index], course.num_batches[index], course.batch_sizes[index]
     if split == "test":
-        return course.rungs[index], 1, suite.evaluation.test_sequences
+        return course.levels[index], 1, suite.evaluation.test_sequences
     if suite.evaluation.validation_sequences is not None:
-        return course.rungs[index], 1, suite.evaluation.validation_sequences
+        return course.levels[index], 1, suite.evaluation.validation_sequences
     raise UsageError(f"split is {split!r}; allowed in suite {suite.name!r}, which does not validate: train, test")
 
 

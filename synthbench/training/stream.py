@@ -1,4 +1,4 @@
-"""Data for members, on the device: a stream for each cell and seed, which members of other learning rates share."""
+"""Data for runs, on the device: a stream for each cell and seed, which runs of other learning rates share."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,23 +11,23 @@ from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 from synthbench.tasks import IGNORE, Batch, Split, Task
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.seeding import KeptBlocks, data_blocks
 
 T = TypeVar("T")
 
 TOKENS_AT_ONCE = {"cpu": 1536, "cuda": 1 << 20}
-"""Tokens of all members that pass through the model at once: on a CPU the activations should stay in a core's cache.
+"""Tokens of all runs that pass through the model at once: on a CPU the activations should stay in a core's cache.
 
-Measured on one thread: four members at length 16 and batch 16 take 20 to 40 % less a step together than alone, two at
+Measured on one thread: four runs at length 16 and batch 16 take 20 to 40 % less a step together than alone, two at
 length 64 no less. At length 256 and batch 32 six pieces take 40 % less than the whole for slay, 60 % for yat-spherical.
 """
 
 
 class DeviceBlock(NamedTuple):
-    """Many batches of all members, moved at once.
+    """Many batches of all runs, moved at once.
 
-    ``inputs`` is [batches, members, batch, length]; ``targets`` is [batches, members, batch, columns], where
+    ``inputs`` is [batches, runs, batch, length]; ``targets`` is [batches, runs, batch, columns], where
     ``columns`` are the positions at which anything is scored. Tokens behind the last of these are cut off: every
     mechanism is causal, so nothing that is scored depends on them; unless answers are read from the last token.
     """
@@ -38,7 +38,7 @@ class DeviceBlock(NamedTuple):
 
 
 def device_blocks(
-    members: Sequence[Member],
+    runs: Sequence[Run],
     split: Split,
     *,
     num_batches: int,
@@ -48,37 +48,37 @@ def device_blocks(
     is_beyond: bool = False,
     kept: KeptBlocks | None = None,
 ) -> Iterator[DeviceBlock]:
-    """Draw the members' streams block by block and move each block to the device.
+    """Draw the runs' streams block by block and move each block to the device.
 
     On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
-    of a cell's tests, or with ``is_beyond`` of those beyond its ladder; the length is the same for all members. A block
-    that ``kept`` has is not drawn again. On a ladder training has all targets of a rung, and every other split those
+    of a cell's tests, or with ``is_beyond`` of those beyond its ladder; the length is the same for all runs. A block
+    that ``kept`` has is not drawn again. On a ladder training has all targets of a level, and every other split those
     that are new on it.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:
         return cell.beyond[factor][:2] if is_beyond else cell.tests[factor]
 
-    names = [(member.cell, member.seed) for member in members]
+    names = [(run.cell, run.seed) for run in runs]
     distinct = list(dict.fromkeys(names))
-    stream_of_member = [distinct.index(name) for name in names]
+    stream_of_run = [distinct.index(name) for name in names]
     streams = [
         data_blocks(*test_of(cell), split, seed, num_batches=num_batches, batch_size=batch_size, kept=kept)
         for cell, seed in distinct
     ]
-    task, length = test_of(members[0].cell)
+    task, length = test_of(runs[0].cell)
 
     def targets_of(batch: Batch, cell: Cell) -> Integer[np.ndarray, "batches batch length"]:
-        if split == "train" or not cell.rungs:
+        if split == "train" or not cell.levels:
             return batch.targets
-        rung = cell.beyond[factor] if is_beyond else cell.rungs[factor - 1]
-        return rung.new_targets(batch.targets)
+        level = cell.beyond[factor] if is_beyond else cell.levels[factor - 1]
+        return level.new_targets(batch.targets)
 
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):
             labels = [targets_of(batch, cell) for batch, (cell, _) in zip(batches, distinct, strict=True)]
-            inputs = np.stack([batches[stream].inputs for stream in stream_of_member], axis=1, dtype=np.int64)
-            targets = np.stack([labels[stream] for stream in stream_of_member], axis=1, dtype=np.int64)
+            inputs = np.stack([batches[stream].inputs for stream in stream_of_run], axis=1, dtype=np.int64)
+            targets = np.stack([labels[stream] for stream in stream_of_run], axis=1, dtype=np.int64)
             columns = np.flatnonzero((targets != IGNORE).any(axis=(0, 1, 2)))
             scored = np.ascontiguousarray(targets[..., columns])
             num_visible = columns.max(initial=0) + 1 if task.readout == "position" else length
@@ -89,11 +89,11 @@ def device_blocks(
 
 
 def in_pieces(
-    inputs: Int[Tensor, "members batch length"],
-    targets: Shaped[Tensor, "members batch columns"],
+    inputs: Int[Tensor, "runs batch length"],
+    targets: Shaped[Tensor, "runs batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
+    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a run.
 
     ``targets`` may be anything that each sequence has. None stands for the device's ``TOKENS_AT_ONCE``.
     """

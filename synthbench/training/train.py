@@ -1,4 +1,4 @@
-"""Trains members as one program: those of a cell, or of several whose tasks have sequences of one shape."""
+"""Trains runs as one program: those of a cell, or of several whose tasks have sequences of one shape."""
 
 import math
 import os
@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
+from synthbench.levels import LevelScore, ladder_score
 from synthbench.positions import LearnedRotation
 from synthbench.registry import is_built_in
-from synthbench.tasks import IGNORE, Rung, Split, floor_and_ceiling, rung_bounds
+from synthbench.tasks import IGNORE, Level, Split, floor_and_ceiling, level_bounds
 from synthbench.training.capture import CapturedStep
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.decode import decoded_scores
 from synthbench.training.ensemble import (
     ModelSize,
@@ -30,7 +30,7 @@ from synthbench.training.ensemble import (
     strategy_of,
 )
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
-from synthbench.training.optimiser import MemberAdamW, make_optimiser
+from synthbench.training.optimiser import RunAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
@@ -57,19 +57,19 @@ class CurvePoint:
 
 
 @dataclass
-class MemberResult:
-    """The result of one member.
+class RunResult:
+    """The result of one run.
 
     ``score`` is that of the test, or of the last validation for one that tunes; None if it diverged. ``stretched`` has
     those of the tests on longer or more loaded sequences, by factor.
     """
 
-    member: Member
+    run: Run
     size: ModelSize
     score: Score | None = None
     stretched: dict[int, Score] = field(default_factory=dict)
-    rungs: list[RungScore] = field(default_factory=list)
-    """On a ladder, what ``score`` is made of: its accuracy is the height over the number of rungs."""
+    levels: list[LevelScore] = field(default_factory=list)
+    """On a ladder, what ``score`` is made of: its accuracy is the height over the number of levels."""
     beyond: dict[int, Score | None] = field(default_factory=dict)
     """On a ladder, the scores beyond the trained length, by factor; None where the model reads no more tokens."""
     metrics: dict[str, float | None] = field(default_factory=dict)
@@ -93,9 +93,9 @@ class MemberResult:
 
 @dataclass
 class GroupResult:
-    """The results of the members that were trained together, and what the training cost."""
+    """The results of the runs that were trained together, and what the training cost."""
 
-    members: list[MemberResult]
+    runs: list[RunResult]
     strategy: Strategy
     is_captured: bool = False
     """True if steps were replayed from a CUDA graph."""
@@ -107,49 +107,49 @@ class GroupResult:
 
 
 def init_generator(seed: int) -> torch.Generator:
-    """The generator from which a member's parameters and frozen features are drawn."""
+    """The generator from which a run's parameters and frozen features are drawn."""
     generator = torch.Generator()
     generator.manual_seed(init_seed(seed))
     return generator
 
 
-def build_models(members: Sequence[Member], factor: int = 1, shift: int = 0) -> list[SequenceModel]:
-    """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
-    return [member.cell.model(init_generator(member.seed), factor, shift) for member in members]
+def build_models(runs: Sequence[Run], factor: int = 1, shift: int = 0) -> list[SequenceModel]:
+    """One model a run, each drawn from the run's own ``init`` stream, for the sequences of one of the tests."""
+    return [run.cell.model(init_generator(run.seed), factor, shift) for run in runs]
 
 
 class Trainer:
-    """The program of some members: model, optimiser and streams of all."""
+    """The program of some runs: model, optimiser and streams of all."""
 
     def __init__(
         self,
-        members: Sequence[Member],
+        runs: Sequence[Run],
         device: torch.device,
         *,
         is_captured: bool = True,
         kept: KeptBlocks | None = None,
         tokens_at_once: int | None = None,
     ) -> None:
-        """Build the members' models and stack them.
+        """Build the runs' models and stack them.
 
         Args:
-            members: Each with a learning rate; of one cell, or of cells that share a :attr:`Cell.program`.
+            runs: Each with a learning rate; of one cell, or of cells that share a :attr:`Cell.program`.
             device: Where.
             is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
                 what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
             kept: Blocks of data that were drawn before.
             tokens_at_once: Size of the pieces of a step, see :func:`in_pieces`.
         """
-        self.members, self.device, self.kept = list(members), device, kept
-        cell = members[0].cell
+        self.runs, self.device, self.kept = list(runs), device, kept
+        cell = runs[0].cell
         self.suite = cell.suite
-        models = build_models(members)
+        models = build_models(runs)
         self.mechanisms = [mechanism for mechanism, _ in cell.layers]
         self.sizes = [model.size(cell.length) for model in models]
         self.strategies = [strategy_of(*layer) for layer in cell.layers]
         self.model = stack_models(models, self.strategies).to(device)
         self.tokens_at_once = tokens_at_once
-        self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
+        self.rates = [run.learning_rate for run in runs if run.learning_rate is not None]
         self.schedule = make_schedule(self.suite.training)
         is_captured = (
             is_captured
@@ -163,9 +163,9 @@ class Trainer:
         self.captured = CapturedStep(self._step, device) if is_captured else None
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """One gradient step of every member; returns their losses [members], in nats.
+        """One gradient step of every run; returns their losses [runs], in nats.
 
-        The losses are summed, so no gradient crosses from one member to another and one that diverges harms none. The
+        The losses are summed, so no gradient crosses from one run to another and one that diverges harms none. The
         gradient is that of the whole batch, summed over the pieces in which it passes through the model.
         """
         self.optimiser.advance()
@@ -190,13 +190,13 @@ class Trainer:
         num_batches: int,
         batch_size: int,
         *,
-        members: Sequence[Member] | None = None,
+        runs: Sequence[Run] | None = None,
         factor: int = 1,
         is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
-        """The batches of a stream one by one, each a block of one; for all members by default."""
+        """The batches of a stream one by one, each a block of one; for all runs by default."""
         blocks = device_blocks(
-            self.members if members is None else members,
+            self.runs if runs is None else runs,
             split,
             num_batches=num_batches,
             batch_size=batch_size,
@@ -210,8 +210,8 @@ class Trainer:
                 yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
-        """The batch of every step; on a ladder each from the stream of its rung."""
-        course, training = self.members[0].cell.course, self.suite.training
+        """The batch of every step; on a ladder each from the stream of its level."""
+        course, training = self.runs[0].cell.course, self.suite.training
         if course is None:
             yield from self.batches("train", training.steps, training.batch_size)
             return
@@ -221,8 +221,8 @@ class Trainer:
                 zip(course.num_batches, course.batch_sizes, strict=True), start=1
             )
         ]
-        for rung in course.order:
-            yield next(streams[rung])
+        for level in course.order:
+            yield next(streams[level])
 
     def validation_batches(self) -> Iterator[DeviceBlock]:
         """The sequences of every point of the learning curve; none on a ladder."""
@@ -232,59 +232,59 @@ class Trainer:
         num_points = -(-training.steps // evaluation.curve_every)
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
-    def stretched(self, members: Sequence[Member], factor: int, shift: int = 0) -> SequenceModel:
-        """The trained models of a cell's members, for a test on longer, more loaded or moved sequences."""
+    def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
+        """The trained models of a cell's runs, for a test on longer, more loaded or moved sequences."""
         trained = self.model
-        if len(members) < len(self.members):
+        if len(runs) < len(self.runs):
             # First without the tokens of other tasks: what is longer may know more tokens of its own.
-            trained = self._rebuilt(members, 1, self.model, [self.members.index(member) for member in members])
-        return self._rebuilt(members, factor, trained, shift=shift)
+            trained = self._rebuilt(runs, 1, self.model, [self.runs.index(run) for run in runs])
+        return self._rebuilt(runs, factor, trained, shift=shift)
 
     def _rebuilt(
         self,
-        members: Sequence[Member],
+        runs: Sequence[Run],
         factor: int,
         trained: SequenceModel,
         places: Sequence[int] | None = None,
         shift: int = 0,
     ) -> SequenceModel:
-        """The models of some members built anew, with what those at some places of a trained one have learned."""
-        model = stack_models(build_models(members, factor, shift), self.strategies).to(self.device)
+        """The models of some runs built anew, with what those at some places of a trained one have learned."""
+        model = stack_models(build_models(runs, factor, shift), self.strategies).to(self.device)
         inherit(model, trained, places)
         return model
 
 
 def train_group(
-    members: Sequence[Member],
+    runs: Sequence[Run],
     device: torch.device,
     *,
     keeps_predictions: bool = False,
     kept: KeptBlocks | None = None,
     on_trained: Callable[[SequenceModel], None] = lambda _model: None,
 ) -> GroupResult:
-    """Train members together and evaluate each; the test stream is opened once, at the end.
+    """Train runs together and evaluate each; the test stream is opened once, at the end.
 
     Args:
-        members: Each with a learning rate; all of them reported, or all tuning. Of one cell, or of cells that share a
+        runs: Each with a learning rate; all of them reported, or all tuning. Of one cell, or of cells that share a
             :attr:`Cell.program`.
         device: Where.
-        keeps_predictions: Whether the results have what reported members predicted in the test.
+        keeps_predictions: Whether the results have what reported runs predicted in the test.
         kept: Blocks of data that were drawn before; what is drawn now is added.
-        on_trained: Called with the model of reported members, after their test.
+        on_trained: Called with the model of reported runs, after their test.
     """
-    trainer = Trainer(members, device, kept=kept)
+    trainer = Trainer(runs, device, kept=kept)
     result = GroupResult(
-        members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
+        runs=[RunResult(run, size) for run, size in zip(runs, trainer.sizes, strict=True)],
         strategy=slowest(trainer.strategies),
     )
     _train(trainer, result)
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
     if trainer.suite.evaluation.validation_sequences is not None:
         _validate_further(trainer, result)
-    if members[0].is_tuning:
-        for member in result.members:
-            if member.diverged_at is None:
-                member.score = member.validation[-1]
+    if runs[0].is_tuning:
+        for run in result.runs:
+            if run.diverged_at is None:
+                run.score = run.validation[-1]
     else:
         _test(trainer, result, keeps_predictions=keeps_predictions)
         on_trained(trainer.model)
@@ -301,9 +301,9 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
     interval_began = began
     for batch in _timed(trainer.training_batches(), result):
         share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
-        for member, rate in zip(result.members, trainer.rates, strict=True):
-            if not member.is_done:
-                member.rates.append(share * rate)
+        for run, rate in zip(result.runs, trainer.rates, strict=True):
+            if not run.is_done:
+                run.rates.append(share * rate)
         losses.append(trainer.step(batch.inputs[0], batch.targets[0], batch.columns))
         result.steps += 1
         if result.steps % evaluation.curve_every and result.steps != settings.steps:
@@ -312,13 +312,13 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         evaluation_began = time.perf_counter()
         step_seconds.append((evaluation_began - interval_began) / len(losses))
         point = next(points, None)
-        scores = [None] * len(result.members) if point is None else evaluate(trainer.model, [point])
+        scores = [None] * len(result.runs) if point is None else evaluate(trainer.model, [point])
         interval_began = time.perf_counter()
         result.eval_s += interval_began - evaluation_began
-        for member, member_losses, score in zip(result.members, interval_losses.T, scores, strict=True):
-            _record(member, result.steps, member_losses, score, interval_began - began)
+        for run, run_losses, score in zip(result.runs, interval_losses.T, scores, strict=True):
+            _record(run, result.steps, run_losses, score, interval_began - began)
         _stop_solved(trainer, result)
-        if all(member.is_done for member in result.members):
+        if all(run.is_done for run in result.runs):
             break
         losses = []
     result.step_ms_median = float(np.median(step_seconds)) * 1e3
@@ -336,8 +336,8 @@ def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[Devi
         yield batch
 
 
-def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score | None, wall_s: float) -> None:
-    """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
+def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | None, wall_s: float) -> None:
+    """Add a point to a run's curve, or end the curve where its loss is no longer a number."""
     if result.is_done:
         return
     result.train_loss = float(losses.mean())
@@ -353,7 +353,7 @@ def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score | 
     ]
     if not math.isfinite(score.loss):
         result.diverged_at = step
-    cell = result.member.cell
+    cell = result.run.cell
     threshold = cell.suite.evaluation.threshold
     is_first = result.diverged_at is None and result.steps_to_threshold is None
     if is_first and threshold is not None and _has_reached(score, cell, threshold):
@@ -369,53 +369,53 @@ def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
 
 
 def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
-    """Stop training the members whose latest validation is as good as the suite asks."""
+    """Stop training the runs whose latest validation is as good as the suite asks."""
     stop_at = trainer.suite.training.stop_at
     if stop_at is None:
         return
-    for index, member in enumerate(result.members):
-        if not member.is_done and _has_reached(member.validation[-1], member.member.cell, stop_at):
-            member.stopped_at = result.steps
-            # A single member needs no freezing: there is nobody left to train.
-            if isinstance(trainer.optimiser, MemberAdamW):
+    for index, run in enumerate(result.runs):
+        if not run.is_done and _has_reached(run.validation[-1], run.run.cell, stop_at):
+            run.stopped_at = result.steps
+            # A single run needs no freezing: there is nobody left to train.
+            if isinstance(trainer.optimiser, RunAdamW):
                 trainer.optimiser.freeze(index)
 
 
 def _validate_further(trainer: Trainer, result: GroupResult) -> None:
-    """Score the members on sequences, on a ladder of every rung, that only help to choose a learning rate."""
+    """Score the runs on sequences, on a ladder of every level, that only help to choose a learning rate."""
     began = time.perf_counter()
-    if trainer.members[0].cell.rungs:
-        scores = [score for score, _ in on_rungs(trainer, "validation")]
+    if trainer.runs[0].cell.levels:
+        scores = [score for score, _ in on_levels(trainer, "validation")]
     else:
         num_sequences = trainer.suite.evaluation.validation_sequences or 0
         scores = evaluate(trainer.model, trainer.batches("validation", 1, num_sequences))
-    for member, score in zip(result.members, scores, strict=True):
-        member.validation.append(score)
-        if not math.isfinite(score.loss) and member.diverged_at is None:
-            member.diverged_at = result.steps
+    for run, score in zip(result.runs, scores, strict=True):
+        run.validation.append(score)
+        if not math.isfinite(score.loss) and run.diverged_at is None:
+            run.diverged_at = result.steps
     result.eval_s += time.perf_counter() - began
 
 
 def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> None:
-    """Score the members that did not diverge on the test streams, which nothing else reads."""
-    if all(member.diverged_at is not None for member in result.members):
+    """Score the runs that did not diverge on the test streams, which nothing else reads."""
+    if all(run.diverged_at is not None for run in result.runs):
         return
     began = time.perf_counter()
-    is_ladder = bool(trainer.members[0].cell.rungs)
+    is_ladder = bool(trainer.runs[0].cell.levels)
     if is_ladder:
-        scores = _test_on_rungs(trainer, result)
+        scores = _test_on_levels(trainer, result)
     else:
         scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
     decoded = _decoded(trainer)
-    for member, score, metrics, of_answers in zip(result.members, scores, all_metrics, decoded, strict=True):
-        if member.diverged_at is None:
-            member.score = score
-            member.metrics |= metrics | of_answers
-    for cell in dict.fromkeys(member.cell for member in trainer.members):
-        of_cell = [member for member in result.members if member.member.cell is cell]
+    for run, score, metrics, of_answers in zip(result.runs, scores, all_metrics, decoded, strict=True):
+        if run.diverged_at is None:
+            run.score = score
+            run.metrics |= metrics | of_answers
+    for cell in dict.fromkeys(run.cell for run in trainer.runs):
+        of_cell = [run for run in result.runs if run.run.cell is cell]
         if is_ladder:
             _test_beyond(trainer, of_cell)
         else:
@@ -425,139 +425,139 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
 
 
 def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
-    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for."""
+    """The score of every run on its test stream; what those that did not diverge predicted is noted if asked for."""
     block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
-    tasks = [member.cell.task for member in trainer.members]
+    tasks = [run.cell.task for run in trainer.runs]
     scores = evaluate(trainer.model, [block], predicted=predicted, tasks=tasks)
     if predicted is not None:
         columns = block.columns.cpu().numpy()
-        for member, tokens in zip(result.members, torch.cat(predicted, 1).numpy(), strict=True):
-            if member.diverged_at is None:
-                member.predictions = np.zeros((len(tokens), member.member.cell.length), tokens.dtype)
-                member.predictions[:, columns] = tokens
+        for run, tokens in zip(result.runs, torch.cat(predicted, 1).numpy(), strict=True):
+            if run.diverged_at is None:
+                run.predictions = np.zeros((len(tokens), run.run.cell.length), tokens.dtype)
+                run.predictions[:, columns] = tokens
     return scores
 
 
-def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """The score of every member over all rungs; notes the score on each for those that did not diverge."""
+def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
+    """The score of every run over all levels; notes the score on each for those that did not diverge."""
     scores = []
-    for member, (score, rungs) in zip(result.members, on_rungs(trainer, "test"), strict=True):
+    for run, (score, levels) in zip(result.runs, on_levels(trainer, "test"), strict=True):
         scores.append(score)
-        if member.diverged_at is None and not math.isfinite(score.loss):
-            member.diverged_at = result.steps
-        if member.diverged_at is None:
-            member.rungs = rungs
+        if run.diverged_at is None and not math.isfinite(score.loss):
+            run.diverged_at = result.steps
+        if run.diverged_at is None:
+            run.levels = levels
     return scores
 
 
-def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[RungScore]]]:
-    """Every member's score over all rungs, its accuracy the height over their number; and its score on each rung."""
+def on_levels(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[LevelScore]]]:
+    """Every run's score over all levels, its accuracy the height over their number; and its score on each level."""
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
-    by_rung = [
+    by_level = [
         evaluate(trainer.model, trainer.batches(split, 1, num_sequences, factor=number))
-        for number in trainer.members[0].cell.tests
+        for number in trainer.runs[0].cell.tests
     ]
     return [
-        _score_of_rungs(member.cell.rungs, reached)
-        for member, reached in zip(trainer.members, zip(*by_rung, strict=True), strict=True)
+        _score_of_levels(run.cell.levels, reached)
+        for run, reached in zip(trainer.runs, zip(*by_level, strict=True), strict=True)
     ]
 
 
-def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Score, list[RungScore]]:
-    rung_scores = []
-    for rung, score in zip(rungs, reached, strict=True):
-        bound = rung_bounds(rung)
-        rung_scores.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
+def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple[Score, list[LevelScore]]:
+    level_scores = []
+    for level, score in zip(levels, reached, strict=True):
+        bound = level_bounds(level)
+        level_scores.append(LevelScore(float(level.load), score.accuracy, bound.base, bound.ceiling))
     total = Score(
-        accuracy=height(rung_scores) / len(rung_scores),
-        loss=sum(score.loss for score in reached) / len(rung_scores),
+        accuracy=ladder_score(level_scores),
+        loss=sum(score.loss for score in reached) / len(level_scores),
         num_correct=sum(score.num_correct for score in reached),
         num_scored=sum(score.num_scored for score in reached),
         std_over_sequences=0.0,
     )
-    return total, rung_scores
+    return total, level_scores
 
 
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
-    """Measure every run when it reads its own answers: ``decoded.tokens``, on a rung ``rung1.decoded...``.
+    """Measure every run when it reads its own answers: ``decoded.tokens``, on a level ``rung1.decoded...``.
 
     Nothing where no answer has several tokens.
     """
-    cell, evaluation = trainer.members[0].cell, trainer.suite.evaluation
-    metrics: list[dict[str, float]] = [{} for _ in trainer.members]
-    for number in cell.tests if cell.rungs else (1,):
-        prefix = f"rung{number}." if cell.rungs else ""
+    cell, evaluation = trainer.runs[0].cell, trainer.suite.evaluation
+    metrics: list[dict[str, float]] = [{} for _ in trainer.runs]
+    for number in cell.tests if cell.levels else (1,):
+        prefix = f"rung{number}." if cell.levels else ""
         block = next(trainer.batches("test", 1, evaluation.test_sequences, factor=number))
-        for of_member, scores in zip(metrics, decoded_scores(trainer.model, block), strict=True):
+        for of_run, scores in zip(metrics, decoded_scores(trainer.model, block), strict=True):
             if scores is not None:
-                of_member |= {f"{prefix}decoded.{name}": share for name, share in scores._asdict().items()}
+                of_run |= {f"{prefix}decoded.{name}": share for name, share in scores._asdict().items()}
     return metrics
 
 
-def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
-    """Score a cell's members on longer or more loaded sequences, which may be as long for no other cell."""
-    members = [result.member for result in results]
-    cell = members[0].cell
+def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
+    """Score a cell's runs on longer or more loaded sequences, which may be as long for no other cell."""
+    runs = [result.run for result in results]
+    cell = runs[0].cell
     for factor in list(cell.tests)[1:]:
         # As many tokens in every test, about.
         num_sequences = max(1, cell.suite.evaluation.test_sequences // factor)
-        batches = trainer.batches("test", 1, num_sequences, members=members, factor=factor)
-        for result, score in zip(results, evaluate(trainer.stretched(members, factor), batches), strict=True):
+        batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor)
+        for result, score in zip(results, evaluate(trainer.stretched(runs, factor), batches), strict=True):
             if result.diverged_at is None:
                 result.stretched[factor] = score
 
 
-def _test_shifted(trainer: Trainer, results: Sequence[MemberResult]) -> None:
-    """Repeat the test of a cell's members with all coordinates moved, and measure how their rotations see offsets.
+def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
+    """Repeat the test of a cell's runs with all coordinates moved, and measure how their rotations see offsets.
 
     Null where positions are a table, which has no places to move to.
     """
     kept = [result for result in results if result.diverged_at is None]
-    cell = results[0].member.cell
+    cell = results[0].run.cell
     shifts = cell.suite.evaluation.shifts or ()
     for shift in shifts if kept else ():
-        members, scores = [result.member for result in kept], None
+        runs, scores = [result.run for result in kept], None
         if cell.positions[0].extends:
-            batches = trainer.batches("test", 1, cell.suite.evaluation.test_sequences, members=members)
-            scores = evaluate(trainer.stretched(members, 1, shift), batches)
+            batches = trainer.batches("test", 1, cell.suite.evaluation.test_sequences, runs=runs)
+            scores = evaluate(trainer.stretched(runs, 1, shift), batches)
         for index, result in enumerate(kept):
             result.metrics[f"shift{shift}.score"] = None if scores is None else scores[index].accuracy
             result.metrics[f"shift{shift}.loss"] = None if scores is None else scores[index].loss
-    # A mechanism whose members run one after the other keeps its rotations out of sight.
+    # A mechanism whose runs run one after the other keeps its rotations out of sight.
     rotations = [part for part in trainer.model.modules() if isinstance(part, LearnedRotation)] if shifts else []
     if rotations:
         ir_spec = torch.stack([rotation.irreducibility(shifts).mean(-1) for rotation in rotations]).mean(0).tolist()
         for result in kept:
-            result.metrics["ir_spec"] = ir_spec[trainer.members.index(result.member)]
+            result.metrics["ir_spec"] = ir_spec[trainer.runs.index(result.run)]
 
 
-def _test_beyond(trainer: Trainer, results: Sequence[MemberResult]) -> None:
-    """Score a cell's members on levels longer than any that they were trained on."""
-    members = [result.member for result in results]
-    cell = members[0].cell
+def _test_beyond(trainer: Trainer, results: Sequence[RunResult]) -> None:
+    """Score a cell's runs on levels longer than any that they were trained on."""
+    runs = [result.run for result in results]
+    cell = runs[0].cell
     for factor in cell.beyond:
         num_sequences = max(1, min(cell.suite.evaluation.test_sequences, SEQUENCES_BEYOND) // factor)
-        scores = _scores_beyond(trainer, members, factor, num_sequences) if cell.positions[0].extends else None
+        scores = _scores_beyond(trainer, runs, factor, num_sequences) if cell.positions[0].extends else None
         for index, result in enumerate(results):
             if result.diverged_at is None:
                 result.beyond[factor] = None if scores is None else scores[index]
 
 
-def _scores_beyond(trainer: Trainer, members: Sequence[Member], factor: int, num_sequences: int) -> list[Score] | None:
-    """The scores of a cell's members on one such level; None if the mechanism reads no more than ``max_length`` tokens.
+def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_sequences: int) -> list[Score] | None:
+    """The scores of a cell's runs on one such level; None if the mechanism reads no more than ``max_length`` tokens.
 
     A built-in mechanism says so by a :class:`UsageError`. Somebody else's may raise anything, which must not cost the
     run its row.
     """
-    batches = trainer.batches("test", 1, num_sequences, members=members, factor=factor, is_beyond=True)
+    batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor, is_beyond=True)
     try:
-        return evaluate(trainer.stretched(members, factor), batches, tokens_at_once=TOKENS_BEYOND[trainer.device.type])
+        return evaluate(trainer.stretched(runs, factor), batches, tokens_at_once=TOKENS_BEYOND[trainer.device.type])
     except UsageError:
         return None
     except Exception as problem:
-        if all(map(is_built_in, members[0].cell.components)) or is_out_of_memory(problem):
+        if all(map(is_built_in, runs[0].cell.components)) or is_out_of_memory(problem):
             raise
         return None
 

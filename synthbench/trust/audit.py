@@ -14,7 +14,7 @@ from typing import Any
 
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json, sha256
-from synthbench.heights import HEIGHT, height, rungs_in
+from synthbench.levels import LADDER_SCORE, ladder_score, levels_in
 from synthbench.results.migration import former
 from synthbench.results.schema import RUN_COLUMNS, run_id, skill
 
@@ -167,7 +167,9 @@ def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
     if not _close(row["skill"], expected):
         yield f"skill is {row['skill']}; score, floor and ceiling make it {expected}"
     if row["score"] is not None and row["n_eval_examples"] is not None:
-        of_score = _of_rungs if row["metric_name"].endswith(HEIGHT) else _of_bits if _is_in_bits(row) else _of_counts
+        of_score = (
+            _of_levels if row["metric_name"].endswith(LADDER_SCORE) else _of_bits if _is_in_bits(row) else _of_counts
+        )
         yield from of_score(row)
     for name in _MEASURED:
         if (row[name] is None) == (row["status"] == "ok"):
@@ -194,12 +196,12 @@ def _of_counts(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"score is {row['score']}, but {row['n_correct']} of {row['n_eval_examples']} are correct: {share}"
 
 
-def _of_rungs(row: Mapping[str, Any]) -> Iterator[str]:
-    rungs = rungs_in(_object(row["metrics"]))
-    if not rungs or not all(0 <= rung.base < rung.ceiling <= 1 and 0 <= rung.score <= 1 for rung in rungs):
-        yield "metrics has no rungs whose accuracies and bases are fractions below their ceilings"
-    elif not _close(row["score"], share := height(rungs) / len(rungs)):
-        yield f"score is {row['score']}, but its {len(rungs)} rungs make it {share}"
+def _of_levels(row: Mapping[str, Any]) -> Iterator[str]:
+    levels = levels_in(_object(row["metrics"]))
+    if not levels or not all(0 <= level.base < level.ceiling <= 1 and 0 <= level.score <= 1 for level in levels):
+        yield "metrics has no levels whose accuracies and bases are fractions below their ceilings"
+    elif not _close(row["score"], share := ladder_score(levels)):
+        yield f"score is {row['score']}, but its {len(levels)} levels make it {share}"
 
 
 def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:

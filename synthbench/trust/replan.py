@@ -25,7 +25,7 @@ from synthbench.runner.worker import RunContext, execute
 from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ladder import sized_in
 from synthbench.trust.audit import LARGEST
 from synthbench.trust.compare import Row, equal
@@ -75,7 +75,7 @@ def check(rows: Sequence[Row]) -> Checked:
     found = Checked({}, [])
     for row in rows:
         try:
-            found.faults.extend((row["run_id"], fault) for fault in _against_the_plan(row, groups.member(row)))
+            found.faults.extend((row["run_id"], fault) for fault in _against_the_plan(row, groups.run(row)))
         except CannotVerify as reason:
             found.unverifiable[row["run_id"]] = str(reason)
     return found
@@ -120,7 +120,7 @@ class Groups:
                 if [row["ensemble_index"] for row in batch] == list(range(batch[0]["ensemble_size"])):
                     self._batches |= {row["run_id"]: batch for row in batch}
 
-    def member(self, row: Row) -> Member:
+    def run(self, row: Row) -> Run:
         """Find the planned run whose id a row has.
 
         Raises:
@@ -137,7 +137,7 @@ class Groups:
         if isinstance(cell, CannotVerify):
             raise CannotVerify(*cell.args)
         with _what_is_not_here():
-            return _member(cell, config, row)
+            return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
         """Find the rows that were trained with this one, itself among them; only itself if they are not all here."""
@@ -145,13 +145,13 @@ class Groups:
         return together if self._is_one_program(together) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Return whether members of these rows' cells can train together, whatever the rows say."""
+        """Return whether runs of these rows' cells can train together, whatever the rows say."""
         if len({self._cell_key(row) for row in rows}) == 1:
             return True
         if any(map(is_foreign, rows)):
             return False
         try:
-            return len({self.member(row).cell.program for row in rows}) == 1
+            return len({self.run(row).cell.program for row in rows}) == 1
         except CannotVerify:
             return False
 
@@ -171,15 +171,15 @@ class Groups:
 
     def job(self, group: Sequence[Row]) -> Job:
         """Make the job that makes the rows of a group again."""
-        members = tuple(self.member(row) for row in group)
-        cells = tuple(dict.fromkeys(member.cell for member in members))
-        tuning = [member for cell in cells for member in cell.tuning_members()]
-        if members[0].is_tuning:
-            return Job(cells, (), (), len(group), {member: None for member in tuning if member not in members})
+        runs = tuple(self.run(row) for row in group)
+        cells = tuple(dict.fromkeys(run.cell for run in runs))
+        tuning = [run for cell in cells for run in cell.tuning_runs()]
+        if runs[0].is_tuning:
+            return Job(cells, (), (), len(group), {run: None for run in tuning if run not in runs})
         # The worker chooses the learning rates again: from the tuning rows, and trains those that are not here.
-        known = {member: self.rows.get(member.run_id) for member in tuning}
-        skills = {member: row["skill"] for member, row in known.items() if row is not None}
-        return Job(cells, members, members, len(members), skills)
+        known = {run: self.rows.get(run.run_id) for run in tuning}
+        skills = {run: row["skill"] for run, row in known.items() if row is not None}
+        return Job(cells, runs, runs, len(runs), skills)
 
     def _cell_key(self, row: Row) -> str:
         config = self._configs[row["run_id"]]
@@ -315,11 +315,11 @@ def _other_version(what: str, in_row: object, here: object) -> CannotVerify:
     )
 
 
-def _member(cell: Cell, config: Mapping[str, Any], row: Row) -> Member:
+def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
     """The run of a cell whose id a row has."""
-    for member in cell.members([config["seed"]]) if row["role"] is None else cell.tuning_members():
-        if member.run_id == row["run_id"]:
-            return replace(member, learning_rate=member.learning_rate or row["lr"])  # chosen in training
+    for run in cell.runs([config["seed"]]) if row["role"] is None else cell.tuning_runs():
+        if run.run_id == row["run_id"]:
+            return replace(run, learning_rate=run.learning_rate or row["lr"])  # chosen in training
     planned = json.loads(canonical_json(cell.identity))
     names = sorted({*planned, *config} - {*OF_RUN})
     other = [name[:80] for name in names if planned.get(name) != config.get(name)]
@@ -329,10 +329,10 @@ def _member(cell: Cell, config: Mapping[str, Any], row: Row) -> Member:
     )
 
 
-def _against_the_plan(row: Row, member: Member) -> list[str]:
+def _against_the_plan(row: Row, run: Run) -> list[str]:
     """List differences between a row and its plan: above all the floor and ceiling of its skill."""
     with _what_is_not_here():
-        planned = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
+        planned = failure_row([run], 0, Failure("", "", ""), _NOWHERE) | {"device_type": run.cell.device_type}
     left_out = {*WORDS, *(("suite", "suite_version", "condition") if row["suite"].removesuffix(EXTRA) in MOVED else ())}
     return [
         f"{column.name} is {row[column.name]!r}; the plan says {planned[column.name]!r}"

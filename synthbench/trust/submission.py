@@ -233,10 +233,10 @@ def _whole(request: Request, device_type: str) -> Plan:
 def _wanted(plan: Plan) -> dict[str, str]:
     """Every row of a plan, those that choose learning rates too: what it is, by run id."""
     return {
-        member.run_id: f"{member.cell.task_name} / {member.cell.mechanism_name} / seed {member.seed}"
-        + (f" / tuning at {member.learning_rate:g}" if member.is_tuning else "")
+        run.run_id: f"{run.cell.task_name} / {run.cell.mechanism_name} / seed {run.seed}"
+        + (f" / tuning at {run.learning_rate:g}" if run.is_tuning else "")
         for job in plan.jobs
-        for member in (*(member for cell in job.cells for member in cell.tuning_members()), *job.members)
+        for run in (*(run for cell in job.cells for run in cell.tuning_runs()), *job.runs)
     }
 
 

@@ -41,7 +41,7 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
     may_agree &= ~rows["run_id"].isin(rows.loc[rows["suite"] == name, "run_id"])
     others = rows[may_agree & (rows["task"].isin(made.tasks) != name.endswith(EXTRA))]
-    protocol = protocol_of(json.dumps(identity.of_suite(made) | identity.of_member(made, 0, None)))
+    protocol = protocol_of(json.dumps(identity.of_suite(made) | identity.of_run(made, 0, None)))
     also = _of_its_size(others[others["config_json"].map(protocol_of) == protocol], made)
     return also.assign(suite=name, suite_version=made.version, is_full=True)
 

@@ -8,17 +8,17 @@ from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
 from synthbench.options import RUN_SUITE
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 
 
-def timed(mechanism: str, *, num_members: Sequence[int] = (2,), num_rates: int = 1, num_steps: int = 1) -> list[Row]:
+def timed(mechanism: str, *, num_runs: Sequence[int] = (2,), num_rates: int = 1, num_steps: int = 1) -> list[Row]:
     table = Table(suite.IDENTITY, torch.device("cpu"))
     return list(
         suite.measure(
             [mechanism],
             [8],
             table,
-            num_members=num_members,
+            num_runs=num_runs,
             num_rates=num_rates,
             num_steps=num_steps,
             num_repeats=1,
@@ -50,8 +50,8 @@ def test_what_has_no_published_form_of_its_own_is_not_compared_with_one(monkeypa
 def test_a_mechanism_is_timed_with_the_arguments_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     cells: list[Cell] = []
 
-    def rates(members: list[Member], *_: object) -> dict[str, float]:
-        cells.append(members[0].cell)
+    def rates(runs: list[Run], *_: object) -> dict[str, float]:
+        cells.append(runs[0].cell)
         return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
 
     monkeypatch.setattr(suite, "_rates", rates)
@@ -62,28 +62,28 @@ def test_a_mechanism_is_timed_with_the_arguments_that_were_given(monkeypatch: py
     assert "P=5" in fact["mechanism"]
 
 
-def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[list[Member]] = []
+def test_runs_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[list[Run]] = []
 
-    def rates(members: list[Member], *_: object) -> dict[str, float]:
-        trained.append(members)
+    def rates(runs: list[Run], *_: object) -> dict[str, float]:
+        trained.append(runs)
         return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
 
     monkeypatch.setattr(suite, "_rates", rates)
     monkeypatch.setattr(suite, "usable_cores", lambda: 0)
-    rows = timed("linear", num_members=[2, 6], num_rates=2)
+    rows = timed("linear", num_runs=[2, 6], num_rates=2)
 
     assert [(row["members"], row["rates"]) for row in rows] == [(2, 2), (6, 2)]
-    assert {member.seed for member in trained[1]} == {0, 1, 2}
-    assert len({member.learning_rate for member in trained[1]}) == 2
-    with pytest.raises(UsageError, match="members are 3"):
-        timed("linear", num_members=[3], num_rates=2)
+    assert {run.seed for run in trained[1]} == {0, 1, 2}
+    assert len({run.learning_rate for run in trained[1]}) == 2
+    with pytest.raises(UsageError, match="runs are 3"):
+        timed("linear", num_runs=[3], num_rates=2)
 
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
 def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
     (cell,) = suite.cells_of(load_suite(RUN_SUITE), {name: {}}, 12, "cpu")
-    ours, theirs = (suite.Program([Member(cell, 0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
+    ours, theirs = (suite.Program([Run(cell, 0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
     assert published.publish(theirs.trainer.model)
 
     losses = [

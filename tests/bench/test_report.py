@@ -45,9 +45,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         )
     with Table(suite.IDENTITY, CPU, folder / "suite.parquet") as table:
-        for members in (1, 4):
-            rates = dict.fromkeys(suite.SHOWN) | {"mechanism": "linear", "length": 32, "members": members}
-            table.add({**rates, "rates": 1, "num_steps": 5, "loop": 10.0, "batched": 9.0 * members, "captured": 100.0})
+        for runs in (1, 4):
+            rates = dict.fromkeys(suite.SHOWN) | {"mechanism": "linear", "length": 32, "members": runs}
+            table.add({**rates, "rates": 1, "num_steps": 5, "loop": 10.0, "batched": 9.0 * runs, "captured": 100.0})
     return folder
 
 
@@ -72,12 +72,12 @@ def test_tables_and_figures_say_what_the_rows_say(files: dict[str, str | bytes])
     assert stems == {
         *(f"figures/layers-{direction}-float32-batch-1" for direction in ("forward", "forward-backward")),
         *(f"figures/forms-linear-{direction}-float32-batch-1" for direction in ("forward", "forward-backward")),
-        "figures/members-32",
+        "figures/runs-32",
     }
     for stem in stems:
         assert {f"{stem}.{kind}" for kind in ("svg", "pdf", "csv")} <= set(files)
         assert f"({stem}.svg)" in page
-    assert "captured,linear,4,100" in str(files["figures/members-32.csv"]).splitlines()
+    assert "captured,linear,4,100" in str(files["figures/runs-32.csv"]).splitlines()
 
 
 def test_a_figure_has_every_form_that_has_rows() -> None:
@@ -94,7 +94,7 @@ def test_the_same_rows_give_the_same_bytes(rows: Path, files: dict[str, str | by
     shutil.copy(rows / "suite.parquet", tmp_path)
     again = report.build(tmp_path)
 
-    assert "figures/members-32.pdf" in again
+    assert "figures/runs-32.pdf" in again
     assert all(files[name] == content for name, content in again.items() if name.startswith("figures/"))
 
 

@@ -63,9 +63,9 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
     fla._choose_tiles.cache_clear()
 
 
-def built(name: str, **knobs: Any) -> FeatureAttention:
+def built(name: str, **options: Any) -> FeatureAttention:
     unit = MECHANISMS[name](
-        model_dim=16, num_heads=2, max_length=40, generator=torch.Generator().manual_seed(0), **knobs
+        model_dim=16, num_heads=2, max_length=40, generator=torch.Generator().manual_seed(0), **options
     )
     assert isinstance(unit, FeatureAttention)
     return unit

@@ -41,13 +41,13 @@ def test_it_is_a_causal_convolution_of_every_channel(width: int, length: int) ->
     torch.testing.assert_close(convolution(X[:, :length]), grouped(convolution.weight, X[:, :length]))
 
 
-def test_stacked_filters_are_those_of_each_member() -> None:
-    members = [ShortConvolution(4, 8).double() for _ in range(2)]
+def test_stacked_filters_are_those_of_each_run() -> None:
+    runs = [ShortConvolution(4, 8).double() for _ in range(2)]
     stacked = ShortConvolution(4, 8).double()
-    stacked.weight = torch.nn.Parameter(torch.stack([member.weight.detach() for member in members]))
+    stacked.weight = torch.nn.Parameter(torch.stack([run.weight.detach() for run in runs]))
     together = stacked(torch.stack([X, X.flip(-2)]))
 
-    torch.testing.assert_close(together, torch.stack([members[0](X), members[1](X.flip(-2))]))
+    torch.testing.assert_close(together, torch.stack([runs[0](X), runs[1](X.flip(-2))]))
     assert torch.autograd.gradcheck(lambda x, weight: torch.func.functional_call(stacked, {"weight": weight}, (x,)), (
         torch.randn(2, 1, 5, 8, dtype=torch.float64, requires_grad=True), stacked.weight))  # fmt: skip
 

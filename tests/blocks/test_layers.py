@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.blocks import BLOCKS, Block, block
 from synthbench.blocks.base import Mix
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.results import Store
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.match import matched_as, misses, reference_of
@@ -110,7 +110,7 @@ def test_a_block_cannot_give_an_option_of_all_blocks_another_meaning() -> None:
         class Deep(Block):
             name: ClassVar = "deep"
             source: ClassVar = "unpublished"
-            layers: int = knob(2, "layers of its MLP", low=1, high=8)
+            layers: int = option(2, "layers of its MLP", low=1, high=8)
 
             def around(self, x: Tensor, mix: Mix) -> Tensor:
                 return x + mix(x)

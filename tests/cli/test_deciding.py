@@ -19,7 +19,7 @@ from synthbench.results import Store
 from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
-from synthbench.training.cell import Member
+from synthbench.training.cell import Run
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
@@ -51,33 +51,33 @@ class Scene:
         self.request = Request(suite=str(self.path), device="cpu", executor="inline", results=folder / "results")
         self.make_row = make_row
 
-    def run(self, request: Request) -> Mapping[str, Member]:
+    def run(self, request: Request) -> Mapping[str, Run]:
         """Write the rows that are missing."""
         plan = plan_request(request, CPU)
         store = Store.open(request.results, create=True)
         done = store.statuses()
-        missing = [(name, member) for name, member in plan.members.items() if name not in done]
-        store.write_all((self.row(name, member), []) for name, member in missing)
-        return plan.members
+        missing = [(name, run) for name, run in plan.runs.items() if name not in done]
+        store.write_all((self.row(name, run), []) for name, run in missing)
+        return plan.runs
 
-    def row(self, run_id: str, member: Member) -> dict[str, Any]:
-        cell = member.cell
-        rungs = [rung._asdict() | {"task": {}} for rung in cell.rungs]
+    def row(self, run_id: str, run: Run) -> dict[str, Any]:
+        cell = run.cell
+        levels = [level._asdict() | {"task": {}} for level in cell.levels]
         return self.make_row(
             run_id=run_id, suite="mine", suite_version=self.suite.version, task=cell.task_name,
-            task_category=cell.task.category(), task_args=canonical_json({"load": "tokens", "rungs": rungs}),
-            mech=cell.mechanism_name, mech_family=cell.mechanism.family, seed=member.seed, floor=0.0,
-            score=HEIGHTS[cell.mechanism_name](member.seed) / len(rungs),
+            task_category=cell.task.category(), task_args=canonical_json({"load": "tokens", "rungs": levels}),
+            mech=cell.mechanism_name, mech_family=cell.mechanism.family, seed=run.seed, floor=0.0,
+            score=HEIGHTS[cell.mechanism_name](run.seed) / len(levels),
             config_json=canonical_json({"model": {}}), task_code_hash=cell.code["task"],
             mech_code_hash=cell.code["mech"],
         )  # fmt: skip
 
     def run_until_decided(self) -> list[Request]:
         """As the command does; the requests of the looks."""
-        requests, members = [self.request], dict(self.run(self.request))
-        while (further := look_at(self.request, members, len(requests) - 1).further) is not None:
+        requests, runs = [self.request], dict(self.run(self.request))
+        while (further := look_at(self.request, runs, len(requests) - 1).further) is not None:
             requests.append(further)
-            members |= self.run(further)
+            runs |= self.run(further)
         return requests
 
     @property
@@ -126,12 +126,12 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
 def test_rows_of_others_in_the_store_change_nothing(scene: Scene) -> None:
     some = replace(scene.request, mechanisms=("linear", "lstm"))
     scene.run(replace(scene.request, mechanisms=("softmax", "gla"), seeds=tuple(range(1, 11))))
-    members = scene.run(some)
-    further = look_at(some, members, 0).further
+    runs = scene.run(some)
+    further = look_at(some, runs, 0).further
 
     assert further is not None
     assert further.only == {(TASK, name) for name in some.mechanisms}
-    assert {member.cell.mechanism_name for member in scene.run(further).values()} == set(some.mechanisms)
+    assert {run.cell.mechanism_name for run in scene.run(further).values()} == set(some.mechanisms)
 
 
 def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:

@@ -56,15 +56,15 @@ def test_nothing_is_drawn_of_an_unknown_task_or_of_another_version() -> None:
     assert describe("copy", "0", '{"length":8}') is None
 
 
-def test_of_a_ladder_the_first_rung_is_drawn() -> None:
+def test_of_a_ladder_the_first_level_is_drawn() -> None:
     suite = load_suite("core")
     arguments = task_options(suite, TASKS["mqar"], 0, {})
-    rung = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
+    level = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
 
     description = describe("mqar", version_of(TASKS["mqar"]), canonical_json(arguments))
     assert description is not None
     assert description.example is not None
-    assert description.example.length == rung.length
+    assert description.example.length == level.length
     facts = ladder_in(arguments)
     assert facts is not None
     assert facts.unit == TASKS["mqar"].load

@@ -38,7 +38,7 @@ def request(results: Path, **changes: Any) -> Request:
 
 
 def test_one_line_a_cell_names_the_seeds_that_are_missing(cells: list[Cell]) -> None:
-    done = {cells[1].members([1])[0].run_id: 0.5}
+    done = {cells[1].runs([1])[0].run_id: 0.5}
     plan = make_plan(cells, [0, 1], done, 1)
 
     assert sorted(missing_cells(plan)) == ["copy  linear  seeds 0, 1", "reverse  linear  seed 0"]
@@ -85,8 +85,8 @@ def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
 ) -> None:
     prepared = prepare(request(tmp_path))
     store = Store.open(tmp_path, create=True)
-    for member in prepared.plan.members.values():
-        store.write(make_row(**cost_columns(member.cell), seed=member.seed + 50, wall_s=600.0), [])
+    for run in prepared.plan.runs.values():
+        store.write(make_row(**cost_columns(run.cell), seed=run.seed + 50, wall_s=600.0), [])
     timed = prepare(request(tmp_path, workers=2))
 
     assert forecast(timed) == "4 runs to do, 0 already done: 4 trainings, about 20 min on 2 workers"
@@ -95,7 +95,7 @@ def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
 
 def test_what_is_done_needs_no_time(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
     store = Store.open(tmp_path, create=True)
-    for run_id in prepare(request(tmp_path / "new")).plan.members:
+    for run_id in prepare(request(tmp_path / "new")).plan.runs:
         store.write(make_row(run_id=run_id), [])
 
     assert forecast(prepare(request(tmp_path))) == "0 runs to do, 4 already done"

@@ -11,7 +11,7 @@ from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def cells() -> list[Cell]:
 
 def job_of(cell: Cell, seeds: tuple[int, ...] = (0, 1), num_done: int = 0) -> Job:
     """The runs of a cell as one program, the first of which are done."""
-    members = tuple(cell.members(seeds))
-    return Job((cell,), members, members[num_done:], group_size=2)
+    runs = tuple(cell.runs(seeds))
+    return Job((cell,), runs, runs[num_done:], group_size=2)
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def tuned_job() -> Job:
     return job_of(cell, (0, 1, 2))
 
 
-def outcome(member: Member, share_s: float, status: str = "ok") -> RunOutcome:
-    cell = member.cell
-    return RunOutcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, status, 0.5, 0.4, share_s)
+def outcome(run: Run, share_s: float, status: str = "ok") -> RunOutcome:
+    cell = run.cell
+    return RunOutcome(run.run_id, cell.task_name, cell.mechanism_name, run.seed, status, 0.5, 0.4, share_s)
 
 
 class Costs(Estimates):
@@ -79,7 +79,7 @@ def test_what_has_been_seen_corrects_the_nearest_most(
 ) -> None:
     eta, runs = (
         eta_of(is_timed=is_timed),
-        {(cell.task_name, cell.mechanism_name): cell.members([0])[0] for cell in cells},
+        {(cell.task_name, cell.mechanism_name): cell.runs([0])[0] for cell in cells},
     )
 
     assert eta.left_s() == (4 * (1 + 2 + 3) if is_timed else None)
@@ -93,7 +93,7 @@ def test_what_has_been_seen_corrects_the_nearest_most(
 
 def test_a_failure_says_nothing_of_other_cells(eta_of: Callable[..., Eta], cells: list[Cell]) -> None:
     eta = eta_of()
-    eta.record(outcome(cells[0].members([0])[0], 0.01, "error"))
+    eta.record(outcome(cells[0].runs([0])[0], 0.01, "error"))
 
     assert eta.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
 
@@ -107,7 +107,7 @@ def test_runs_that_only_tune_count_each_once_and_those_of_a_job_that_has_ended_n
     for _ in range(2):
         eta.record(outcome(tuned_job.untuned[0], 5.0))
     assert (eta.num_left, eta.left_s()) == (2 + num_tuning, 5.0 * (2 + num_tuning))
-    eta.record(outcome(tuned_job.members[0], 0.1, "contract"), is_last=True)
+    eta.record(outcome(tuned_job.runs[0], 0.1, "contract"), is_last=True)
     assert eta.num_left == 2
 
 
@@ -116,7 +116,7 @@ def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]
     eta = Eta(Plan((job,), 2, 1))
 
     assert eta.num_trainings == 2
-    eta.record(outcome(job.members[1], 1.0), is_last=True)
+    eta.record(outcome(job.runs[1], 1.0), is_last=True)
     assert eta.num_left == 0
 
 
@@ -147,7 +147,7 @@ def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
     progress: Progress, cells: list[Cell], capsys: pytest.CaptureFixture[str]
 ) -> None:
     progress._line("still running")
-    progress.advance(outcome(cells[0].members([0])[0], 100.0))
+    progress.advance(outcome(cells[0].runs([0])[0], 100.0))
     captured = capsys.readouterr()
 
     assert captured.out == ""

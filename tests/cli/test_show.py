@@ -9,7 +9,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.cli.show import draw, facts_of, print_page
 from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS
-from synthbench.options import coerce, knobs_of
+from synthbench.options import coerce, options_of
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS
@@ -49,7 +49,7 @@ def test_an_unknown_name_is_looked_for_everywhere() -> None:
 @pytest.mark.parametrize("registry", [TASKS, MECHANISMS, POSITIONS, BLOCKS], ids=lambda registry: registry.kind)
 def test_what_is_printed_as_a_default_is_accepted_as_an_option(registry: Registry[object]) -> None:
     for name in registry:
-        defaults = {option: declared.default for option, declared in knobs_of(registry[name]).items()}
+        defaults = {option: declared.default for option, declared in options_of(registry[name]).items()}
         printed = {option: str(default) for option, default in defaults.items()}
 
         assert coerce(registry.kind, registry[name], printed) == defaults

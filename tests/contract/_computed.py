@@ -15,7 +15,7 @@ from synthbench.errors import UsageError
 from synthbench.forms.state import State
 from synthbench.layers import Mixer
 from synthbench.mechanisms import MECHANISMS, num_parameters
-from synthbench.options import Knob, Value, absent_values, knobs_of, term_of, with_defaults
+from synthbench.options import Option, Value, absent_values, options_of, term_of, with_defaults
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS, Batch, Task
@@ -65,7 +65,7 @@ def entry_of(kind: str, name: str) -> Entry:
     """Declared facts of a component, then its numbers."""
     unit = unit_of(kind, name)
     options = with_defaults(unit, absent_values(unit))
-    additions = {option: knob.absent for option, knob in knobs_of(unit).items() if knob.absent is not None}
+    additions = {name: option.absent for name, option in options_of(unit).items() if option.absent is not None}
     declared = {"version": unit.version, "options": options, **({"additions": additions} if additions else {})}
     return {**declared, **COMPUTED[kind](unit)}
 
@@ -100,19 +100,19 @@ def first_batch(task: Task, batch_size: int, length: int) -> Batch:
 
 def other_settings(unit: type[Task]) -> Iterator[dict[str, Value]]:
     """Every option at every other choice, or at the first other number that the task takes at its own length."""
-    for knob in knobs_of(unit).values():
-        if knob.type is str and not knob.choices:
+    for option in options_of(unit).values():
+        if option.type is str and not option.choices:
             continue  # names data of the user's, or their hash
-        if knob.choices:
-            yield from ({knob.name: value} for value in other_values(knob))
+        if option.choices:
+            yield from ({option.name: value} for value in other_values(option))
         else:
-            yield next({knob.name: value} for value in numbers_near(knob) if is_allowed(unit, {knob.name: value}))
+            yield next({option.name: value} for value in numbers_near(option) if is_allowed(unit, {option.name: value}))
 
 
-def numbers_near(knob: Knob) -> Iterator[Value]:
-    yield from other_values(knob)
-    assert isinstance(knob.default, int), f"no other value is allowed for {knob.name}"
-    yield from (knob.default + 1, knob.default - 1, 2 * knob.default)
+def numbers_near(option: Option) -> Iterator[Value]:
+    yield from other_values(option)
+    assert isinstance(option.default, int), f"no other value is allowed for {option.name}"
+    yield from (option.default + 1, option.default - 1, 2 * option.default)
 
 
 def is_allowed(unit: type[Task], arguments: dict[str, Value]) -> bool:
@@ -164,11 +164,11 @@ def of_mechanism(unit: type[Any]) -> dict[str, Lists]:
 
 def in_conditions(unit: type[Any]) -> dict[str, dict[str, Value]]:
     """The options of each condition that is not what ids leave out; of stock also with each new option at others."""
-    before, knobs = absent_values(unit), knobs_of(unit)
-    stock = {option: knobs[option].default for option in before}
+    before, options = absent_values(unit), options_of(unit)
+    stock = {option: options[option].default for option in before}
     settings = {"stock": stock} if stock else {}
     for option in stock:
-        for value in other_values(knobs[option]):
+        for value in other_values(options[option]):
             settings[f"stock, {option}={value}"] = {**stock, option: value}
     settings["bare"] = {**unit.bare}
     return {f"{unit.name} {words}": options for words, options in settings.items() if {**before, **options} != before}
@@ -232,11 +232,11 @@ COMPUTED: dict[str, Callable[[type[Any]], dict[str, Any]]] = {
 def by_term(unit: type[Any], computed: Callable[[dict[str, Value]], Lists]) -> dict[str, Lists]:
     """Compute the numbers at the defaults, and with each option at each of its other values."""
     settings: list[dict[str, Value]] = [{}]
-    for knob in knobs_of(unit).values():
-        if knob.name in absent_values(unit):
+    for option in options_of(unit).values():
+        if option.name in absent_values(unit):
             continue
-        beside = {name: value for name, value in NEEDS.get(knob.name, {}).items() if name in knobs_of(unit)}
-        settings += [{knob.name: value, **beside} for value in other_values(knob)]
+        beside = {name: value for name, value in NEEDS.get(option.name, {}).items() if name in options_of(unit)}
+        settings += [{option.name: value, **beside} for value in other_values(option)]
     with default_dtype(torch.float64):
         return {term_of(unit, setting): computed(setting) for setting in settings}
 
@@ -262,18 +262,18 @@ def sums_of_ten(numbers: list[float]) -> list[float]:
     return rounded(np.asarray(numbers).reshape(-1, 10).sum(1).tolist())
 
 
-def other_values(knob: Knob) -> list[Value]:
+def other_values(option: Option) -> list[Value]:
     """Every other choice, or one other number: half of a whole one, of others one that is clearly different."""
-    if knob.choices:
-        return [choice for choice in knob.choices if choice != knob.default]
-    if isinstance(knob.default, bool):
-        return [not knob.default]
-    if isinstance(knob.default, int):
-        half = max(knob.default // 2, int(knob.low or 0))
-        return [NUM_COORDINATES.get(knob.name, half if half != knob.default else knob.default + 1)]
-    assert isinstance(knob.default, float), f"no other value is known for {knob.name}"
-    larger = knob.default + 0.5
-    return [larger if knob.high is None or larger <= knob.high else knob.default / 2]
+    if option.choices:
+        return [choice for choice in option.choices if choice != option.default]
+    if isinstance(option.default, bool):
+        return [not option.default]
+    if isinstance(option.default, int):
+        half = max(option.default // 2, int(option.low or 0))
+        return [NUM_COORDINATES.get(option.name, half if half != option.default else option.default + 1)]
+    assert isinstance(option.default, float), f"no other value is known for {option.name}"
+    larger = option.default + 0.5
+    return [larger if option.high is None or larger <= option.high else option.default / 2]
 
 
 def outputs(

@@ -18,7 +18,7 @@ from synthbench.suites import Suite
 from synthbench.suites.config import EvaluationSettings, ModelSettings, TrainingSettings
 from synthbench.tasks import TASKS, Split
 from synthbench.training import identity
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.seeding import data_blocks, data_seed, init_seed
 from synthbench.training.train import train_group
 from synthbench.trust import replan
@@ -111,9 +111,9 @@ def entry_now() -> Entry:
 
 def entry() -> Entry:
     trained = {
-        f"{program.name}: {words}": losses_of([Member(cell, *one) for cell in cells_of(program) for one in members])
+        f"{program.name}: {words}": losses_of([Run(cell, *one) for cell in cells_of(program) for one in runs])
         for program in PROGRAMS
-        for words, members in {
+        for words, runs in {
             "one run": [(SEEDS[0], RATE)],
             "two runs": [(seed, RATE) for seed in SEEDS],
             "two rates": [(SEEDS[0], RATE), (SEEDS[1], RATE / 3)],
@@ -122,13 +122,13 @@ def entry() -> Entry:
     return {"version": identity.TRAINING_VERSION, "options": {}, "streams of copy:length=8": streams(), **trained}
 
 
-def losses_of(members: Sequence[Member]) -> Lists:
+def losses_of(runs: Sequence[Run]) -> Lists:
     """Of every run its seeds, and of every step its rate and losses in nats."""
-    results = train_group(members, torch.device("cpu")).members
+    results = train_group(runs, torch.device("cpu")).runs
     scores = [[result.score, *result.stretched.values()] for result in results]
     return {
-        "init_seed": [init_seed(member.seed) for member in members],
-        "data_seed": [data_seed(member.cell.task, member.cell.length, member.seed) for member in members],
+        "init_seed": [init_seed(run.seed) for run in runs],
+        "data_seed": [data_seed(run.cell.task, run.cell.length, run.seed) for run in runs],
         "learning rate": rounded([rate for result in results for rate in result.rates]),
         **{
             f"float32 {split} loss": losses(
@@ -139,7 +139,7 @@ def losses_of(members: Sequence[Member]) -> Lists:
             )
             for split in ("train", "validation")
         },
-        "float32 test loss": losses(score.loss for of_member in scores for score in of_member if score is not None),
+        "float32 test loss": losses(score.loss for of_run in scores for score in of_run if score is not None),
     }
 
 
@@ -196,13 +196,13 @@ def test_other_training_is_not_written_without_a_new_version(held: Entry) -> Non
 def test_a_version_of_training_above_1_is_part_of_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "TRAINING_VERSION", 1)
     (first,) = cells_of(PROGRAMS[0])
-    first_ids = [member.run_id for member in first.members(SEEDS)]
+    first_ids = [run.run_id for run in first.runs(SEEDS)]
     monkeypatch.setattr(identity, "TRAINING_VERSION", 2)
     (second,) = cells_of(PROGRAMS[0])
 
     assert "training_version" not in first.identity
     assert second.identity == {**first.identity, "training_version": 2}
-    assert not set(first_ids) & {member.run_id for member in second.members(SEEDS)}
+    assert not set(first_ids) & {run.run_id for run in second.runs(SEEDS)}
 
 
 @pytest.mark.parametrize(("of_row", "here"), [({}, 2), ({"training_version": 2}, 1)])

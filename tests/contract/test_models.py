@@ -55,8 +55,8 @@ def check_token_causality(model: SequenceModel) -> None:
         assert not torch.equal(after[:, cut:], before[:, cut:])
 
 
-def check_members(mechanism: str, models: list[SequenceModel]) -> None:
-    """A member beside others gives what it gives alone, and its parameters get the same gradients."""
+def check_runs(mechanism: str, models: list[SequenceModel]) -> None:
+    """A run beside others gives what it gives alone, and its parameters get the same gradients."""
     tokens = tokens_of(len(models), 3, seed=1)
     together = stack_models(deepcopy(models), strategy_of(MECHANISMS[mechanism], FIELDS))
     expected = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
@@ -68,10 +68,10 @@ def check_members(mechanism: str, models: list[SequenceModel]) -> None:
 
     torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(last, expected[..., -1:, :], rtol=1e-9, atol=1e-9)
-    for member, model in enumerate(models):
+    for run, model in enumerate(models):
         for stacked, single in zip(together.parameters(), model.parameters(), strict=True):
             assert stacked.grad is not None
-            gradient = stacked.grad[member].reshape(single.shape)
+            gradient = stacked.grad[run].reshape(single.shape)
             expected_gradient = torch.zeros_like(single) if single.grad is None else single.grad
             torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-9)
 
@@ -79,7 +79,7 @@ def check_members(mechanism: str, models: list[SequenceModel]) -> None:
 def check_model(mechanism: str, **around: Any) -> None:
     with torch.no_grad():
         check_token_causality(model_of(mechanism, **around))
-    check_members(mechanism, [model_of(mechanism, **around, seed=seed) for seed in range(2)])
+    check_runs(mechanism, [model_of(mechanism, **around, seed=seed) for seed in range(2)])
 
 
 def check_training(model: SequenceModel) -> None:

@@ -12,7 +12,7 @@ from synthbench.contract import tasks as contract
 from synthbench.contract.tasks import check_task, promises_of
 from synthbench.contract.verdicts import keep_all
 from synthbench.errors import ContractError, UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
 
 
@@ -37,7 +37,7 @@ class Echo(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 8
     min_length: ClassVar = 2
-    vocabulary: int = knob(6, "number of tokens", low=2.0, high=64.0)
+    vocabulary: int = option(6, "number of tokens", low=2.0, high=64.0)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
@@ -156,7 +156,7 @@ def half(_task: Task, _length: int) -> Bound:
 class Sum(Echo):
     """A sound task with a ladder: the sum of all tokens so far, which no token tells."""
 
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": length, "length": length, "first_new": first_new} for first_new, length in ((2, 4), (4, 8), (8, 16))
     )
 
@@ -180,7 +180,7 @@ class Story(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 8
     measure: ClassVar = "bits"
-    where: str = knob("", "place of the text", is_location=True)
+    where: str = option("", "place of the text", is_location=True)
     vocab_size: ClassVar = 4
     min_length: ClassVar = 2
     split: Split = "train"
@@ -214,9 +214,9 @@ def telling(**methods: Any) -> Task:
     return type("Broken", (Story,), methods)()  # type: ignore[no-any-return]
 
 
-def climbing(*rungs: dict[str, Any], **methods: Any) -> Task:
-    """The sound task with other rungs, or other methods."""
-    return type("Broken", (Sum,), {**({"rungs": rungs} if rungs else {}), **methods})()  # type: ignore[no-any-return]
+def climbing(*levels: dict[str, Any], **methods: Any) -> Task:
+    """The sound task with other levels, or other methods."""
+    return type("Broken", (Sum,), {**({"rungs": levels} if levels else {}), **methods})()  # type: ignore[no-any-return]
 
 
 def step(load: int, length: int, first_new: int = 0, **options: Any) -> dict[str, Any]:
@@ -278,26 +278,34 @@ BROKEN: list[tuple[str, Task, str]] = [
         telling(floor=lambda _task, _length: Bound(-2.0, "bound")),
         r"the frequencies of tokens score -1.7... bits on 8192 sequences, 0.2... above the floor -2.0000",
     ),
-    ("check_knobs", sampling(crash_at_seven), r"with vocabulary=7, sampling gave ZeroDivisionError: by zero"),
+    ("check_options", sampling(crash_at_seven), r"with vocabulary=7, sampling gave ZeroDivisionError: by zero"),
     (
-        "check_knobs",
+        "check_options",
         with_method(sample=deaf, floor=half),
-        r"the knob vocabulary=6 changes nothing \(tried 7, 5, 12, 3, 2, 64, 4, 8, 16, 32\)",
+        r"the option vocabulary=6 changes nothing \(tried 7, 5, 12, 3, 2, 64, 4, 8, 16, 32\)",
     ),
-    ("check_rungs", climbing(step(4, 4, colour=3)), r"its ladder gave TypeError: .*unexpected keyword .*'colour'"),
-    ("check_rungs", climbing(step(4, 4, vocabulary=1)), r"its ladder gave UsageError: echo:vocabulary is 1; allowed"),
-    ("check_rungs", climbing(step(4, 4), step(5, 1)), r"length 1: sampling 64 sequences gave UsageError"),
-    ("check_rungs", climbing({"load": 4}), r"length 0: sampling 64 sequences gave UsageError"),
-    ("check_rungs", climbing(step(4, 4), step(4, 8)), r"load 4 stands above that of load 4; allowed: increasing loads"),
-    ("check_rungs", climbing(step(4, 8), step(5, 6)), r"load 5 is shorter than the one below; allowed: 8 tokens and"),
-    ("check_rungs", climbing(step(4, 4), step(5, 4, vocabulary=9)), r"has 9 token ids; allowed: the 6 of the rung"),
-    ("check_rungs", climbing(coordinates=stretched_coordinates), r"load 8 has other coordinates than the rung below"),
-    ("check_rungs", climbing(sample=asking_early), r"load 16 scores nothing from position 8 on"),
-    ("check_rungs", climbing(step(4, 4), step(8, 8, 5)), r"load 8 has the first_new 5; allowed: 0 to 4, the length of"),
-    ("check_rungs", climbing(step(4, 4, 4)), r"load 4 has the first_new 4; allowed: 0 to 3, one less than the length"),
-    ("check_rungs", climbing(sample=SOUND), r"load 4 has the base 1.0000, by '.*'; allowed: up to 0.8000, the"),
+    ("check_levels", climbing(step(4, 4, colour=3)), r"its ladder gave TypeError: .*unexpected keyword .*'colour'"),
+    ("check_levels", climbing(step(4, 4, vocabulary=1)), r"its ladder gave UsageError: echo:vocabulary is 1; allowed"),
+    ("check_levels", climbing(step(4, 4), step(5, 1)), r"length 1: sampling 64 sequences gave UsageError"),
+    ("check_levels", climbing({"load": 4}), r"length 0: sampling 64 sequences gave UsageError"),
     (
-        "check_rungs",
+        "check_levels",
+        climbing(step(4, 4), step(4, 8)),
+        r"load 4 stands above that of load 4; allowed: increasing loads",
+    ),
+    ("check_levels", climbing(step(4, 8), step(5, 6)), r"load 5 is shorter than the one below; allowed: 8 tokens and"),
+    ("check_levels", climbing(step(4, 4), step(5, 4, vocabulary=9)), r"has 9 token ids; allowed: the 6 of the level"),
+    ("check_levels", climbing(coordinates=stretched_coordinates), r"load 8 has other coordinates than the level below"),
+    ("check_levels", climbing(sample=asking_early), r"load 16 scores nothing from position 8 on"),
+    (
+        "check_levels",
+        climbing(step(4, 4), step(8, 8, 5)),
+        r"load 8 has the first_new 5; allowed: 0 to 4, the length of",
+    ),
+    ("check_levels", climbing(step(4, 4, 4)), r"load 4 has the first_new 4; allowed: 0 to 3, one less than the length"),
+    ("check_levels", climbing(sample=SOUND), r"load 4 has the base 1.0000, by '.*'; allowed: up to 0.8000, the"),
+    (
+        "check_levels",
         climbing(ceiling=lambda _task, length: Bound(1.0 if length < 16 else 0.3)),
         r"load 16 has the base 0\..*; allowed: up to 0.1000, the ceiling less 0.2",
     ),
@@ -312,7 +320,7 @@ def test_the_sound_task_passes() -> None:
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
 def test_each_check_fires(check: str, task: Task, message: str) -> None:
-    arguments = (task,) if check in ("check_lengths", "check_rungs") else (task, 8)
+    arguments = (task,) if check in ("check_lengths", "check_levels") else (task, 8)
     with pytest.raises(ContractError, match=message) as caught:
         getattr(contract, check)(*arguments)
 

@@ -151,7 +151,7 @@ def notes(toys: Path) -> Callable[[str], list[list[str]]]:
 
 
 @pytest.mark.usefixtures("_quick_workers")
-def test_memory_that_runs_out_halves_the_members_then_is_a_row_and_renews_the_process(
+def test_memory_that_runs_out_halves_the_runs_then_is_a_row_and_renews_the_process(
     request_of: MakeRequest, notes: Callable[[str], list[list[str]]]
 ) -> None:
     """The allocation is a real one that fails, as it does on a CPU."""
@@ -167,9 +167,9 @@ def test_memory_that_runs_out_halves_the_members_then_is_a_row_and_renews_the_pr
     processes = [{process for process, _ in notes(name)} for name in ("asks-for-too-much", "fits-always")]
     assert list(map(len, processes)) == [1, 1]
     assert processes[0] != processes[1]
-    members = [int(number) for _, number in notes("asks-for-too-much")]
-    assert members[0] == 4
-    assert members[-1] == 1
+    runs = [int(number) for _, number in notes("asks-for-too-much")]
+    assert runs[0] == 4
+    assert runs[-1] == 1
 
 
 def check_memory_kill(rows: pd.DataFrame, tries: list[list[str]]) -> None:

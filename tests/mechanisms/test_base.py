@@ -8,7 +8,7 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention
 from synthbench.mechanisms.base import Attention, Side
-from synthbench.options import coerce, knob, knobs_of
+from synthbench.options import coerce, option, options_of
 from synthbench.sources import bibtex
 
 LABELS = {
@@ -37,8 +37,8 @@ def test_tables_of_the_paper_can_be_labelled() -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_knob_outside_its_range_is_refused(name: str) -> None:
-    for declared in knobs_of(MECHANISMS[name]).values():
+def test_a_option_outside_its_range_is_refused(name: str) -> None:
+    for declared in options_of(MECHANISMS[name]).values():
         if declared.choices or declared.type is bool:
             with pytest.raises(UsageError, match=f"{declared.name} is 'neither'; allowed: (one of|bool)"):
                 coerce("mechanism", MECHANISMS[name], {declared.name: "neither"})
@@ -141,11 +141,11 @@ def test_an_author_writes_only_the_features() -> None:
     torch.testing.assert_close(out, v.cumsum(-2) / torch.arange(1, 11).unsqueeze(-1))
 
 
-def test_a_knob_is_a_field_of_the_dataclass() -> None:
-    field = knob(3, "how many", low=1)
+def test_a_option_is_a_field_of_the_dataclass() -> None:
+    field = option(3, "how many", low=1)
 
     assert field.default == 3
-    assert knobs_of(MECHANISMS["slay"])["R"].allowed() == "int from 1 to 64"
+    assert options_of(MECHANISMS["slay"])["R"].allowed() == "int from 1 to 64"
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def test_its_layers_are_its_parts_and_their_sizes_add_up(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_members_beside_each_other_give_what_they_give_alone(pattern: str) -> None:
+def test_runs_beside_each_other_give_what_they_give_alone(pattern: str) -> None:
     cell = cell_of(pattern)
-    models = [model.double().eval() for model in build_models(cell.members([1, 2]))]
+    models = [model.double().eval() for model in build_models(cell.runs([1, 2]))]
     tokens = torch.randint(cell.task.vocab_size, (2, 3, cell.length), generator=torch.Generator().manual_seed(0))
     together = stack_models(models, [strategy_of(*layer) for layer in cell.layers])(tokens)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
-from synthbench.options import coerce, knobs_of
+from synthbench.options import coerce, options_of
 from synthbench.registry import code_hash, version_of
 from synthbench.training.ensemble import strategy_of
 
@@ -94,7 +94,7 @@ def test_facts_may_be_given_for_a_mechanism_too() -> None:
 def test_parameters_with_a_plain_default_are_options() -> None:
     mechanism(GatedLSTM)
     unit = MECHANISMS["gated_lstm"]
-    options = {name: (one.type, one.default, one.choices) for name, one in knobs_of(unit).items()}
+    options = {name: (one.type, one.default, one.choices) for name, one in options_of(unit).items()}
     given: dict[str, Any] = dict(coerce("mechanism", unit, {"hidden": "5", "act": "relu", "eps": "1"}))
 
     assert options == {
@@ -224,7 +224,7 @@ def test_a_parameter_called_like_a_fact_keeps_its_own_default() -> None:
     mechanism(Named, name="other", label="Other")
     module: Any = built("other").module
 
-    assert not knobs_of(MECHANISMS["other"])
+    assert not options_of(MECHANISMS["other"])
     assert module.given == ("mine", "l", "f", "s", 7, "T")
 
 
@@ -262,7 +262,7 @@ def test_a_default_that_is_no_finite_value_of_its_type_is_no_option() -> None:
     mechanism(Clipped)
     module: Any = built("clipped", size=4).module
 
-    assert list(knobs_of(MECHANISMS["clipped"])) == ["size"]
+    assert list(options_of(MECHANISMS["clipped"])) == ["size"]
     assert module.given == (math.inf, 0.5, "relu", 1, 4, True)
 
 
@@ -305,7 +305,7 @@ def test_two_modules_of_one_name_are_not_one_mechanism() -> None:
         mechanism(second)
 
 
-def test_members_run_one_by_one_where_a_module_cannot_be_stacked() -> None:
+def test_runs_run_one_by_one_where_a_module_cannot_be_stacked() -> None:
     mechanism(GatedLSTM)
 
     assert strategy_of(MECHANISMS["gated_lstm"], {"model_dim": 16, "num_heads": 2, "max_length": 8}) == "loop"

@@ -175,15 +175,15 @@ class TurnsToNothing(Late):
 
 
 class AsksForMemory(Late):
-    """Asks for more than there is, unless it is trained for few members; notes the process that it runs in."""
+    """Asks for more than there is, unless it is trained for few runs; notes the process that it runs in."""
 
-    most_members: ClassVar = 0
+    most_runs: ClassVar = 0
 
     def forward(self, x: Tensor) -> Tensor:
         if self.model_dim == 64 and x.shape[-2] == 8:
             with Path(__file__).with_name(self.name).open("a") as notes:
                 print(os.getpid(), len(x), file=notes)
-            if len(x) > self.most_members:
+            if len(x) > self.most_runs:
                 torch.empty(2**50)
         return super().forward(x)
 
@@ -196,13 +196,13 @@ class AsksForTooMuch(AsksForMemory):
 @mechanism
 class FitsAlone(AsksForMemory):
     name: ClassVar = "fits-alone"
-    most_members: ClassVar = 1
+    most_runs: ClassVar = 1
 
 
 @mechanism
 class FitsAlways(AsksForMemory):
     name: ClassVar = "fits-always"
-    most_members: ClassVar = 8
+    most_runs: ClassVar = 8
 
 
 @mechanism

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("double")
 DIM, ACTIVE = 7, 4
 
 
-def espr(coordinates: Tensor, **knobs: Any) -> MixedRotation:
+def espr(coordinates: Tensor, **options: Any) -> MixedRotation:
     """Two heads of seven channels, two of the three planes active."""
     fields: dict[str, Any] = {
         "model_dim": 2 * DIM,
@@ -22,7 +22,7 @@ def espr(coordinates: Tensor, **knobs: Any) -> MixedRotation:
         "length": len(coordinates),
         "coordinates": coordinates,
     }
-    return Espr(**(fields | {"active": 0.67} | knobs)).rotation(torch.Generator().manual_seed(3))
+    return Espr(**(fields | {"active": 0.67} | options)).rotation(torch.Generator().manual_seed(3))
 
 
 def written_out(rotation: MixedRotation, head: int, r: Tensor, *, order: str, commuting: bool) -> Tensor:
@@ -57,8 +57,8 @@ def written_out(rotation: MixedRotation, head: int, r: Tensor, *, order: str, co
 def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(
     *, order: str, commuting: bool, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
 ) -> None:
-    knobs = {"order": order, "commuting": commuting}
-    kept, dropped = espr(grid, null="keep", **knobs), espr(grid, null="drop", **knobs)
+    options = {"order": order, "commuting": commuting}
+    kept, dropped = espr(grid, null="keep", **options), espr(grid, null="drop", **options)
     scramble(kept)
     scramble(dropped)
     computed, projected = matrices(kept, 2, 12, DIM).detach(), matrices(dropped, 2, 12, DIM).detach()

@@ -26,9 +26,9 @@ NOT_COMMUTING = ["espr:null=keep,commuting=false", "espr:null=keep,commuting=fal
 
 
 def rotation_of(term: str, coordinates: Tensor) -> Rotation:
-    encoding, knobs = POSITIONS.configured(term)
+    encoding, options = POSITIONS.configured(term)
     shape = {"model_dim": HEADS * DIM, "num_heads": HEADS, "length": len(coordinates), "coordinates": coordinates}
-    fields: dict[str, Any] = {**shape, **knobs}
+    fields: dict[str, Any] = {**shape, **options}
     rotation = encoding(**fields).rotation(torch.Generator().manual_seed(0))
     assert isinstance(rotation, Rotation)
     return rotation

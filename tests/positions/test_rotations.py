@@ -30,9 +30,9 @@ TERMS = [
 
 def rotation_of(term: str, coordinates: Tensor, seed: int = 0) -> Rotation:
     """The rotation of two heads of eight channels."""
-    encoding, knobs = POSITIONS.configured(term)
+    encoding, options = POSITIONS.configured(term)
     shape = {"model_dim": 16, "num_heads": 2, "length": len(coordinates), "coordinates": coordinates}
-    fields: dict[str, Any] = {**shape, **knobs}
+    fields: dict[str, Any] = {**shape, **options}
     rotation = encoding(**fields).rotation(torch.Generator().manual_seed(seed))
     assert isinstance(rotation, Rotation)
     return rotation
@@ -66,7 +66,7 @@ def model_of(term: str, mechanism: str, coordinates: Tensor, seed: int) -> Seque
     ],
 )
 @pytest.mark.usefixtures("double")
-def test_models_of_several_members_with_coordinates_on_two_axes_are_those_of_each_alone(
+def test_models_of_several_runs_with_coordinates_on_two_axes_are_those_of_each_alone(
     mechanism: str, strategy: Any, term: str, grid: Tensor
 ) -> None:
     models = [model_of(term, mechanism, grid, seed) for seed in range(2)]
@@ -82,7 +82,7 @@ def test_models_of_several_members_with_coordinates_on_two_axes_are_those_of_eac
     for name, parameter in together.named_parameters():
         if "rotation" in name:
             assert parameter.grad is not None
-            assert (parameter.grad.flatten(1).abs().amax(-1) > 0).all()  # in every member
+            assert (parameter.grad.flatten(1).abs().amax(-1) > 0).all()  # in every run
 
 
 @pytest.mark.parametrize("term", TERMS)
@@ -188,7 +188,7 @@ def test_ir_spec_is_the_formula_written_out(term: str, grid: Tensor, scramble: C
 
 
 @pytest.mark.usefixtures("double")
-def test_ir_spec_of_stacked_members_is_that_of_each_and_measuring_changes_nothing(
+def test_ir_spec_of_stacked_runs_is_that_of_each_and_measuring_changes_nothing(
     grid: Tensor,
 ) -> None:
     models = [model_of("espr:commuting=false", "softmax", grid, seed) for seed in range(2)]

@@ -44,9 +44,9 @@ def test_it_is_the_exponential_of_generators_in_a_learned_basis(
             )
 
 
-@pytest.mark.parametrize("knobs", [{}, {"frequencies": "fixed", "basis": "identity"}])
+@pytest.mark.parametrize("options", [{}, {"frequencies": "fixed", "basis": "identity"}])
 @pytest.mark.parametrize("axes", [1, 2])
-def test_it_begins_as_rope(knobs: dict[str, Any], axes: int, normal: Callable[..., Tensor], grid: Tensor) -> None:
+def test_it_begins_as_rope(options: dict[str, Any], axes: int, normal: Callable[..., Tensor], grid: Tensor) -> None:
     fields: dict[str, Any] = {
         "model_dim": 16,
         "num_heads": 2,
@@ -56,9 +56,9 @@ def test_it_begins_as_rope(knobs: dict[str, Any], axes: int, normal: Callable[..
     }
     q = normal(3, 2, 12, 8)
 
-    rotation, expected = String(**fields, **knobs).rotation(None), Rope(**fields).rotation(None)(q)
+    rotation, expected = String(**fields, **options).rotation(None), Rope(**fields).rotation(None)(q)
     torch.testing.assert_close(rotation(q), expected, rtol=0, atol=1e-12)
-    assert len(list(rotation.parameters())) == (0 if knobs else 2)
+    assert len(list(rotation.parameters())) == (0 if options else 2)
 
 
 def test_a_head_with_fewer_planes_than_axes_is_refused(grid: Tensor) -> None:

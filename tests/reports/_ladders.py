@@ -1,6 +1,6 @@
 """Ladders and runs on them, made up for the tests of the reports."""
 
-from synthbench.heights import RungScore
+from synthbench.levels import LevelScore
 from synthbench.reports.ladder import Ladder
 
 BASE = 0.2
@@ -20,9 +20,9 @@ TASK_FACTS: dict[str, tuple[str, Ladder]] = {
 }
 
 
-def rungs_at(ladder: Ladder, wanted: float) -> list[RungScore]:
-    """A run that masters as many rungs as are wanted, the last of them in part."""
-    skills = [min(1.0, max(0.0, wanted - place)) for place in range(ladder.num_rungs)]
+def levels_at(ladder: Ladder, wanted: float) -> list[LevelScore]:
+    """A run that masters as many levels as are wanted, the last of them in part."""
+    skills = [min(1.0, max(0.0, wanted - place)) for place in range(ladder.num_levels)]
     return [
-        RungScore(load, BASE + (1 - BASE) * skill, BASE, 1.0) for load, skill in zip(ladder.loads, skills, strict=True)
+        LevelScore(load, BASE + (1 - BASE) * skill, BASE, 1.0) for load, skill in zip(ladder.loads, skills, strict=True)
     ]

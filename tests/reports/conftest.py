@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 from synthbench.canonical import canonical_json
-from synthbench.heights import HEIGHT, height, metrics_of_rungs
+from synthbench.levels import LADDER_SCORE, ladder_score, metrics_of_levels
 from synthbench.reports.ladder import Ladder
 from synthbench.results.schema import join_match
-from tests.reports._ladders import TASK_FACTS, rungs_at
+from tests.reports._ladders import TASK_FACTS, levels_at
 
 Scores = Mapping[str, Iterable[float]]
 Heights = Mapping[str, Sequence[float | None]]
@@ -229,20 +229,20 @@ def hostile(make_frame: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
-    """Make the rows of one task from the heights of mechanisms, in rungs; None is a run that diverged."""
+    """Make the rows of one task from the heights of mechanisms, in levels; None is a run that diverged."""
 
     def make(heights: Heights, task: str = "mqar", ladder: Ladder | None = None, /, **changes: Any) -> pd.DataFrame:
         category, default = TASK_FACTS[task]
         ladder = ladder or default
-        rungs = {
-            (mech, 42 + place): rungs_at(ladder, wanted)
+        levels = {
+            (mech, 42 + place): levels_at(ladder, wanted)
             for mech, values in heights.items()
             for place, wanted in enumerate(values)
             if wanted is not None
         }
         scores = {
             mech: [
-                None if wanted is None else height(rungs[mech, 42 + place]) / ladder.num_rungs
+                None if wanted is None else ladder_score(levels[mech, 42 + place])
                 for place, wanted in enumerate(values)
             ]
             for mech, values in heights.items()
@@ -254,9 +254,9 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
         ).assign(**changes)  # fmt: skip
         runs = [(str(mech), int(seed)) for mech, seed in zip(rows["mech"], rows["seed"], strict=True)]
         return rows.assign(
-            metrics=[json.dumps(metrics_of_rungs(rungs[run]) if run in rungs else {}) for run in runs],
+            metrics=[json.dumps(metrics_of_levels(levels[run]) if run in levels else {}) for run in runs],
             run_id=[f"{task}-{mech}-{seed}" for mech, seed in runs],
-            metric_name=HEIGHT,
+            metric_name=LADDER_SCORE,
         )
 
     return make
@@ -264,7 +264,7 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
 
 @pytest.fixture(scope="session")
 def core(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-    """A small suite: one at the top, one below the first rung, seeds far apart, a failure."""
+    """A small suite: one at the top, one below the first level, seeds far apart, a failure."""
     mechanisms = ("softmax", "linear", "slay", "my-idea")
     heights: dict[str, Sequence[Sequence[float | None]]] = {
         "mqar": ([10.9, 11, 11], [0.2, 0.3, 0.1], [2.4, 10.8, 11], [4, 4.4, 4.1]),

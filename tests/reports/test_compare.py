@@ -274,7 +274,7 @@ def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -
     comparison = compare(one, other, "core")
     (task,) = comparison.tasks
 
-    assert task.rungs == 11
+    assert task.levels == 11
     assert "rungs" not in task.printed()
     assert task.difference == pytest.approx(-1.3 / 11)
     assert "mean difference of score -0.1182" in comparison.summary()
@@ -282,8 +282,8 @@ def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -
 
 
 @pytest.mark.parametrize(("lead", "num_apart"), [(0.45, 0), (0.5, 1)])
-def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
-    """Half a rung of 6 is 0.083 of skill: 0.45 rungs are more than would count between accuracies."""
+def test_on_a_ladder_half_a_level_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
+    """Half a level of 6 is 0.083 of skill: 0.45 levels are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
     one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
     comparison = compare(one, other, "core")

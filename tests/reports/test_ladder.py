@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.heights import RungScore, load_at_half, metrics_of_rungs, profile
+from synthbench.levels import LevelScore, load_at_half, metrics_of_levels, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.build import FORMATS, build
 from synthbench.reports.cells import NO_ROWS, Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
-from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_learned, scored_rungs
+from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_learned, scored_levels
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
@@ -30,7 +30,7 @@ from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.table import Cell, full_table, load_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, rungs_at
+from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, levels_at
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -79,7 +79,7 @@ def test_a_cell_says_what_is_known_of_it(
 
 
 @pytest.mark.parametrize(("distance", "is_apart"), [(0.4, False), (0.6, True)])
-def test_heights_that_differ_by_less_than_half_a_rung_are_not_apart(
+def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(
     climbed: Callable[..., pd.DataFrame],
     distance: float,
     is_apart: bool,  # noqa: FBT001 - a case
@@ -93,12 +93,12 @@ def test_heights_that_differ_by_less_than_half_a_rung_are_not_apart(
     assert verdict.p < 0.05
     assert verdict.separates == is_apart
     assert verdict.is_apart(*cells.mechanisms) == is_apart
-    # Between accuracies 0.6 of 24 rungs count for nothing.
+    # Between accuracies 0.6 of 24 levels count for nothing.
     (of_accuracy,) = judge(grid(rows.assign(task_args='{"length":32}'))).values()
     assert not of_accuracy.separates
 
 
-def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
+def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
     climbed: Callable[..., pd.DataFrame],
 ) -> None:
     for heights, place in (([0.4, 0.5], "at floor"), ([10.6, 10.5], "at ceiling"), ([0.4, 0.7], "between")):
@@ -118,11 +118,11 @@ def test_some_seeds_climbed_and_some_did_not_or_all_are_near(heights: list[float
 
 
 def test_the_load_is_that_of_a_run_in_the_middle() -> None:
-    runs = [rungs_at(PAIRS, wanted) for wanted in (11, 2.0, 5.0, 0.1)]
-    loads = [load_at_half(rungs) for rungs in runs]
+    runs = [levels_at(PAIRS, wanted) for wanted in (11, 2.0, 5.0, 0.1)]
+    loads = [load_at_half(levels) for levels in runs]
 
-    def median(some: Sequence[Sequence[RungScore]]) -> float:
-        return replace(NO_ROWS, rungs=dict(enumerate(some))).load_at_half
+    def median(some: Sequence[Sequence[LevelScore]]) -> float:
+        return replace(NO_ROWS, levels=dict(enumerate(some))).load_at_half
 
     assert median(runs[:3]) == loads[2]
     assert median(runs[:2]) == loads[1]  # not half of the way to infinity
@@ -140,20 +140,20 @@ def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame])
 
 def test_the_area_below_a_line_is_the_height(core: pd.DataFrame, files: dict[str, str]) -> None:
     areas: dict[tuple[str, str], float] = {}
-    for line in numbers(files["figures/rungs.csv"]):
+    for line in numbers(files["figures/levels.csv"]):
         key = (line["task"], line["mechanism"])
         areas[key] = areas.get(key, 0.0) + float(line["mean"])
         assert float(line["low"]) <= float(line["mean"]) + 1e-5
         assert float(line["mean"]) <= float(line["high"]) + 1e-5
-    num_rungs = core["task"].map({task: ladder.num_rungs for task, (_category, ladder) in TASK_FACTS.items()})
+    num_levels = core["task"].map({task: ladder.num_levels for task, (_category, ladder) in TASK_FACTS.items()})
     labels = core["mech_label"].replace("Standard", "Softmax")
-    means = (core["score"] * num_rungs).groupby([core["task"], labels]).mean()
+    means = (core["score"] * num_levels).groupby([core["task"], labels]).mean()
 
     assert areas == pytest.approx(means.to_dict(), rel=1e-4)
 
 
-def test_a_mean_profile_is_over_the_runs_that_have_all_rungs() -> None:
-    low, high = rungs_at(PAIRS, 2.5), rungs_at(PAIRS, 7)
+def test_a_mean_profile_is_over_the_runs_that_have_all_levels() -> None:
+    low, high = levels_at(PAIRS, 2.5), levels_at(PAIRS, 7)
     mean = mean_profile(PAIRS, [low, high, high[:3]])
     assert mean is not None
     assert mean.num_runs == 2
@@ -189,12 +189,12 @@ def test_arguments_that_name_no_ladder_have_none(arguments: dict[str, Any]) -> N
     assert ladder_in(arguments) is None
 
 
-def test_rungs_without_a_score_or_without_room_are_none() -> None:
-    metrics: dict[str, float | None] = dict(metrics_of_rungs(rungs_at(PAIRS, 3)))
-    assert scored_rungs(metrics) == rungs_at(PAIRS, 3)
-    assert scored_rungs({**metrics, "rung2.score": None}) == []
-    assert scored_rungs({**metrics, "rung2.base": 1.0}) == []
-    assert scored_rungs({}) == []
+def test_levels_without_a_score_or_without_room_are_none() -> None:
+    metrics: dict[str, float | None] = dict(metrics_of_levels(levels_at(PAIRS, 3)))
+    assert scored_levels(metrics) == levels_at(PAIRS, 3)
+    assert scored_levels({**metrics, "rung2.score": None}) == []
+    assert scored_levels({**metrics, "rung2.base": 1.0}) == []
+    assert scored_levels({}) == []
 
 
 def test_rows_of_another_ladder_are_another_protocol(core: pd.DataFrame) -> None:
@@ -222,8 +222,8 @@ def test_loads_are_marked_at_powers_of_two(loads: tuple[float, ...], ticks: tupl
     assert Ladder("pairs", loads).ticks == ticks
 
 
-def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd.DataFrame]) -> None:
-    """Half a rung of 11 is 0.045 of skill."""
+def test_heights_less_than_half_a_level_apart_are_a_tie(climbed: Callable[..., pd.DataFrame]) -> None:
+    """Half a level of 11 is 0.045 of skill."""
     for lead, chance in ((0.4, 0.5), (0.5, 1.0)):
         board = leaderboard(grid(climbed({"softmax": [3 + lead] * 2, "linear": [3, 3]})))
         improvement = board.improvement[0][1]

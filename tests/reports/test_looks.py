@@ -17,7 +17,7 @@ Heights = Float[np.ndarray, "cells seeds"]
 Draw = Callable[[Generator], Heights]
 
 TOP, BOTTOM = 11.0, 2.4
-"""Rungs that a run reaches which learns, and which does not."""
+"""Levels that a run reaches which learns, and which does not."""
 MOST_SEEDS = 10
 
 
@@ -30,7 +30,7 @@ class Climb(NamedTuple):
 
 
 def climb(heights: Heights) -> Climb:
-    """Add seeds to the cells of one task until every pair is decided, as a run does; heights are in rungs."""
+    """Add seeds to the cells of one task until every pair is decided, as a run does; heights are in levels."""
     num_seeds = np.full(len(heights), LOOKS[0].num_seeds)
     for number, following in enumerate((*LOOKS[1:], None), start=1):
         shown = np.where(np.arange(heights.shape[1]) < num_seeds[:, None], heights, math.nan)[None]
@@ -64,8 +64,8 @@ def learning(*chances: float) -> Draw:
 
 
 HALF = 0.5
-ONE_RUNG = HALF + 1 / (TOP - BOTTOM)
-"""Share of runs that learn at which the mean height is one rung above that of ``HALF``."""
+ONE_LEVEL = HALF + 1 / (TOP - BOTTOM)
+"""Share of runs that learn at which the mean height is one level above that of ``HALF``."""
 
 EQUAL: dict[str, Draw] = {
     "normal": normal(*[5.0] * 6, sd=0.4),
@@ -74,17 +74,17 @@ EQUAL: dict[str, Draw] = {
     "half learn": learning(*[HALF] * 6),
     "half of two learn": learning(HALF, HALF),
 }
-A_RUNG_APART: dict[str, Draw] = {
+A_LEVEL_APART: dict[str, Draw] = {
     "normal": normal(6.0, *[5.0] * 5, sd=0.4),
     "scattered": normal(6.0, *[5.0] * 5, sd=1.0),
     "two": normal(6.0, 5.0, sd=0.4),
-    "half learn": learning(ONE_RUNG, *[HALF] * 5),
-    "half of two learn": learning(ONE_RUNG, HALF),
+    "half learn": learning(ONE_LEVEL, *[HALF] * 5),
+    "half of two learn": learning(ONE_LEVEL, HALF),
 }
 
 
 def share_of_within(climbed: Sequence[Climb]) -> float:
-    """Of the pairs of the first cell with the others, how many are said to be within half a rung."""
+    """Of the pairs of the first cell with the others, how many are said to be within half a level."""
     return float(np.mean([climb.within[: len(climb.num_seeds) - 1].mean() for climb in climbed]))
 
 
@@ -113,13 +113,13 @@ def test_equal_mechanisms_are_called_apart_in_at_most_one_climb_of_twenty(case: 
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("case", A_RUNG_APART)
-def test_a_rung_apart_is_seldom_called_within_half_a_rung(case: str, count: int) -> None:
-    assert share_of_within(climbs(A_RUNG_APART[case], count)) <= (SIGNIFICANCE if count < 100 else 0.01)
+@pytest.mark.parametrize("case", A_LEVEL_APART)
+def test_a_level_apart_is_seldom_called_within_half_a_level(case: str, count: int) -> None:
+    assert share_of_within(climbs(A_LEVEL_APART[case], count)) <= (SIGNIFICANCE if count < 100 else 0.01)
 
 
 @pytest.mark.slow
-def test_half_a_rung_apart_is_called_within_in_at_most_one_pair_of_twenty() -> None:
+def test_half_a_level_apart_is_called_within_in_at_most_one_pair_of_twenty() -> None:
     result = climbs(normal(5.0 + LEAST, 5.0, sd=0.15), 600)
     assert sum(each.within.any() for each in result) <= SIGNIFICANCE * 600
 
@@ -178,7 +178,7 @@ def test_a_failed_run_does_not_hold_a_look_up() -> None:
     assert result.apart[0, 0]
 
 
-def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_rung() -> None:
+def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_level() -> None:
     assert not examined(np.full((1, 3, 10), TOP)).within.any()
 
 

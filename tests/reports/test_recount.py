@@ -158,12 +158,12 @@ def test_the_rows_give_every_number_that_is_printed(report: str) -> None:
             (_, *tasks), _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines())
             texts = {(task, label): text for label, *line in lines for task, text in zip(tasks, line, strict=True)}
             for (task, label), runs in rows[rows["task"].isin(tasks)].groupby(CELL):
-                scores, rungs, cell = runs["score"], runs["rungs"].iloc[0], dict(cells.xs((task, label)))
-                spread = max(cell["mean"] - cell["low"], cell["high"] - cell["mean"]) if rungs else cell["std"]
+                scores, levels, cell = runs["score"], runs["rungs"].iloc[0], dict(cells.xs((task, label)))
+                spread = max(cell["mean"] - cell["low"], cell["high"] - cell["mean"]) if levels else cell["std"]
                 numbers: list[float] = [
-                    score * (1 if rungs else 100) for score in (cell["mean"], spread) if not np.isnan(score)
+                    score * (1 if levels else 100) for score in (cell["mean"], spread) if not np.isnan(score)
                 ]
-                if np.ptp(scores) * rungs > 3:
+                if np.ptp(scores) * levels > 3:
                     numbers += [(scores > (scores.min() + scores.max()) / 2).sum(), len(scores)]
                 if is_of_loads:
                     numbers = [cell["load_at_half"], runs["load"].min(), runs["load"].max()]

@@ -68,7 +68,7 @@ def test_differences_are_of_the_runs_that_both_have(convolved: pd.DataFrame) -> 
     assert linear.words == ("attention_only", CONV)
     assert linear.seeds == (42, 43, 44)
     assert [task.name for task in linear.tasks] == ["mqar", "parity_running"]
-    mqar, parity = (TASK_FACTS[task][1].num_rungs for task in ("mqar", "parity_running"))
+    mqar, parity = (TASK_FACTS[task][1].num_levels for task in ("mqar", "parity_running"))
     assert linear.skills[:, 0] * mqar == pytest.approx(np.array([[0.2, 0.3, 0.1], [5.2, 5.3, 5.1]]))
     assert linear.skills[:, 1] * parity == pytest.approx(np.array([[3, 3.2, 2.9], [4, 4.2, 3.9]]))
 
@@ -93,11 +93,11 @@ def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved:
         ("state_tracking", 1),
         ("", 2),
     ]
-    rungs = TASK_FACTS["mqar"][1].num_rungs
+    levels = TASK_FACTS["mqar"][1].num_levels
     of_softmax, of_linear = 11 - np.mean([10.9, 11, 11]), 5.2 - 0.2
-    assert changes[0].difference.value == pytest.approx((of_softmax + of_linear) / 2 / rungs)
+    assert changes[0].difference.value == pytest.approx((of_softmax + of_linear) / 2 / levels)
     assert changes[0].difference.low < changes[0].difference.value < changes[0].difference.high
-    assert changes[0].means[0] * rungs == pytest.approx([np.mean([10.9, 11, 11]), 0.2])
+    assert changes[0].means[0] * levels == pytest.approx([np.mean([10.9, 11, 11]), 0.2])
     assert changes[2].difference.value == pytest.approx(np.mean([change.difference.value for change in changes[:2]]))
 
 
@@ -153,7 +153,7 @@ def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataF
     assert header == "mechanism,setting,state,skill,low,high"
     assert [point[0] for point in points] == ["Linear"] * 3 + ["SLAY"] * 3
     assert [float(point[2]) for point in points] == [272, 1088, 4352] * 2
-    assert float(points[2][3]) == pytest.approx(5.2 / TASK_FACTS["mqar"][1].num_rungs, abs=1e-6)
+    assert float(points[2][3]) == pytest.approx(5.2 / TASK_FACTS["mqar"][1].num_levels, abs=1e-6)
     assert files["figures/frontier.svg"]
 
 

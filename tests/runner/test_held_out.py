@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthbench.heights import rungs_in
+from synthbench.levels import levels_in
 from synthbench.results import Store
 from synthbench.runner import held_out
 from synthbench.runner.held_out import (
@@ -30,7 +30,7 @@ from synthbench.runner.held_out import (
 from synthbench.runner.plan import Job, make_cells, shortened
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import SequenceModel, stack_models
 from synthbench.training.train import build_models
 
@@ -44,17 +44,17 @@ def cell_of(suite: str, task: str, limit: int = 64, **options: str) -> Cell:
     return cell
 
 
-def model_of(members: list[Member]) -> SequenceModel:
-    return stack_models(build_models(members), "fold").eval()
+def model_of(runs: list[Run]) -> SequenceModel:
+    return stack_models(build_models(runs), "fold").eval()
 
 
-def asked(members: list[Member], folder: Path) -> list[tuple[dict[int, Questions], dict[int, Result] | None]]:
-    """The questions for some members, and what the judge measures of the answers of their untrained models."""
-    questions = [questions_of(member.cell, member.run_id) for member in members]
-    for member, some in zip(members, questions, strict=True):
-        write_inputs(some, folder, member.run_id)
-    answer(model_of(members), members, folder, CPU)
-    return [(some, results_of(some, folder, m.run_id)) for some, m in zip(questions, members, strict=True)]
+def asked(runs: list[Run], folder: Path) -> list[tuple[dict[int, Questions], dict[int, Result] | None]]:
+    """The questions for some runs, and what the judge measures of the answers of their untrained models."""
+    questions = [questions_of(run.cell, run.run_id) for run in runs]
+    for run, some in zip(runs, questions, strict=True):
+        write_inputs(some, folder, run.run_id)
+    answer(model_of(runs), runs, folder, CPU)
+    return [(some, results_of(some, folder, m.run_id)) for some, m in zip(questions, runs, strict=True)]
 
 
 @pytest.mark.parametrize("task", ["copy", "majority", "parity", "bottleneck_compression"])
@@ -84,10 +84,10 @@ def test_every_scored_place_is_equally_likely() -> None:
 
 @pytest.mark.parametrize(("suite", "task"), [("smoke", "copy"), ("core", "parity_running"), ("text", "text")])
 def test_the_judge_measures_what_the_model_predicts(suite: str, task: str, tmp_path: Path) -> None:
-    members = cell_of(suite, task, limit=8).members([0])[:2]
-    models = build_models(members)
+    runs = cell_of(suite, task, limit=8).runs([0])[:2]
+    models = build_models(runs)
 
-    for (questions, results), model in zip(asked(members, tmp_path), models, strict=True):
+    for (questions, results), model in zip(asked(runs, tmp_path), models, strict=True):
         assert results is not None
         for number, some in questions.items():
             right, loss = [], []
@@ -106,8 +106,8 @@ def test_every_level_is_asked_for_what_is_new_on_it() -> None:
     cell = cell_of("core", "parity_running", limit=8)
     questions = questions_of(cell, "salt")
 
-    assert list(questions) == list(range(1, len(cell.rungs) + 1))
-    assert all(some.places.min() >= of.first_new for some, of in zip(questions.values(), cell.rungs, strict=True))
+    assert list(questions) == list(range(1, len(cell.levels) + 1))
+    assert all(some.places.min() >= of.first_new for some, of in zip(questions.values(), cell.levels, strict=True))
 
 
 def test_what_is_handed_out_has_no_targets(tmp_path: Path) -> None:
@@ -158,17 +158,17 @@ def test_a_model_that_answers_nothing_has_no_score(make_row: MakeRow) -> None:
 
 
 def test_the_score_of_a_ladder_follows_from_what_was_measured_on_its_levels(make_row: MakeRow) -> None:
-    levels = {f"rung{n}.{key}": value for n in (1, 2) for key, value in RUNG.items()}
+    levels = {f"rung{n}.{key}": value for n in (1, 2) for key, value in LEVEL.items()}
     said = make_row(metric_name="height over rungs", score=1.0, floor=0.0, ceiling=1.0, metrics=json.dumps(levels))
     results = {1: Result(128, 128, None, 0.01), 2: Result(96, 128, None, 0.04)}
     row = measured(said, results)
 
     assert row["score"] == pytest.approx((1 + 0.5) / 2)
-    assert [rung.score for rung in rungs_in(json.loads(row["metrics"]))] == [1.0, 0.75]
+    assert [level.score for level in levels_in(json.loads(row["metrics"]))] == [1.0, 0.75]
     assert standard_error_of(row, results) == pytest.approx(math.hypot(0.02, 0.08) / 2)
 
 
-RUNG = {"load": 2.0, "score": 1.0, "base": 0.5, "ceiling": 1.0}
+LEVEL = {"load": 2.0, "score": 1.0, "base": 0.5, "ceiling": 1.0}
 
 
 def test_only_the_rows_of_a_job_are_taken_from_its_store(
@@ -177,25 +177,25 @@ def test_only_the_rows_of_a_job_are_taken_from_its_store(
     monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
     monkeypatch.setattr(held_out, "needs_held_out_test", lambda _cell: False)
     cell = cell_of("smoke", "copy", length="8")
-    members = tuple(cell.members([0]))
-    job = Job((cell,), members, members, 1)
+    runs = tuple(cell.runs([0]))
+    job = Job((cell,), runs, runs, 1)
     store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")
     test.begin(job)
     made = Store.open(held_out.folder_of(job, tmp_path, "driver"), create=True)
-    for run_id in (members[0].run_id, "0" * 16):
+    for run_id in (runs[0].run_id, "0" * 16):
         made.write(make_row(run_id=run_id), [])
 
-    assert [row["run_id"] for row in test.take(job)] == [members[0].run_id]
+    assert [row["run_id"] for row in test.take(job)] == [runs[0].run_id]
     test.close()
-    assert list(store.statuses()) == [members[0].run_id]
+    assert list(store.statuses()) == [runs[0].run_id]
 
 
 def test_what_a_killed_driver_leaves_of_its_tests_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
     cell = cell_of("smoke", "copy", length="8")
-    members = tuple(cell.members([0]))
+    runs = tuple(cell.runs([0]))
     store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")
-    test.begin(Job((cell,), members, members, 1))
+    test.begin(Job((cell,), runs, runs, 1))
     folder = held_out.folder_named(tmp_path, "driver")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:

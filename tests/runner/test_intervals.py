@@ -13,7 +13,7 @@ from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
 from synthbench.suites.config import TrainingSettings
 from synthbench.training import train
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.schedule import Constant, make_schedule
 from synthbench.training.train import GroupResult, Trainer, train_group
 
@@ -93,10 +93,10 @@ class Watched(Constant):
 
 
 @pytest.fixture
-def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Member]], tuple[Waits, GroupResult]]:
-    """Train members, and note what waits for the device."""
+def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Run]], tuple[Waits, GroupResult]]:
+    """Train runs, and note what waits for the device."""
 
-    def watch(members: list[Member]) -> tuple[Waits, GroupResult]:
+    def watch(runs: list[Run]) -> tuple[Waits, GroupResult]:
         waits, take_step = Waits(), Trainer.step
 
         def step(trainer: Trainer, *batch: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Member]], tuple[
         monkeypatch.setattr(Trainer, "step", step)
         monkeypatch.setattr(train, "make_schedule", lambda settings: Watched(settings, waits))
         with _OfPython(waits), _OfKernels(waits):
-            result = train_group(members, torch.device("cpu"))
+            result = train_group(runs, torch.device("cpu"))
         return waits, result
 
     return watch
@@ -129,10 +129,10 @@ def cell_of(suite_name: str, task: str, mechanism: str, size: dict[str, str], **
 
 @pytest.mark.parametrize("mechanism", ["slay", "lstm"])
 def test_runs_that_tune_wait_at_points_of_the_curve_only(
-    waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]], mechanism: str
+    waits_of: Callable[[list[Run]], tuple[Waits, GroupResult]], mechanism: str
 ) -> None:
     cell = cell_of("peers", "even_pairs", mechanism, {}, steps=8, warmup_steps=3, batch_size=4)
-    waits, _ = waits_of(cell.tuning_members())
+    waits, _ = waits_of(cell.tuning_runs())
 
     assert waits.num_done == 8
     assert waits.inside == []
@@ -140,22 +140,22 @@ def test_runs_that_tune_wait_at_points_of_the_curve_only(
 
 
 def test_a_curriculum_waits_at_points_of_the_curve_only(
-    waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]],
+    waits_of: Callable[[list[Run]], tuple[Waits, GroupResult]],
 ) -> None:
     training = {"steps": 12, "schedule": "geometric-curriculum", "batch_size": 4}
     cell = cell_of("paper", "copy", "rewa-geometric", {"length": "6"}, **training)
-    waits, _ = waits_of([Member(cell, 0, 1e-2), Member(cell, 1, 1e-3)])
+    waits, _ = waits_of([Run(cell, 0, 1e-2), Run(cell, 1, 1e-3)])
 
     assert waits.num_done == 12
     assert waits.inside == []
 
 
 def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(
-    waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]],
+    waits_of: Callable[[list[Run]], tuple[Waits, GroupResult]],
 ) -> None:
     cell = cell_of("paper", "copy", "softmax", {"length": "4", "vocabulary": "3"}, steps=60, stop_at=0.5)
-    waits, result = waits_of([Member(cell, 0, 1e-2), Member(cell, 1, 1e-6)])
-    fast, slow = result.members
+    waits, result = waits_of([Run(cell, 0, 1e-2), Run(cell, 1, 1e-6)])
+    fast, slow = result.runs
 
     assert fast.stopped_at is not None
     assert fast.stopped_at < waits.num_done

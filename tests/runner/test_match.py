@@ -8,7 +8,7 @@ import pytest
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms.performer import Performer
-from synthbench.options import _knobs_of
+from synthbench.options import _options_of
 from synthbench.results.schema import split_match
 from synthbench.runner.match import (
     TOLERANCE,
@@ -54,9 +54,9 @@ def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechan
 def test_a_count_that_was_added_later_is_changed_too(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, knobs = make_cell("copy", "performer"), _knobs_of
-    added = {name: replace(knob, absent=knob.default) for name, knob in knobs(Performer).items()}
-    monkeypatch.setattr("synthbench.options._knobs_of", lambda unit: added if unit is Performer else knobs(unit))
+    before, options = make_cell("copy", "performer"), _options_of
+    added = {name: replace(option, absent=option.default) for name, option in options(Performer).items()}
+    monkeypatch.setattr("synthbench.options._options_of", lambda unit: added if unit is Performer else options(unit))
     cell = make_cell("copy", "performer")
     resized = matched(cell, "state", 2 * size_of(before, "state"))
 

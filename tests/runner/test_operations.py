@@ -18,8 +18,8 @@ from synthbench.forms import selective_scan
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.plan import default_group_size, make_cells
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Member
-from synthbench.training.optimiser import MemberAdamW
+from synthbench.training.cell import Cell, Run
+from synthbench.training.optimiser import RunAdamW
 from synthbench.training.train import Trainer
 
 PATH = Path(__file__).parents[1] / "golden" / "operations.json"
@@ -83,9 +83,9 @@ def cell_of(suite_name: str, mechanism: str) -> Cell:
     return cell
 
 
-def members_of(cell: Cell) -> list[Member]:
+def runs_of(cell: Cell) -> list[Run]:
     """The runs of a cell that a GPU trains as one program: those that tune where some do, else those reported."""
-    return (cell.tuning_members() or cell.members(cell.suite.seeds))[: default_group_size(cell)]
+    return (cell.tuning_runs() or cell.runs(cell.suite.seeds))[: default_group_size(cell)]
 
 
 def step_of(suite: str, mechanism: str) -> tuple[Trainer, Callable[[], object]]:
@@ -93,7 +93,7 @@ def step_of(suite: str, mechanism: str) -> tuple[Trainer, Callable[[], object]]:
 
     A batch of few sequences takes as many operations as a large one, so it has few.
     """
-    trainer = Trainer(members_of(cell_of(suite, mechanism)), torch.device("cpu"))
+    trainer = Trainer(runs_of(cell_of(suite, mechanism)), torch.device("cpu"))
     batch = next(trainer.batches("train", 1, 2))
     trainer.schedule.apply(0, trainer.optimiser, trainer.model)
     trainer.step(batch.inputs[0], batch.targets[0], batch.columns)  # what the first step sets up is not counted
@@ -162,9 +162,9 @@ def test_more_operations_are_a_fault_and_fewer_ask_for_a_rewrite() -> None:
 def test_an_update_takes_as_many_operations_for_one_parameter_as_for_many() -> None:
     trainer, _ = step_of(SUITE, "softmax")
     optimiser = trainer.optimiser
-    alone = MemberAdamW([nn.Parameter(torch.ones(2, 3))], [0.1, 0.2], trainer.suite.training)
+    alone = RunAdamW([nn.Parameter(torch.ones(2, 3))], [0.1, 0.2], trainer.suite.training)
     alone.parts[0].parameters[0].grad = torch.ones(2, 3)
-    assert isinstance(optimiser, MemberAdamW)
+    assert isinstance(optimiser, RunAdamW)
     counts = []
     for each in (optimiser, alone):
         with Operations() as of_update:

@@ -26,11 +26,11 @@ from synthbench.runner.plan import (
     surrounded,
 )
 from synthbench.runner.request import Request
-from synthbench.runner.run import run
+from synthbench.runner.run import run as run_request
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from tests.runner.runs import tiny
 
 PAPER, CPU = load_suite("paper"), torch.device("cpu")
@@ -46,7 +46,7 @@ def test_a_cell_has_the_suites_arguments_and_the_command_lines_over_them() -> No
     (written_out,) = cells_of({"copy": {"vocabulary": "32", "length": "32"}}, {"yat-sum": {"epsilon": "0.001"}})
 
     assert of_no_suite.resolved_mechanism_arguments == {"epsilon": 1e-3}  # its own default
-    assert of_no_suite.members([0])[0].run_id == written_out.members([0])[0].run_id
+    assert of_no_suite.runs([0])[0].run_id == written_out.runs([0])[0].run_id
     assert cell.length == 128
     assert cell.resolved_mechanism_arguments == {
         "R": 5, "P": 32, "D": 16, "epsilon": 1e-6, "quadrature": "gauss-laguerre", "omega": "iid",
@@ -58,12 +58,12 @@ def test_a_row_is_known_by_declared_versions_not_by_source(monkeypatch: pytest.M
     (cell,), (again,), (raised,) = (cells_of({"copy": {}}, {"slay": {}}) for _ in range(3))
     monkeypatch.setattr(registry, "code_hash", lambda _unit: "0" * 12)
     monkeypatch.setattr("synthbench.training.cell.code_hash", lambda _unit: "0" * 12)
-    (member,), (same,) = (each.members([42])[:1] for each in (cell, again))
+    (run,), (same,) = (each.runs([42])[:1] for each in (cell, again))
 
     assert cell.code == dict.fromkeys(("task", "mech", "block", "positions"), "0" * 12)
-    assert member.run_id == same.run_id
+    assert run.run_id == same.run_id
     monkeypatch.setattr(MECHANISMS["slay"], "version", MECHANISMS["slay"].version + 1)
-    assert raised.members([42])[0].run_id != member.run_id
+    assert raised.runs([42])[0].run_id != run.run_id
 
 
 def test_the_source_of_the_planned_components_travels_with_a_cell() -> None:
@@ -104,7 +104,7 @@ def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
 
 def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_another_name() -> None:
     smoke = load_suite("smoke")
-    tasks = select_tasks(smoke, ["copy", "mqar:rung=3", "parity"])
+    tasks = select_tasks(smoke, ["copy", "mqar:level=3", "parity"])
     cells = {cell.task_name: cell for cell in make_cells(smoke, tasks, {"linear": {}}, device_type="cpu", is_full=True)}
 
     assert {name: cell.suite.name for name, cell in cells.items()} == {
@@ -126,22 +126,22 @@ def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]
         make_cell(vocabulary=9),
         make_cell(mechanism="linear"),
     )
-    ids = {member.run_id for cell in (base, *others) for member in cell.members([0, 1])}
+    ids = {run.run_id for cell in (base, *others) for run in cell.runs([0, 1])}
 
     assert len(ids) == 14
-    assert [member.run_id for member in make_cell().members([0])] == [member.run_id for member in base.members([0])]
+    assert [run.run_id for run in make_cell().runs([0])] == [run.run_id for run in base.runs([0])]
 
 
 def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("copy"), make_cell("first_token")]
-    members = cells[0].members(range(5))
-    done = {members[index].run_id: 0.5 for index in (0, 1, 3)}
+    runs = cells[0].runs(range(5))
+    done = {runs[index].run_id: 0.5 for index in (0, 1, 3)}
 
     plan = make_plan(cells, range(5), done, 2)
 
     assert (plan.num_planned, plan.num_done, plan.num_missing) == (10, 3, 7)
     groups = {
-        (job.cells[0].task_name, tuple(member.seed for member in job.members)): [member.seed for member in job.missing]
+        (job.cells[0].task_name, tuple(run.seed for run in job.runs)): [run.seed for run in job.missing]
         for job in plan.jobs
     }
     assert groups == {
@@ -152,20 +152,20 @@ def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_ce
         ("first_token", (4,)): [4],
     }
     assert plan.jobs[0].cells[0].task_name == "first_token"  # longer, so first
-    assert {(job.members[0].seed, len(job.trained)) for job in plan.jobs} == {(0, 2), (2, 2), (4, 1)}
+    assert {(job.runs[0].seed, len(job.trained)) for job in plan.jobs} == {(0, 2), (2, 2), (4, 1)}
 
 
-def test_cells_share_a_job_as_long_as_all_their_members_fit(make_cell: Callable[..., Cell]) -> None:
+def test_cells_share_a_job_as_long_as_all_their_runs_fit(make_cell: Callable[..., Cell]) -> None:
     tasks = ("copy", "first_token", "parity", "reverse")
     cells = [make_cell(task, length=8) for task in tasks]
     longer = make_cell("copy", length=9)
-    done = {member.run_id: 0.5 for member in cells[0].members([0, 1])}
+    done = {run.run_id: 0.5 for run in cells[0].runs([0, 1])}
 
     def shares(count: int) -> set[tuple[tuple[str, ...], int, int]]:
         plan = make_plan([*cells, longer], range(2), done, count, is_across_tasks=True)
         assert (plan.num_planned, plan.num_missing) == (10, 8)
         return {
-            (tuple(f"{cell.task_name} {cell.length}" for cell in job.cells), len(job.members), len(job.missing))
+            (tuple(f"{cell.task_name} {cell.length}" for cell in job.cells), len(job.runs), len(job.missing))
             for job in plan.jobs
         }
 
@@ -185,7 +185,7 @@ def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(mak
     jobs = make_plan(cells, range(2), {}, 1).jobs
 
     def names(jobs: Sequence[Job]) -> list[tuple[str, int, str]]:
-        firsts = [job.members[0] for job in jobs]
+        firsts = [job.runs[0] for job in jobs]
         return [(first.cell.task_name, first.seed, first.cell.mechanism_name) for first in firsts]
 
     assert [task for task, *_ in names(jobs)] == ["first_token"] * 4 + ["copy"] * 4  # longer, so first
@@ -197,10 +197,10 @@ def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(mak
     ]
 
 
-def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:
+def test_learning_rates_make_runs(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(learning_rates=(1e-2, 1e-3))
 
-    assert [(member.seed, member.learning_rate) for member in cell.members([4, 5])] == [
+    assert [(run.seed, run.learning_rate) for run in cell.runs([4, 5])] == [
         (4, 1e-2), (5, 1e-2), (4, 1e-3), (5, 1e-3),
     ]  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_shortening_says_so_only_if_it_shortens() -> None:
 
 
 def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Path) -> None:
-    run(tiny(tmp_path, executor="inline"))
+    run_request(tiny(tmp_path, executor="inline"))
     mine = tmp_path / "mine.toml"
     text = (Path(suites.__file__).parent / "smoke.toml").read_text(encoding="utf-8")
     mine.write_text(text.replace('name = "smoke"', 'name = "mine"', 1), encoding="utf-8")
@@ -223,7 +223,7 @@ def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Pa
     plan = plan_request(request, CPU)
 
     assert plan.num_done == plan.num_planned > 0
-    assert set(run(request).rows["suite"]) == {"mine"}
+    assert set(run_request(request).rows["suite"]) == {"mine"}
     assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)
 
 
@@ -256,7 +256,7 @@ def test_the_curriculum_of_other_mechanisms_is_planned_and_differs_from_suite_pa
     plan = plan_request(tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=()), CPU)
     constant = curriculum.training.model_copy(update={"schedule": "constant"})
 
-    assert {run.cell.mechanism_name for run in plan.members.values()} == set(curriculum.mechanisms)
+    assert {run.cell.mechanism_name for run in plan.runs.values()} == set(curriculum.mechanisms)
     assert (curriculum.model, constant, curriculum.evaluation) == (PAPER.model, PAPER.training, PAPER.evaluation)
     assert curriculum.tasks.items() <= PAPER.tasks.items()
 
@@ -264,12 +264,12 @@ def test_the_curriculum_of_other_mechanisms_is_planned_and_differs_from_suite_pa
 def test_some_of_the_rates_make_some_of_the_rows() -> None:
     text = load_suite("text")
     every, some = (
-        make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].members([1, 2])
+        make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].runs([1, 2])
         for suite in (text, restrict_rates(text, [0.03, 0.003]))
     )
 
-    assert {member.learning_rate for member in some} == {0.03, 0.003}
-    assert [member.run_id for member in some] == [member.run_id for member in every if member.learning_rate != 0.01]
+    assert {run.learning_rate for run in some} == {0.03, 0.003}
+    assert [run.run_id for run in some] == [run.run_id for run in every if run.learning_rate != 0.01]
     with pytest.raises(UsageError, match=r"a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03"):
         restrict_rates(text, [0.01, 0.02])
 
@@ -277,11 +277,11 @@ def test_some_of_the_rates_make_some_of_the_rows() -> None:
 def test_rates_that_are_chosen_among_name_a_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
     suite = tuned.suite.model_copy(update={"tuning": TuningSettings(seeds=(7, 9))})
 
-    assert Member(tuned, 0, None).run_id == Member(tuned, 0, 1e-2).run_id
-    assert Member(tuned, 0, None).run_id != Member(replace(tuned, suite=suite), 0, None).run_id
-    assert len({member.run_id for member in tuned.tuning_members()}) == 6
-    for member in (*tuned.members([0]), *tuned.tuning_members()):
-        assert member.run_id == run_id(member.identity)
+    assert Run(tuned, 0, None).run_id == Run(tuned, 0, 1e-2).run_id
+    assert Run(tuned, 0, None).run_id != Run(replace(tuned, suite=suite), 0, None).run_id
+    assert len({run.run_id for run in tuned.tuning_runs()}) == 6
+    for run in (*tuned.runs([0]), *tuned.tuning_runs()):
+        assert run.run_id == run_id(run.identity)
     with pytest.raises(UsageError, match="allowed: none in suite 'paper', which tunes"):
         restrict_rates(tuned.suite, [1e-2])
     with pytest.raises(UsageError, match="seed 8 is one that suite 'paper' tunes on"):
@@ -304,7 +304,7 @@ def test_a_condition_sets_options_and_positions_unless_these_are_named(
     mechanism: str, changes: dict[str, Any], conv: int, positions: str, tmp_path: Path
 ) -> None:
     plan = plan_request(tiny(tmp_path, mechanisms=(mechanism,), **changes), CPU)
-    cell = next(iter(plan.members.values())).cell
+    cell = next(iter(plan.runs.values())).cell
 
     assert cell.resolved_mechanism_arguments.get("conv", 0) == conv
     assert cell.positions[0].name == positions
@@ -325,7 +325,7 @@ def test_a_rotation_that_means_nothing_is_allowed_and_said_in_the_plan_and_in_th
         return tiny(tmp_path, mechanisms=("kda", "softmax"), positions=positions, seeds=(1,), steps=1)
 
     (notice,) = plan_request(asked("rope"), CPU).notices
-    rows = run(asked("rope")).rows
+    rows = run_request(asked("rope")).rows
 
     assert notice.startswith("positions 'rope' mean nothing to kda: a decay per channel")
     assert set(rows["note"][rows["mech"] == "kda"]) == {notice}
@@ -340,8 +340,8 @@ def broad(results: Path, **changes: Any) -> Request:
 
 def test_the_shards_are_the_plan_each_row_once_and_seeds_and_groups_move_no_cell(tmp_path: Path) -> None:
     def cells(**changes: Any) -> set[tuple[str, str]]:
-        members = plan_request(broad(tmp_path, shard="2/3", **changes), CPU).members.values()
-        return {(member.cell.task_name, member.cell.mechanism_name) for member in members}
+        runs = plan_request(broad(tmp_path, shard="2/3", **changes), CPU).runs.values()
+        return {(run.cell.task_name, run.cell.mechanism_name) for run in runs}
 
     shards = [plan_request(broad(tmp_path, shard=f"{part}/3"), CPU).run_ids for part in range(1, 4)]
 
@@ -355,9 +355,9 @@ def test_an_interrupted_shard_resumes_and_its_status_is_its_own(tmp_path: Path) 
     # Which parts have a run of this mechanism depends on its ids.
     shard = next(part for part in ("1/3", "2/3", "3/3") if plan_request(broad(tmp_path, shard=part, **few), CPU).jobs)
     request = broad(tmp_path, shard=shard, **few)
-    run(broad(tmp_path, shard=shard, seeds=(42,), **few))
+    run_request(broad(tmp_path, shard=shard, seeds=(42,), **few))
     facts = count_status(request, CPU)[-1]
-    report = run(request)
+    report = run_request(request)
 
     assert (facts["planned"], facts["missing"]) == (report.num_planned, len(report.outcomes))
     assert 0 < report.num_done_before == report.num_planned // 2
@@ -372,10 +372,10 @@ def test_a_shard_that_is_none_is_refused(shard: str, tmp_path: Path) -> None:
 
 def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_for(tmp_path: Path) -> None:
     short = {"tasks": ("copy:length=8",), "seeds": (0,), "steps": 1, "limit": 8, "executor": "inline"}
-    run(tiny(tmp_path, **short))
+    run_request(tiny(tmp_path, **short))
     asked = tiny(tmp_path, **short, deterministic=True)
 
     assert plan_request(asked, CPU).num_done == 0
-    assert run(asked).rows["deterministic"].all()
+    assert run_request(asked).rows["deterministic"].all()
     assert plan_request(asked, CPU).num_missing == 0
     assert plan_request(tiny(tmp_path, **short), CPU).num_missing == 0

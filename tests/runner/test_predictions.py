@@ -18,7 +18,7 @@ from synthbench.runner.plan import Job, plan_request, shortened
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext, execute
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.sequences import draw
 from tests.runner.runs import MAY_DIFFER, tiny
 
@@ -84,9 +84,9 @@ def test_a_folder_that_takes_no_file_is_refused_before_anything_is_trained(tmp_p
 
 def test_a_run_that_diverges_leaves_no_file(faulty: Callable[[str], Cell], tmp_path: Path) -> None:
     cell = faulty("turns-to-nothing")
-    member = Member(replace(cell, suite=shortened(cell.suite, steps=40, limit=4)), 0, 1e-3)
+    run = Run(replace(cell, suite=shortened(cell.suite, steps=40, limit=4)), 0, 1e-3)
     context = RunContext(tmp_path / "results", "cpu", "inline", 0.0, predictions=tmp_path)
-    (outcome,) = execute(Job((member.cell,), (member,), (member,), 1), context, 1)
+    (outcome,) = execute(Job((run.cell,), (run,), (run,), 1), context, 1)
 
     assert outcome.status == "diverged"
     assert not list(tmp_path.glob("*.npz"))

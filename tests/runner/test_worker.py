@@ -30,8 +30,8 @@ def context(tmp_path: Path) -> RunContext:
 
 def job_of(*cells: Cell, seeds: Iterable[int] = SEEDS) -> Job:
     """All runs as one program."""
-    members = tuple(member for cell in cells for member in cell.members([*seeds]))
-    return Job(cells, members, members, group_size=len(members))
+    runs = tuple(run for cell in cells for run in cell.runs([*seeds]))
+    return Job(cells, runs, runs, group_size=len(runs))
 
 
 def rows_of(context: RunContext) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(make_cell: Callable[.
 
     rows = rows_of(context)
     assert [outcome.status for outcome in outcomes] == ["ok"] * 3
-    assert set(rows.run_id) == {member.run_id for member in cell.members(SEEDS)}
+    assert set(rows.run_id) == {run.run_id for run in cell.runs(SEEDS)}
     assert set(rows.task_args) == {'{"length":8,"vocabulary":32}'}
     assert set(rows.mech_family) == {"slay"}
     assert set(rows.member_strategy) == {"stack"}
@@ -179,7 +179,7 @@ def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, trai
     tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
 
     assert sorted(zip(tuning.seed, tuning.lr, strict=True)) == sorted(
-        (member.seed, member.learning_rate) for member in tuned.tuning_members()
+        (run.seed, run.learning_rate) for run in tuned.tuning_runs()
     )
     check_rates([tuned], rows)
     assert set(tuning.metric_name) == {"validation accuracy"}
@@ -204,7 +204,7 @@ def test_what_has_been_tuned_is_not_tuned_again(tuned: Cell, trained: RunContext
 
 
 def test_the_smallest_rate_is_taken_where_nothing_was_learned(tuned: Cell, context: RunContext) -> None:
-    failed = {member.run_id: None for member in tuned.tuning_members()}
+    failed = {run.run_id: None for run in tuned.tuning_runs()}
     (job,) = make_plan([tuned], range(1), failed).jobs
     execute(job, context, 1)
 

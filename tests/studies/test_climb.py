@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from studies.climb import page as climb
-from synthbench.heights import RungScore, metrics_of_rungs
+from synthbench.levels import LevelScore, metrics_of_levels
 from synthbench.reports.cells import grid
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
 SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
-NUM_RUNGS = 8
+NUM_LEVELS = 8
 SEEDS = (1, 2, 3)
 
 
@@ -25,18 +25,18 @@ def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
     """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
 
     def made(task: str, mech: str, seed: int, height: float) -> dict[str, Any]:
-        rungs = [RungScore(2.0**rung, min(1.0, max(0.0, height - rung)), 0.0, 1.0) for rung in range(NUM_RUNGS)]
-        arguments = {"load": "pairs", "rungs": [{"load": rung.load, "length": 2} for rung in rungs]}
+        levels = [LevelScore(2.0**level, min(1.0, max(0.0, height - level)), 0.0, 1.0) for level in range(NUM_LEVELS)]
+        arguments = {"load": "pairs", "rungs": [{"load": level.load, "length": 2} for level in levels]}
         return make_row(
             suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(), mech=mech,
-            mech_family="a family", seed=seed, score=height / NUM_RUNGS, floor=0.0, ceiling=1.0,
-            task_args=json.dumps(arguments), metrics=json.dumps(metrics_of_rungs(rungs)),
+            mech_family="a family", seed=seed, score=height / NUM_LEVELS, floor=0.0, ceiling=1.0,
+            task_args=json.dumps(arguments), metrics=json.dumps(metrics_of_levels(levels)),
         )  # fmt: skip
 
     @cache
     def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
         return [
-            made(task, mech, seed, min(NUM_RUNGS, max(0.0, height + 0.02 * ((number + seed) % 3))))
+            made(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))))
             for number, task in enumerate(SUITE.tasks)
             for seed in SEEDS
         ]
@@ -47,11 +47,11 @@ def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
     return make
 
 
-def test_runs_within_a_tenth_of_a_rung_of_an_end_are_there(rows_of: Callable[..., pd.DataFrame]) -> None:
+def test_runs_within_a_tenth_of_a_level_of_an_end_are_there(rows_of: Callable[..., pd.DataFrame]) -> None:
     rows = rows_of({"lstm": 0.0, "linear": 7.95, "softmax": 4.0, "gla": 0.2})
 
     for place in climb.places(grid(rows)):
-        assert (place.num_rungs, place.ground, place.top, place.at_an_end) == (NUM_RUNGS, 0.25, 0.25, 0.5)
+        assert (place.num_levels, place.ground, place.top, place.at_an_end) == (NUM_LEVELS, 0.25, 0.25, 0.5)
         assert place.lowest < 0.05
         assert place.highest > 7.9
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.heights import HEIGHT, RungScore, metrics_of_rungs
+from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.selection import select
 from synthbench.suites import load_suite
@@ -36,12 +36,12 @@ def rows_at(make_row: Callable[..., dict[str, Any]]) -> RowsAt:
         block = "transformer" if layers == SUITE.model.num_layers else f"transformer:layers={layers}"
         rows = []
         for seed, height in enumerate(heights, start=1):
-            skills = [min(1.0, max(0.0, (height or 0.0) - rung)) for rung in range(len(LOADS))]
-            rungs = [RungScore(load, skill, 0.0, 1.0) for load, skill in zip(LOADS, skills, strict=True)]
+            skills = [min(1.0, max(0.0, (height or 0.0) - level)) for level in range(len(LOADS))]
+            levels = [LevelScore(load, skill, 0.0, 1.0) for load, skill in zip(LOADS, skills, strict=True)]
             made = make_row(
                 suite="climb", suite_version=SUITE.version, task=task, mech=mech, mech_family="a family", seed=seed,
-                floor=0.0, metric_name=HEIGHT, block=block,
-                metrics="{}" if height is None else json.dumps(metrics_of_rungs(rungs)),
+                floor=0.0, metric_name=LADDER_SCORE, block=block,
+                metrics="{}" if height is None else json.dumps(metrics_of_levels(levels)),
                 score=None if height is None else height / len(LOADS), status="diverged" if height is None else "ok",
                 task_args=json.dumps({"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}),
                 run_id=f"{task}-{mech}-{layers}-{seed}-{changes}",
@@ -54,7 +54,7 @@ def rows_at(make_row: Callable[..., dict[str, Any]]) -> RowsAt:
 
 @pytest.fixture
 def few(rows_at: RowsAt) -> pd.DataFrame:
-    """Softmax attention is 1, 1 and 2 rungs above linear attention on one task, and on the other both are at an end."""
+    """Softmax attention is 1, 1 and 2 levels above linear attention on one task; on the other both are at an end."""
     of_layers = {
         1: ([2.0, 2.2, 1.8], [1.0, 1.2, 0.8]),
         2: ([2.5] * 3, [1.5] * 3),
@@ -82,14 +82,14 @@ def test_heights_stand_for_loads(depth: SimpleNamespace) -> None:
 
 def test_a_ratio_is_a_geometric_mean_with_an_interval_over_seeds(depth: SimpleNamespace) -> None:
     ladder = Ladder("hops", LOADS)
-    # One and two rungs apart: twice and four times the load.
+    # One and two levels apart: twice and four times the load.
     near = depth.Comparison("linear", "a", 1, ladder, {1: (2.0, 1.0), 2: (2.5, 1.5), 3: (3.0, 2.0)})
     far = depth.Comparison("linear", "b", 1, ladder, {1: (3.0, 1.0), 2: (3.5, 1.0), 3: (2.5, 1.0)})
     of_near, of_far, of_both = (depth.ratio(compared) for compared in ([near], [far], [near, far]))
 
     assert of_near == pytest.approx((2.0, 2.0, 2.0))
     assert (of_far.value, of_both.value) == pytest.approx((4.0, 8**0.5))
-    # Student's t with 2 degrees of freedom: 4.303 standard errors of half a rung over the root of three.
+    # Student's t with 2 degrees of freedom: 4.303 standard errors of half a level over the root of three.
     assert math.log2(of_far.high) - 2 == pytest.approx(4.303 * 0.5 / 3**0.5, abs=1e-3)
     assert of_far.low * of_far.high == pytest.approx(16.0)
     # Only one of the two scatters, and it has half of the weight.

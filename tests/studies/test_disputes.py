@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from synthbench.heights import HEIGHT, RungScore, metrics_of_rungs
+from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
 SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
-NUM_RUNGS = 8
+NUM_LEVELS = 8
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 
 
@@ -31,14 +31,16 @@ def rows_at(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
         rows = []
         for number, task in enumerate(SUITE.tasks):
             reached = height(number)
-            rungs = [RungScore(2.0**rung, min(1.0, max(0.0, reached - rung)), 0.0, 1.0) for rung in range(NUM_RUNGS)]
-            arguments = {"load": "pairs", "rungs": [{"load": rung.load, "length": 2} for rung in rungs]}
-            metrics = metrics_of_rungs(rungs) | {"validation_accuracy": reached / NUM_RUNGS}
+            levels = [
+                LevelScore(2.0**level, min(1.0, max(0.0, reached - level)), 0.0, 1.0) for level in range(NUM_LEVELS)
+            ]
+            arguments = {"load": "pairs", "rungs": [{"load": level.load, "length": 2} for level in levels]}
+            metrics = metrics_of_levels(levels) | {"validation_accuracy": reached / NUM_LEVELS}
             rows += [
                 make_row(
                     suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(),
-                    mech=mech, mech_family="a family", seed=seed, lr=rate, score=reached / NUM_RUNGS, floor=0.0,
-                    ceiling=1.0, metric_name=HEIGHT, task_args=json.dumps(arguments), metrics=json.dumps(metrics),
+                    mech=mech, mech_family="a family", seed=seed, lr=rate, score=reached / NUM_LEVELS, floor=0.0,
+                    ceiling=1.0, metric_name=LADDER_SCORE, task_args=json.dumps(arguments), metrics=json.dumps(metrics),
                     tuning_trials=2, run_id=f"{task}-{mech}-{seed}-{rate}-{changes}", **changes,
                 )
                 for seed in SUITE.seeds
@@ -62,8 +64,8 @@ def test_what_a_single_rate_loses(disputes: SimpleNamespace, rows_at: Callable[.
 
     assert (linear.mechanism, linear.best, linear.num_low, linear.num_high) == ("linear", LOW, num_tasks, 0)
     assert linear.lost.value == 0
-    assert linear.lost_otherwise.value == pytest.approx(1 / NUM_RUNGS)
-    # 0.2 rungs are less than half a rung.
+    assert linear.lost_otherwise.value == pytest.approx(1 / NUM_LEVELS)
+    # 0.2 levels are less than half a level.
     assert (gla.num_low, gla.num_high) == (1, 0)
     assert 0 < gla.lost.value < gla.lost_otherwise.value
 
@@ -92,14 +94,16 @@ def test_a_convolution_is_judged_on_what_was_run_with_it(
 def test_what_a_doubling_of_the_state_adds_is_told_by_category(
     disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
 ) -> None:
-    def of_size(mech: str, place: int, rungs: float) -> pd.DataFrame:
+    def of_size(mech: str, place: int, levels: float) -> pd.DataFrame:
         # Only recall, which stands first in the suite, gains from the state.
         state, match = 100 * 4**place, f"state={place} of {mech}" if place else None
-        rows = rows_at(mech, LOW, lambda task: rungs if task == 0 else 3.0, state_size=state, match=match)
+        rows = rows_at(mech, LOW, lambda task: levels if task == 0 else 3.0, state_size=state, match=match)
         return rows[rows["task"].isin(["mqar", "parity_running"])] if place else rows
 
     rows = [
-        of_size(mech, place, rungs + place) for mech, rungs in {"linear": 1.0, "gla": 2.0}.items() for place in range(3)
+        of_size(mech, place, levels + place)
+        for mech, levels in {"linear": 1.0, "gla": 2.0}.items()
+        for place in range(3)
     ]
     beside = rows_at("linear", LOW, lambda _task: 8.0, state_size=200, block="transformer:conv=4")
     linear, gla = disputes._all_sizes(pd.concat([*rows, beside]))
@@ -107,7 +111,7 @@ def test_what_a_doubling_of_the_state_adds_is_told_by_category(
 
     assert (linear.states, gla.mechanism) == ([100, 400, 1600], "gla")
     assert linear.skills["recall"] == pytest.approx([1 / 8, 2 / 8, 3 / 8])
-    # A rung of eight for each factor of four.
+    # A level of eight for each factor of four.
     assert gla.slope("recall") == pytest.approx(1 / 16)
     assert "+0.062 (0.062 to 0.062) to recall; 0.000 (0.000 to 0.000) to state tracking" in text
     assert not [*disputes._sizes(pd.concat(rows[:2]))]

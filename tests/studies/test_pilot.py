@@ -1,4 +1,4 @@
-"""The pilot of the ladder: its page has the tables that its rows make, and its rules cover every rung."""
+"""The pilot of the ladder: its page has the tables that its rows make, and its rules cover every level."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from synthbench.heights import RungScore
+from synthbench.levels import LevelScore
 from synthbench.training.ladder import course_of
 from synthbench.training.train import Trainer
 
@@ -34,16 +34,16 @@ def test_the_page_has_the_tables_that_the_rows_make(pilot: ModuleType, monkeypat
     assert all(table in page for table in tables)
 
 
-def test_every_rule_trains_every_rung_and_the_suites_is_the_first(pilot: ModuleType) -> None:
+def test_every_rule_trains_every_level_and_the_suites_is_the_first(pilot: ModuleType) -> None:
     for rule, order in pilot.ORDERS.items():
-        for num_rungs in range(1, 17):
-            assert set(order(1024, num_rungs)) == set(range(num_rungs)), rule
+        for num_levels in range(1, 17):
+            assert set(order(1024, num_levels)) == set(range(num_levels)), rule
     course = course_of(pilot.suite_of(pilot.Setting("dyck", "linear")), "dyck")
-    assert course.order == pilot.ORDERS["low first"](1024, len(course.rungs))
+    assert course.order == pilot.ORDERS["low first"](1024, len(course.levels))
 
 
 @pytest.mark.parametrize(("accuracy", "highest"), [(1.0, 9), (0.0, 0)])
-def test_the_frontier_rises_where_rungs_are_learned(
+def test_the_frontier_rises_where_levels_are_learned(
     pilot: ModuleType, monkeypatch: pytest.MonkeyPatch, accuracy: float, highest: int
 ) -> None:
     class Learner:
@@ -63,9 +63,9 @@ def test_the_frontier_rises_where_rungs_are_learned(
 def test_runs_are_kept_and_made_once(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def train(_setting: object, seeds: list[int]) -> list[list[RungScore]]:
+    def train(_setting: object, seeds: list[int]) -> list[list[LevelScore]]:
         asked.extend(seeds)
-        return [[RungScore(2, 1.0, 0.5, 1.0), RungScore(3, 0.5, 0.5, 1.0)] for _ in seeds]
+        return [[LevelScore(2, 1.0, 0.5, 1.0), LevelScore(3, 0.5, 0.5, 1.0)] for _ in seeds]
 
     monkeypatch.setattr(pilot, "train", train)
     for shard in ("1/2", "2/2", "1/2"):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from studies.predictions import page as study
-from synthbench.heights import RungScore, metrics_of_rungs
+from synthbench.levels import LevelScore, metrics_of_levels
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
 
@@ -67,7 +67,7 @@ def test_what_is_on_the_ladder_is_counted_apart(make_row: Callable[..., dict[str
     rows = [
         make_row(
             task="mqar", mech=mech, mech_label=mech, seed=seed, condition=None,
-            metrics=json.dumps(metrics_of_rungs([RungScore(load, float(load <= most), 0.0, 1.0) for load in LOADS])),
+            metrics=json.dumps(metrics_of_levels([LevelScore(load, float(load <= most), 0.0, 1.0) for load in LOADS])),
         )
         for mech, most in last.items()
         for seed in range(3)

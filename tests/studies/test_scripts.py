@@ -213,13 +213,13 @@ def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> N
     cell, kin = make_cell("reverse", "slay"), make_cell("copy", "slay")
     timed: dict[str, Any] = {**cost_columns(cell), "status": "ok", "ensemble_size": 3, "wall_s": 36.0}
     seeds = (1, 2)
-    done = {cell.members(seeds)[0].run_id: 1.0}
+    done = {cell.runs(seeds)[0].run_id: 1.0}
     costs = launch.costs_of(make_plan([cell, kin], seeds, done), pd.DataFrame([timed], columns=list(TIMED)))
 
     (line,) = costs.to_dict("records")
-    runs = sum(len(one.members(seeds)) for one in (cell, kin))
+    runs = sum(len(one.runs(seeds)) for one in (cell, kin))
     assert (line["planned"], line["done"], line["missing"]) == (runs, 1, runs - 1)
-    assert line["hours"] >= (len(cell.members(seeds)) - 1) * 12.0 / 3600
+    assert line["hours"] >= (len(cell.runs(seeds)) - 1) * 12.0 / 3600
     assert 0 < line["own"] < line["trained"]
 
 

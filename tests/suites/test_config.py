@@ -53,7 +53,7 @@ def test_every_ladder_has_enough_levels_to_tell_mechanisms_apart() -> None:
     small, large = load_suite("core"), load_suite("core-large")
 
     assert small.ladder is not None
-    assert set(large.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs}
+    assert set(large.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].levels}
     assert all(7 <= len(TASKS[task].ladder(small.ladder.longest)) <= 13 for task in small.tasks)
     assert all(4 <= len(TASKS[task].ladder(small.ladder.longest)) <= 13 for task in large.tasks)
 

@@ -23,7 +23,7 @@ COMMANDS = (
     ("export", "--suite"),
     ("compare", "softmax", "lstm", "--suite"),
     ("list", "tasks", "--suite"),
-    ("data", "mqar:rung=1", "--out", "mqar.npz", "--suite"),
+    ("data", "mqar:level=1", "--out", "mqar.npz", "--suite"),
     ("show",),
 )
 

@@ -16,7 +16,7 @@ from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
-from synthbench.tasks.base import IGNORE, Rung
+from synthbench.tasks.base import IGNORE, Level
 from tests.tasks._known import Known, Tokens, checks_of, drawn
 
 
@@ -243,10 +243,10 @@ def test_planted_counting_has_ids_up_to_its_separator(separator: int, vocab_size
     assert PlantedCounting(separator=separator).vocab_size == vocab_size
 
 
-def test_the_majority_of_the_last_half_is_a_shortcut_on_rungs() -> None:
+def test_the_majority_of_the_last_half_is_a_shortcut_on_levels() -> None:
     task = PlantedMajority(margin=2)
     inputs, _ = task.sample(np.random.default_rng(0), 200, 31)
-    guesses = task.rung_shortcuts(inputs)["last half"][:, -1].tolist()
+    guesses = task.level_shortcuts(inputs)["last half"][:, -1].tolist()
 
     for sequence, guess in zip(inputs.tolist(), guesses, strict=True):
         counts = Counter(sequence[15:])
@@ -261,7 +261,7 @@ def test_the_carry_of_the_lowest_place_is_handed_on_everywhere(
     first: list[int], second: list[int], expected: list[int]
 ) -> None:
     inputs = np.array([[*first, 2, *second, 4, *[5] * len(expected)]])
-    guesses = BinaryAddition().rung_shortcuts(inputs)["carry from the lowest place"]
+    guesses = BinaryAddition().level_shortcuts(inputs)["carry from the lowest place"]
 
     assert guesses[0, -len(expected) :].tolist() == expected
 
@@ -303,27 +303,27 @@ def test_grid_neighbours_has_two_coordinates() -> None:
     ]
 
 
-def test_the_coordinates_of_a_rung_are_the_first_of_those_of_the_rungs_above() -> None:
-    rungs = GridNeighbours.ladder(longest=1024)
-    longest = rungs[-1].task.coordinates(rungs[-1].length)
+def test_the_coordinates_of_a_level_are_the_first_of_those_of_the_levels_above() -> None:
+    levels = GridNeighbours.ladder(longest=1024)
+    longest = levels[-1].task.coordinates(levels[-1].length)
 
-    assert np.ptp(longest, axis=0).tolist() == [rungs[-1].length // 4 - 1, 3]
-    for rung in rungs:
-        np.testing.assert_array_equal(rung.task.coordinates(rung.length), longest[: rung.length])
+    assert np.ptp(longest, axis=0).tolist() == [levels[-1].length // 4 - 1, 3]
+    for level in levels:
+        np.testing.assert_array_equal(level.task.coordinates(level.length), longest[: level.length])
 
 
-def test_no_two_rungs_of_periodic_pattern_share_a_period() -> None:
-    found = [period for rung in PeriodicPattern.ladder(longest=1024) for period in primes(rung.task)]
+def test_no_two_levels_of_periodic_pattern_share_a_period() -> None:
+    found = [period for level in PeriodicPattern.ladder(longest=1024) for period in primes(level.task)]
 
     assert found == primes(PeriodicPattern(shortest_period=3, longest_period=251))
 
 
-def test_no_two_rungs_of_planted_counting_share_a_count() -> None:
-    counts = [set(sampled(rung)) for rung in PlantedCounting.ladder(longest=128)]
+def test_no_two_levels_of_planted_counting_share_a_count() -> None:
+    counts = [set(sampled(level)) for level in PlantedCounting.ladder(longest=128)]
 
-    assert sorted(count for of_rung in counts for count in of_rung) == list(range(33))
+    assert sorted(count for of_level in counts for count in of_level) == list(range(33))
 
 
-def sampled(rung: Rung) -> list[int]:
-    targets: list[int] = rung.task.sample(np.random.default_rng(0), 500, rung.length).targets[:, -1].tolist()
+def sampled(level: Level) -> list[int]:
+    targets: list[int] = level.task.sample(np.random.default_rng(0), 500, level.length).targets[:, -1].tolist()
     return targets

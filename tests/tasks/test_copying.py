@@ -201,13 +201,13 @@ def test_counting_tells_the_missing_symbol_unless_others_are_erased(num_erased: 
     task = MissingDuplicate(num_symbols=3, shortest=8, num_erased=num_erased)
     inputs, targets = task.sample(np.random.default_rng(0), 4000, 48)
 
-    assert least <= accuracy(task.rung_shortcuts(inputs)["odd count"], targets).value <= most
+    assert least <= accuracy(task.level_shortcuts(inputs)["odd count"], targets).value <= most
 
 
 def test_the_surroundings_of_the_mask_are_compared_with_those_of_all_symbols() -> None:
     task = MissingDuplicate(num_symbols=3)
     sequence = [0, 1, 2, 0, 2, 2, 0, 1, 3, 0, 2, 2, 4]
-    rules = task.rung_shortcuts(np.array([sequence]))
+    rules = task.level_shortcuts(np.array([sequence]))
 
     # 0 1 stands before 2; and 2 alone stands between 0 1 and 0 2.
     assert {name: rules[name][0, -1] for name in ("two before", "two on either side", "most frequent")} == {
@@ -220,7 +220,7 @@ def test_the_surroundings_of_the_mask_are_compared_with_those_of_all_symbols() -
 
 def test_only_bottleneck_compression_answers_from_the_last_position_and_has_no_ladder() -> None:
     assert [name for name in KNOWN if TASKS[name].readout == "bottleneck"] == ["bottleneck_compression"]
-    assert [name for name in KNOWN if not TASKS[name].rungs] == ["bottleneck_compression"]
+    assert [name for name in KNOWN if not TASKS[name].levels] == ["bottleneck_compression"]
 
 
 def test_ngram_lookup_plants_as_many_decoys_as_it_says() -> None:
@@ -260,18 +260,18 @@ def test_where_plants_share_their_follower_it_gets_as_many_votes_as_the_answer()
     for shares_follower in (False, True):
         task = NgramLookup(num_symbols=1000, order=2, num_decoys=1, num_openings=1, shares_follower=shares_follower)
         inputs, targets = task.sample(np.random.default_rng(0), 1000, 24)
-        reached[shares_follower] = accuracy(task.rung_shortcuts(inputs)["votes of all tokens"], targets).value
+        reached[shares_follower] = accuracy(task.level_shortcuts(inputs)["votes of all tokens"], targets).value
 
     assert reached[False] > 0.98
     assert abs(reached[True] - 0.5) < 4 * 0.5 / 1000**0.5
 
 
-def test_selective_copying_has_the_same_share_of_blanks_on_all_rungs() -> None:
-    for rung in SelectiveCopying.ladder(longest=1024):
-        num_tokens = rung.task.num_tokens  # type: ignore[attr-defined]
-        num_blanks = rung.length - 1 - 2 * num_tokens
+def test_selective_copying_has_the_same_share_of_blanks_on_all_levels() -> None:
+    for level in SelectiveCopying.ladder(longest=1024):
+        num_tokens = level.task.num_tokens  # type: ignore[attr-defined]
+        num_blanks = level.length - 1 - 2 * num_tokens
 
-        assert num_tokens == rung.load
+        assert num_tokens == level.load
         assert num_blanks == 2 * num_tokens - 1
 
 
@@ -307,7 +307,7 @@ def test_blocks_of_a_palindrome_differ_in_what_is_asked_only(block: int) -> None
 def test_no_longer_copy_tells_what_fewer_tokens_do() -> None:
     task = Palindrome.ladder(96)[0].task
     inputs, targets = task.sample(np.random.default_rng(0), 2000, 96)
-    reached = {name: accuracy(rule, targets).value for name, rule in task.rung_shortcuts(inputs).items()}
+    reached = {name: accuracy(rule, targets).value for name, rule in task.level_shortcuts(inputs).items()}
 
     assert reached["last 2"] < reached["last 5"] + 0.02 < reached["last 9"] < reached["last 17"] < 0.95
 
@@ -315,7 +315,7 @@ def test_no_longer_copy_tells_what_fewer_tokens_do() -> None:
 def test_selective_copying_has_a_shortcut_that_takes_the_nearest_symbol() -> None:
     task = SelectiveCopying(num_symbols=3, num_tokens=2)
     inputs = np.array([[3, 0, 3, 3, 1, 3, 3, 4, 3, 3], [2, 0, 3, 3, 3, 3, 3, 4, 3, 3]])
-    nearest = task.rung_shortcuts(inputs)["symbols nearest to average places"][:, -2:]
+    nearest = task.level_shortcuts(inputs)["symbols nearest to average places"][:, -2:]
 
     # Two symbols in seven places stand on average at the places 2 and 5, counted from 1.
     assert nearest.tolist() == [[0, 1], [0, 0]]

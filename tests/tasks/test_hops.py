@@ -393,16 +393,16 @@ def test_triggers_are_drawn_from_all_of_their_ids_or_the_first_ones(options: dic
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"num_asked": 3}, "num_asked is 3; allowed: up to num_triggers=2"),
         ({"trigger_ids": 1}, "trigger_ids is 1; allowed: 0, or from num_triggers=2 on"),
         ({"ids_used": 1}, "ids_used is 1; allowed: 0, or from num_triggers=2 on"),
     ],
 )
-def test_induction_refuses_more_questions_than_triggers_and_fewer_ids(knobs: dict[str, int], message: str) -> None:
+def test_induction_refuses_more_questions_than_triggers_and_fewer_ids(options: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        InductionLatest(num_triggers=2, **knobs)
+        InductionLatest(num_triggers=2, **options)
 
 
 @pytest.mark.parametrize("unit", [InductionLatest, InductionFirst, InductionMajority])
@@ -430,10 +430,10 @@ def test_pointer_chasing_refuses_half_edges_and_more_edges_than_nodes(length: in
             call(length)
 
 
-@pytest.mark.parametrize("knobs", [{"shortest_chain": 5}, {"longest_chain": 32}])
-def test_pointer_chasing_refuses_chains_that_no_cycle_holds(knobs: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{"shortest_chain": 5}, {"longest_chain": 32}])
+def test_pointer_chasing_refuses_chains_that_no_cycle_holds(options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"allowed: from shortest_chain=\d to below num_nodes=32"):
-        PointerChasing(**knobs)
+        PointerChasing(**options)
 
 
 def test_pointer_chasing_refuses_more_starts_than_nodes() -> None:

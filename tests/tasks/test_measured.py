@@ -53,7 +53,7 @@ def test_a_shortcuts_accuracy_is_the_share_of_right_answers() -> None:
 @pytest.mark.parametrize(
     ("unit", "length", "num_sequences"), [(ParityFinal, 128, [4096, NUM_ANSWERS] * 2), (Mqar, 128, [4096] * 2)]
 )
-def test_long_rungs_with_one_answer_a_sequence_are_measured_on_more_sequences(
+def test_long_levels_with_one_answer_a_sequence_are_measured_on_more_sequences(
     unit: Any, length: int, num_sequences: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn, sample = [], unit.sample
@@ -64,7 +64,7 @@ def test_long_rungs_with_one_answer_a_sequence_are_measured_on_more_sequences(
         return batch
 
     monkeypatch.setattr(unit, "sample", counted)
-    [rung] = [rung for rung in unit.ladder(longest=length) if rung.length == length]
-    measured_bases(rung)
+    [level] = [level for level in unit.ladder(longest=length) if level.length == length]
+    measured_bases(level)
 
     assert drawn == num_sequences

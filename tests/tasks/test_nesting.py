@@ -432,7 +432,7 @@ KNOWN = {
         drawn(GrammarNextToken, depth=(1, 5), num_symbols=(2, 5), pair_rate=(0.1, 0.9), scored=["all", "top"]),
         [
             (GrammarNextToken(depth=4, num_symbols=5, pair_rate=0.8), 12),
-            *((rung.task, rung.length) for rung in GrammarNextToken.ladder(8)),
+            *((level.task, level.length) for level in GrammarNextToken.ladder(8)),
         ],
         lambda _task: st.just(12),
     ),
@@ -543,7 +543,7 @@ def names_in(tree: Tree) -> list[int]:
 
 @EXAMPLES
 @given(seed=SEEDS, task_class=st.sampled_from([TreeCopy, TreeCompose]), num_templates=st.integers(2, 4))
-def test_trees_keep_to_the_knobs_and_names_stand_where_they_should(
+def test_trees_keep_to_the_options_and_names_stand_where_they_should(
     seed: int, task_class: type[TreeCopy | TreeCompose], num_templates: int
 ) -> None:
     task = task_class(fewest=2, depth=4, arity=2, num_templates=num_templates)
@@ -694,15 +694,15 @@ def test_prefix_arithmetic_refuses_half_an_operator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"num_stacks": 5}, "num_stacks is 5; allowed: up to stack_ids=4"),
         ({"pops": 3, "depth": 2}, "pops is 3; allowed: up to depth=2"),
     ],
 )
-def test_interleaved_stacks_refuses_what_cannot_be_told_or_asked(knobs: dict[str, int], message: str) -> None:
+def test_interleaved_stacks_refuses_what_cannot_be_told_or_asked(options: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        InterleavedStacks(**knobs)
+        InterleavedStacks(**options)
 
 
 @EXAMPLES
@@ -762,7 +762,7 @@ def test_a_shortcut_of_stacks_counts_back_by_the_pops_of_the_last_runs() -> None
     # PUSH 8, 9 and 10, POP 10, PUSH 11, and two POPs: 11 and 9.
     task = InterleavedStacks(num_stacks=1, stack_ids=1, num_values=10)
     inputs = np.array([[0, 2, 0, 3, 0, 4, 1, 4, 0, 5, 1, 5, 1, 3]])
-    found = task.rung_shortcuts(inputs)
+    found = task.level_shortcuts(inputs)
 
     assert found["as far back as the POPs of 1 runs"][0, [6, 10, 12]].tolist() == [4, 5, 4]
     assert found["as far back as the POPs of 2 runs"][0, [6, 10, 12]].tolist() == [4, 4, 3]
@@ -772,6 +772,6 @@ def test_a_shortcut_of_stack_manipulation_undoes_a_push_right_before_a_pop() -> 
     # 0 1, PUSH 0, POP, PUSH 1, PUSH 0, POP, POP: the first two POPs undo the PUSH before them, the third does nothing.
     task = StackManipulation(num_symbols=2, shortest=2)
     inputs = np.array([[0, 1, 2, 4, 3, 2, 4, 4, 6, 7, 7, 7, 7, 7, 7, 7, 7]])
-    found = task.rung_shortcuts(inputs)["POPs undo the PUSH before them, end by counts"]
+    found = task.level_shortcuts(inputs)["POPs undo the PUSH before them, end by counts"]
 
     assert found[0, 9:12].tolist() == [1, 1, 5]

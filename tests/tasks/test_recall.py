@@ -471,27 +471,27 @@ def test_the_first_value_is_right_for_keys_written_once_and_for_no_other() -> No
 
 
 def test_any_value_of_a_key_is_right_as_often_as_the_key_has_one_value_among_many() -> None:
-    for rung in OverwriteRecall.ladder(longest=128):
-        inputs, targets = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
-        reached = accuracy(rung.task.rung_shortcuts(inputs)["any_value"], targets)
+    for level in OverwriteRecall.ladder(longest=128):
+        inputs, targets = level.task.sample(np.random.default_rng(0), 4000, level.length)
+        reached = accuracy(level.task.level_shortcuts(inputs)["any_value"], targets)
 
         assert abs(reached.value - 1 / 3) < 4 * reached.standard_error
 
 
-def test_on_a_rung_the_keys_of_overwrite_recall_that_were_not_asked_yet_tell_nothing() -> None:
+def test_on_a_level_the_keys_of_overwrite_recall_that_were_not_asked_yet_tell_nothing() -> None:
     """Of two keys, the second query asks for either, whichever the first asked for."""
-    rung = OverwriteRecall.ladder(longest=16)[0]
-    inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
+    level = OverwriteRecall.ladder(longest=16)[0]
+    inputs, _ = level.task.sample(np.random.default_rng(0), 4000, level.length)
 
     assert abs((inputs[:, 12] == inputs[:, 14]).mean() - 0.5) < 4 * 0.5 / 4000**0.5
 
 
-def test_on_a_rung_a_value_not_asked_yet_that_shares_a_token_is_worth_no_more_than_any_such_value() -> None:
-    for rung in CompositeRecall.ladder(longest=96):
-        inputs, targets = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
-        base = max(accuracy(rule, targets).value for rule in rung.task.rung_shortcuts(inputs).values())
+def test_on_a_level_a_value_not_asked_yet_that_shares_a_token_is_worth_no_more_than_any_such_value() -> None:
+    for level in CompositeRecall.ladder(longest=96):
+        inputs, targets = level.task.sample(np.random.default_rng(0), 4000, level.length)
+        base = max(accuracy(rule, targets).value for rule in level.task.level_shortcuts(inputs).values())
 
-        assert abs(_unasked_value_sharing_the_second_token(rung.task, inputs, targets) - base) < 0.02
+        assert abs(_unasked_value_sharing_the_second_token(level.task, inputs, targets) - base) < 0.02
 
 
 def _unasked_value_sharing_the_second_token(task: Any, inputs: Any, targets: Any) -> float:
@@ -555,7 +555,7 @@ def test_a_second_ladder_goes_on_where_the_ladder_ends(unit: type[Task]) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "reason"),
+    ("name", "options", "reason"),
     [
         ("mqar", {"vocabulary": 32}, r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
         ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys that"),
@@ -594,9 +594,9 @@ def test_a_second_ladder_goes_on_where_the_ladder_ends(unit: type[Task]) -> None
         ("fuzzy_recall", {"vocabulary": 6, "num_keys": 16}, r"num_keys of .* is 16; allowed: at most 15, .* different"),
     ],
 )
-def test_knobs_that_contradict_each_other_are_refused(name: str, knobs: dict[str, Any], reason: str) -> None:
+def test_options_that_contradict_each_other_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        TASKS[name](**knobs)
+        TASKS[name](**options)
 
 
 def assert_shares(outcomes: Any, expected: dict[tuple[int, ...], float]) -> None:

@@ -16,12 +16,12 @@ from synthbench.suites import load_suite
 from synthbench.tasks import (
     TASKS,
     Bound,
-    Rung,
+    Level,
     Task,
     _recorded,
     floor_and_ceiling,
+    level_bounds,
     local_ceiling,
-    rung_bounds,
     shortcut_accuracies,
 )
 from synthbench.tasks._measured import MOST_SEARCHED, measured_local_ceiling, measured_shortcuts
@@ -53,8 +53,8 @@ def in_suites(generate: dict[str, Any]) -> dict[str, tuple[Task, int, bool]]:
 
 
 @pytest.fixture(scope="module")
-def on_ladders(generate: dict[str, Any]) -> dict[str, Rung]:
-    found: dict[str, Rung] = generate["rungs"]()
+def on_ladders(generate: dict[str, Any]) -> dict[str, Level]:
+    found: dict[str, Level] = generate["levels"]()
     return found
 
 
@@ -76,10 +76,10 @@ def assert_right(key: str, task: Task, length: int, *, is_stretched: bool) -> No
         assert of_file[name][::2] == pytest.approx(bound[::2], rel=1e-9, abs=1e-12), (key, name)
 
 
-def assert_rung_right(key: str, rung: Rung) -> None:
-    entry, measured = _recorded.entries()[key], _recorded.measured_rung(rung)
+def assert_level_right(key: str, level: Level) -> None:
+    entry, measured = _recorded.entries()[key], _recorded.measured_level(level)
     of_file, bases = (
-        {name: base for name, base in of["bases"].items() if (rung.task.name, name) not in UNSETTLED}
+        {name: base for name, base in of["bases"].items() if (level.task.name, name) not in UNSETTLED}
         for of in (entry, measured)
     )
 
@@ -87,22 +87,22 @@ def assert_rung_right(key: str, rung: Rung) -> None:
     assert entry["ceiling"] == pytest.approx(measured["ceiling"], rel=1e-9), key
 
 
-def test_every_rung_of_every_task_is_in_the_file_at_its_version(on_ladders: dict[str, Rung]) -> None:
+def test_every_level_of_every_task_is_in_the_file_at_its_version(on_ladders: dict[str, Level]) -> None:
     in_file = _recorded.entries()
 
     assert not on_ladders.keys() - in_file.keys(), "python docs/generate.py adds them"
-    for key, rung in on_ladders.items():
-        few = rung.task.sample(np.random.default_rng(0), 2, rung.length).inputs
-        own = {*RULES, *rung.task.rung_shortcuts(few)}
+    for key, level in on_ladders.items():
+        few = level.task.sample(np.random.default_rng(0), 2, level.length).inputs
+        own = {*RULES, *level.task.level_shortcuts(few)}
         generic = in_file[key]["bases"].keys() - own
         assert own <= in_file[key]["bases"].keys(), key
-        assert generic <= rule_names(rung.length), key
-        assert bool(generic) == (rung.length <= MOST_SEARCHED), "python docs/generate.py --levels measures them again"
-        assert not any(is_left_out(rule, rung.task.no_shortcuts) for rule in generic), key
+        assert generic <= rule_names(level.length), key
+        assert bool(generic) == (level.length <= MOST_SEARCHED), "python docs/generate.py --levels measures them again"
+        assert not any(is_left_out(rule, level.task.no_shortcuts) for rule in generic), key
 
 
 def test_every_task_of_every_suite_is_in_the_file_at_its_version(
-    in_suites: dict[str, Any], on_ladders: dict[str, Rung]
+    in_suites: dict[str, Any], on_ladders: dict[str, Level]
 ) -> None:
     in_file = _recorded.entries()
 
@@ -123,22 +123,22 @@ def test_what_is_cheap_to_measure_is_right(in_suites: dict[str, Any]) -> None:
         assert_right(key, task, length, is_stretched=is_stretched)
 
 
-def test_what_is_cheap_to_measure_of_a_ladder_is_right(on_ladders: dict[str, Rung]) -> None:
-    cheap = {key: rung for key, rung in on_ladders.items() if rung.task.name in LADDERS and rung.length <= 8}
+def test_what_is_cheap_to_measure_of_a_ladder_is_right(on_ladders: dict[str, Level]) -> None:
+    cheap = {key: level for key, level in on_ladders.items() if level.task.name in LADDERS and level.length <= 8}
 
-    assert {rung.task.name for rung in cheap.values()} == {*LADDERS}
-    for key, rung in cheap.items():
-        assert_rung_right(key, rung)
+    assert {level.task.name for level in cheap.values()} == {*LADDERS}
+    for key, level in cheap.items():
+        assert_level_right(key, level)
 
 
 @pytest.mark.slow
-def test_the_whole_file_is_right(in_suites: dict[str, Any], on_ladders: dict[str, Rung]) -> None:
-    """Of every ladder its top, where the rungs below differ by their numbers only."""
+def test_the_whole_file_is_right(in_suites: dict[str, Any], on_ladders: dict[str, Level]) -> None:
+    """Of every ladder its top, where the levels below differ by their numbers only."""
     for key, (task, length, is_stretched) in in_suites.items():
         assert_right(key, task, length, is_stretched=is_stretched)
-    tops = {rung.task.name: (key, rung) for key, rung in on_ladders.items()}
-    for key, rung in tops.values():
-        assert_rung_right(key, rung)
+    tops = {level.task.name: (key, level) for key, level in on_ladders.items()}
+    for key, level in tops.values():
+        assert_level_right(key, level)
 
 
 def test_a_task_of_a_suite_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,14 +156,14 @@ def test_a_task_of_a_suite_is_answered_without_drawing(monkeypatch: pytest.Monke
     assert shortcut_accuracies(unit(), length) == {}
 
 
-def test_a_rung_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     unit = TASKS["mqar"]
     monkeypatch.setattr(unit, "sample", None)
     monkeypatch.setattr(unit, "ceiling", None)
-    rung_bounds.cache_clear()
-    rung = unit.ladder(longest=32)[-1]
-    entry = _recorded.entries()[_recorded.rung_key(rung)]
-    found = rung_bounds(rung)
+    level_bounds.cache_clear()
+    level = unit.ladder(longest=32)[-1]
+    entry = _recorded.entries()[_recorded.level_key(level)]
+    found = level_bounds(level)
 
     assert found.base == max(entry["bases"].values()) == entry["bases"][found.rule]
     assert (found.ceiling, found.answers) == (entry["ceiling"], entry["answers"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from synthbench.contract import tasks as contract
 from synthbench.errors import ContractError
-from synthbench.tasks import IGNORE, TASKS, Batch, Bound, Rung, Task, _rules, rung_bounds
+from synthbench.tasks import IGNORE, TASKS, Batch, Bound, Level, Task, _rules, level_bounds
 from synthbench.tasks._measured import large_sample
 from synthbench.tasks._rules import ALL, View, Window, families, is_left_out, rule_names
 from synthbench.tasks._search import Found, digest_of, levels_of, read_found, search_level, write_found
@@ -244,18 +244,18 @@ def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str)
     for pattern, reason in TASKS[name].no_shortcuts.items():
         assert reason.endswith("."), name
         assert any(is_left_out(rule, [pattern]) for rule in rule_names(256)), pattern
-    for rung in (levels[0], levels[len(levels) // 2]):
+    for level in (levels[0], levels[len(levels) // 2]):
         fit, fresh = (
-            Batch(inputs[:2048], rung.new_targets(targets[:2048]))
-            for inputs, targets in (large_sample(rung.task, rung.length, seed) for seed in (0, 1))
+            Batch(inputs[:2048], level.new_targets(targets[:2048]))
+            for inputs, targets in (large_sample(level.task, level.length, seed) for seed in (0, 1))
         )
-        view = View.of(fresh, rung.task.vocab_size, 1024)
-        counted = rung_bounds(rung).base
+        view = View.of(fresh, level.task.vocab_size, 1024)
+        counted = level_bounds(level).base
         reached = {
-            rule: float(of(view).mean()) for rules in families(rung.length).values() for rule, of in rules.items()
+            rule: float(of(view).mean()) for rules in families(level.length).values() for rule, of in rules.items()
         }
         reached |= {name: sum(of) / 2 for name, of in _rules.reached_by_tables(fit, fresh).items()}
-        reached |= _rules.reached_by_votes(View.of(fit, rung.task.vocab_size, 1024), view)
+        reached |= _rules.reached_by_votes(View.of(fit, level.task.vocab_size, 1024), view)
         for pattern in patterns:
             best = max(of for rule, of in reached.items() if is_left_out(rule, [pattern]))
             patterns[pattern] = max(patterns[pattern], best - counted)
@@ -270,7 +270,7 @@ class LastBits(Task):
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 32
     vocab_size: ClassVar = 2
-    rungs: ClassVar = ({"load": 32, "length": 32, "first_new": 16},)
+    levels: ClassVar = ({"load": 32, "length": 32, "first_new": 16},)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         inputs = rng.integers(2, size=(batch_size, length))
@@ -289,7 +289,7 @@ def with_facts(**facts: Any) -> Task:
 
 def test_a_level_that_a_rule_solves_is_refused_by_name() -> None:
     with pytest.raises(ContractError, match=r"load 32 is solved to 1\.00 of its skill .* 'table of the last 12'"):
-        contract.check_rungs(LastBits())
+        contract.check_levels(LastBits())
 
 
 @pytest.mark.parametrize(
@@ -301,54 +301,54 @@ def test_a_level_that_a_rule_solves_is_refused_by_name() -> None:
 )
 def test_what_is_left_out_must_exist_and_not_be_everything(patterns: dict[str, str], message: str) -> None:
     with pytest.raises(ContractError, match=message):
-        contract.check_rungs(with_facts(no_shortcuts=patterns))
+        contract.check_levels(with_facts(no_shortcuts=patterns))
 
 
-LADDERS = sorted(name for name in TASKS if TASKS[name].rungs)
+LADDERS = sorted(name for name in TASKS if TASKS[name].levels)
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[Found]]:
     """The committed results of the search, by task."""
     by_task: dict[str, list[Found]] = {}
-    for level in read_found():
-        by_task.setdefault(level.task, []).append(level)
+    for entry in read_found():
+        by_task.setdefault(entry.task, []).append(entry)
     return by_task
 
 
 @pytest.mark.parametrize("name", LADDERS)
 def test_every_level_was_searched_since_its_task_or_a_rule_changed(name: str, found: dict[str, list[Found]]) -> None:
     again = f"{name} or a rule changed: synthbench shortcuts {name} --write searches its levels again"
-    levels = [(rung.load, rung.length) for rung in levels_of(TASKS[name])]
+    levels = [(level.load, level.length) for level in levels_of(TASKS[name])]
 
-    assert [(level.load, level.length) for level in found[name]] == levels, again
-    assert {level.digest for level in found[name]} == {digest_of(TASKS[name])}, again
+    assert [(entry.load, entry.length) for entry in found[name]] == levels, again
+    assert {entry.digest for entry in found[name]} == {digest_of(TASKS[name])}, again
 
 
 def test_no_level_is_beaten_by_a_rule(found: dict[str, list[Found]]) -> None:
     beaten = [level for levels in found.values() for level in levels if level.is_beaten]
 
-    assert not beaten, "add the rules to _rules.py or to rung_shortcuts, measure and search again"
+    assert not beaten, "add the rules to _rules.py or to level_shortcuts, measure and search again"
 
 
 def test_the_file_of_the_search_has_the_baselines_of_today(found: dict[str, list[Found]]) -> None:
     for name in LADDERS:
-        for level, rung in zip(found[name], levels_of(TASKS[name]), strict=True):
-            bounds = rung_bounds(rung)
-            assert level.baseline == pytest.approx(bounds.base, abs=1e-4), (name, level.load)
-            assert (level.baseline_by, level.version) == (bounds.rule, TASKS[name].version)
+        for entry, level in zip(found[name], levels_of(TASKS[name]), strict=True):
+            bounds = level_bounds(level)
+            assert entry.baseline == pytest.approx(bounds.base, abs=1e-4), (name, entry.load)
+            assert (entry.baseline_by, entry.version) == (bounds.rule, TASKS[name].version)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mqar", "selective_copying"])
 def test_another_search_finds_as_much(name: str, found: dict[str, list[Found]]) -> None:
-    for level in found[name]:
-        if level.length <= 64:
-            rung = next(
-                rung for rung in levels_of(TASKS[name]) if (rung.load, rung.length) == (level.load, level.length)
+    for entry in found[name]:
+        if entry.length <= 64:
+            level = next(
+                level for level in levels_of(TASKS[name]) if (level.load, level.length) == (entry.load, entry.length)
             )
-            again = search_level(rung)
-            assert again.best == pytest.approx(level.best, abs=0.02), level
+            again = search_level(level)
+            assert again.best == pytest.approx(entry.best, abs=0.02), entry
 
 
 def test_results_of_some_tasks_replace_theirs_in_the_file(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_results_of_some_tasks_replace_theirs_in_the_file(tmp_path: Path) -> Non
 
 
 def test_a_search_says_which_rule_it_found_on_which_level() -> None:
-    rung: Rung = TASKS["mqar"].ladder(16)[0]
-    found = search_level(rung, scale=0.25).facts()
+    level: Level = TASKS["mqar"].ladder(16)[0]
+    found = search_level(level, scale=0.25).facts()
 
     assert (found["task"], found["load"], found["length"]) == ("mqar", 2, 8)
     assert found["baseline"] <= found["ceiling"]

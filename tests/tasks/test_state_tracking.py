@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.options import knobs_of
+from synthbench.options import options_of
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
 from synthbench.tasks.state_tracking._running import running
@@ -315,7 +315,7 @@ def test_order_is_ignored_by_what_the_group_forgets() -> None:
 
 @pytest.mark.parametrize("unit", WORDS)
 def test_the_fewest_inputs_generate_the_group(unit: type[GroupWords]) -> None:
-    fewest = knobs_of(unit)["num_inputs"].low
+    fewest = options_of(unit)["num_inputs"].low
     assert fewest is not None
     inputs = np.arange(unit.first_input, unit.first_input + int(fewest))
 
@@ -356,12 +356,12 @@ def test_gaps_of_a_broken_grammar_have_every_length_equally_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"branches": 15}, "branches is 15; allowed: up to 14, for a token of a gap"),
         ({"nearest": 9}, "nearest is 9; allowed: up to longest_gap=8"),
     ],
 )
-def test_broken_grammar_refuses_gaps_that_cannot_be_filled_or_scored(knobs: dict[str, int], message: str) -> None:
+def test_broken_grammar_refuses_gaps_that_cannot_be_filled_or_scored(options: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        BrokenGrammar(**knobs)
+        BrokenGrammar(**options)

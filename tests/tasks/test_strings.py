@@ -1,4 +1,4 @@
-"""Tasks of strings of varying length: rungs, and tests out of range, have longer ones than what stands below."""
+"""Tasks of strings of varying length: levels, and tests out of range, have longer ones than what stands below."""
 
 from itertools import pairwise
 from typing import Any
@@ -21,13 +21,13 @@ def extremes(task: Any, length: int) -> tuple[int, int]:
     return int(sizes.min()), int(sizes.max())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if TASKS[name].rungs])
-def test_strings_of_a_rung_are_longer_than_those_of_the_rung_below(name: str) -> None:
-    for below, rung in pairwise(TASKS[name].ladder(longest=64)):
-        fewest, most = extremes(rung.task, rung.length)
+@pytest.mark.parametrize("name", [name for name in NAMES if TASKS[name].levels])
+def test_strings_of_a_level_are_longer_than_those_of_the_level_below(name: str) -> None:
+    for below, level in pairwise(TASKS[name].ladder(longest=64)):
+        fewest, most = extremes(level.task, level.length)
 
         assert below.load < fewest <= below.load + 2  # expressions have odd lengths
-        assert most == rung.load
+        assert most == level.load
 
 
 @pytest.mark.parametrize("factor", [2, 4])

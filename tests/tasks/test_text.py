@@ -200,8 +200,8 @@ def test_a_text_that_is_too_short_for_its_windows_is_refused(tmp_path: Path) -> 
         UsageError, match=r"length of task 'text' is 128; allowed: 1 to 5\d, as split '.*text:length=32"
     ):
         sized("text", {"path": str(file)})
-    length, knobs = sized("text", {"path": str(file), "length": "32"})
-    assert (length, knobs) == (
+    length, options = sized("text", {"path": str(file), "length": "32"})
+    assert (length, options) == (
         32,
         {"path": str(file), "corpus": Text(str(file)).corpus},
     )  # pinned before a worker reads

@@ -8,14 +8,14 @@ import pytest
 from synthbench.results import Store
 from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
-from synthbench.terminal.scores import Run, num_fitting, report_command, skill_table, skill_text
-from synthbench.training.cell import Member
+from synthbench.terminal.scores import Scored, num_fitting, report_command, skill_table, skill_text
+from synthbench.training.cell import Run
 
 MakeRow = Callable[..., dict[str, Any]]
-OK = Run("ok", 0.5)
+OK = Scored("ok", 0.5)
 
 
-def members_of(*mechanisms: str, is_full: bool = True) -> dict[str, Member]:
+def runs_of(*mechanisms: str, is_full: bool = True) -> dict[str, Run]:
     """Two seeds of two tasks of suite smoke."""
     cells = make_cells(
         load_suite("smoke"),
@@ -24,41 +24,41 @@ def members_of(*mechanisms: str, is_full: bool = True) -> dict[str, Member]:
         device_type="cpu",
         is_full=is_full,
     )
-    return {member.run_id: member for cell in cells for member in cell.members([42, 43])}
+    return {run.run_id: run for cell in cells for run in cell.runs([42, 43])}
 
 
-def fill(results: Path, members: dict[str, Member], make_row: MakeRow, **statuses: str) -> None:
-    """Write a row for each member: skill 0.5 for seed 42 and 0.7 for 43, or the status of its mechanism."""
+def fill(results: Path, runs: dict[str, Run], make_row: MakeRow, **statuses: str) -> None:
+    """Write a row for each run: skill 0.5 for seed 42 and 0.7 for 43, or the status of its mechanism."""
     store = Store.open(results, create=True)
-    for run_id, member in members.items():
-        status = statuses.get(member.cell.mechanism_name, "ok")
-        score = {"score": 0.25 + 0.75 * (0.5 + 0.2 * (member.seed - 42))} if status == "ok" else {"score": None}
-        names = {"task": member.cell.task_name, "mech": member.cell.mechanism_name}
-        store.write(make_row(run_id=run_id, seed=member.seed, status=status, **names, **score), [])
+    for run_id, run in runs.items():
+        status = statuses.get(run.cell.mechanism_name, "ok")
+        score = {"score": 0.25 + 0.75 * (0.5 + 0.2 * (run.seed - 42))} if status == "ok" else {"score": None}
+        names = {"task": run.cell.task_name, "mech": run.cell.mechanism_name}
+        store.write(make_row(run_id=run_id, seed=run.seed, status=status, **names, **score), [])
 
 
 @pytest.mark.parametrize(
     ("runs", "text"),
     [
-        ([OK, Run("ok", 0.7)], "0.60 ±0.14"),
+        ([OK, Scored("ok", 0.7)], "0.60 ±0.14"),
         ([OK], "0.50"),
         ([OK, None, None], "0.50 (1 of 3)"),
-        ([OK, Run("ok", 0.7), Run("diverged", None)], "0.60 ±0.14 (2 of 3) diverged"),
-        ([Run("error", None), Run("error", None)], "error"),
+        ([OK, Scored("ok", 0.7), Scored("diverged", None)], "0.60 ±0.14 (2 of 3) diverged"),
+        ([Scored("error", None), Scored("error", None)], "error"),
         ([None, None], "--"),
-        ([Run("ok", -0.5), Run("ok", 1.5)], "0.50 ±0.71"),
-        ([Run("ok", None)], "no skill"),
+        ([Scored("ok", -0.5), Scored("ok", 1.5)], "0.50 ±0.71"),
+        ([Scored("ok", None)], "no skill"),
     ],
 )
-def test_a_cell_says_what_its_runs_came_to(runs: list[Run | None], text: str) -> None:
+def test_a_cell_says_what_its_runs_came_to(runs: list[Scored | None], text: str) -> None:
     assert skill_text(runs, has_spread=True) == text
 
 
 def test_the_table_has_a_row_a_task_and_a_column_a_mechanism(tmp_path: Path, make_row: MakeRow) -> None:
-    members = members_of("linear", "gla")
-    fill(tmp_path, members, make_row, gla="error")
+    runs = runs_of("linear", "gla")
+    fill(tmp_path, runs, make_row, gla="error")
 
-    assert skill_table(tmp_path, members, None).splitlines() == [
+    assert skill_table(tmp_path, runs, None).splitlines() == [
         "skill    linear      gla",
         "copy     0.60 ±0.14  error",
         "reverse  0.60 ±0.14  error",
@@ -67,9 +67,9 @@ def test_the_table_has_a_row_a_task_and_a_column_a_mechanism(tmp_path: Path, mak
 
 
 def test_a_table_that_is_too_wide_loses_its_spread_then_its_last_columns(tmp_path: Path, make_row: MakeRow) -> None:
-    members = members_of("linear", "gla", "softmax")
-    fill(tmp_path, members, make_row)
-    narrow, narrower = (skill_table(tmp_path, members, width).splitlines() for width in (30, 21))
+    runs = runs_of("linear", "gla", "softmax")
+    fill(tmp_path, runs, make_row)
+    narrow, narrower = (skill_table(tmp_path, runs, width).splitlines() for width in (30, 21))
 
     assert narrow[0] == "skill    linear  gla   softmax"
     assert narrow[1].split() == ["copy", "0.60", "0.60", "0.60"]
@@ -89,10 +89,10 @@ def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Pa
     suite = load_suite("smoke")
     rates = suite.model_copy(update={"training": suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})})
     (cell,) = make_cells(rates, {"copy": {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    members = {member.run_id: member for member in cell.members([42, 43])}
-    fill(tmp_path, members, make_row)
+    runs = {run.run_id: run for run in cell.runs([42, 43])}
+    fill(tmp_path, runs, make_row)
 
-    lines = skill_table(tmp_path, members, None).splitlines()
+    lines = skill_table(tmp_path, runs, None).splitlines()
     assert [line.split()[:2] for line in lines[1:3]] == [["copy", "lr=0.001"], ["copy", "lr=0.01"]]
 
 
@@ -107,13 +107,13 @@ def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
         (2, 1e-2): (0.9, 0.1),
     }
     store = Store.open(tmp_path, create=True)
-    members = {member.run_id: member for member in cell.members([1, 2])}
-    for run_id, member in members.items():
-        skill, validation = reached[member.seed, member.learning_rate]
+    runs = {run.run_id: run for run in cell.runs([1, 2])}
+    for run_id, run in runs.items():
+        skill, validation = reached[run.seed, run.learning_rate]
         metrics = json.dumps({"validation_accuracy": validation})
         store.write(make_row(run_id=run_id, score=0.25 + 0.75 * skill, metrics=metrics), [])
 
-    assert skill_table(tmp_path, members, None).splitlines()[1].split() == ["mqar", "0.55", "±0.21"]
+    assert skill_table(tmp_path, runs, None).splitlines()[1].split() == ["mqar", "0.55", "±0.21"]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
     ],
 )
 def test_the_next_command_has_the_options_that_it_needs(mechanisms: list[str], results: str, command: str) -> None:
-    assert report_command(Path(results), members_of(*mechanisms)) == command
+    assert report_command(Path(results), runs_of(*mechanisms)) == command
 
 
 def test_no_report_follows_shortened_runs() -> None:
-    assert report_command(Path("results"), members_of("linear", is_full=False)) is None
+    assert report_command(Path("results"), runs_of("linear", is_full=False)) is None

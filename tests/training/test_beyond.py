@@ -16,7 +16,7 @@ from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, TASKS, committed_bounds
 from synthbench.training import ladder_scores, train
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ladder import FACTORS_BEYOND, beyond
 from synthbench.training.ladder_scores import metrics_beyond, with_committed_baselines
 from synthbench.training.stream import device_blocks
@@ -83,7 +83,7 @@ def test_only_positions_beyond_the_trained_length_are_scored() -> None:
     blocks = {
         factor: next(
             device_blocks(
-                [Member(cell, 1, 1e-3)], "test", num_batches=1, batch_size=2, device=CPU, factor=factor, is_beyond=True
+                [Run(cell, 1, 1e-3)], "test", num_batches=1, batch_size=2, device=CPU, factor=factor, is_beyond=True
             )
         )
         for factor in cell.beyond
@@ -95,44 +95,44 @@ def test_only_positions_beyond_the_trained_length_are_scored() -> None:
 
 
 def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    members = [Member(cell_of(), 1, 3e-3)]
-    (with_them,) = train_group(members, CPU).members
+    runs = [Run(cell_of(), 1, 3e-3)]
+    (with_them,) = train_group(runs, CPU).runs
     monkeypatch.setattr("synthbench.training.ladder.FACTORS_BEYOND", ())
-    others = [Member(cell_of(), 1, 3e-3)]
-    (without,) = train_group(others, CPU).members
+    others = [Run(cell_of(), 1, 3e-3)]
+    (without,) = train_group(others, CPU).runs
 
-    assert members[0].run_id == others[0].run_id
-    assert (with_them.score, with_them.rungs) == (without.score, without.rungs)
+    assert runs[0].run_id == others[0].run_id
+    assert (with_them.score, with_them.levels) == (without.score, without.levels)
     assert (set(with_them.beyond), set(without.beyond)) == ({2, 4}, set())
 
 
 @pytest.mark.parametrize("mechanism", sorted(load_suite("core").mechanisms))
 def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
     cell = cell_of(mechanism=mechanism, longest=8)
-    trainer = Trainer([Member(cell, 3, 1e-2)], CPU)
+    trainer = Trainer([Run(cell, 3, 1e-2)], CPU)
     column, tokens = torch.tensor([7]), torch.randint(2, (1, 4, 8))
-    scores = {factor: train._scores_beyond(trainer, trainer.members, factor, 2) for factor in cell.beyond}
+    scores = {factor: train._scores_beyond(trainer, trainer.runs, factor, 2) for factor in cell.beyond}
 
     assert {factor for factor, score in scores.items() if score is None} == (
         {2, 4} if mechanism == "cosformer" else set()
     )
     # It is the trained model, whatever the length that it is built for.
-    torch.testing.assert_close(trainer.stretched(trainer.members, 4)(tokens, column), trainer.model(tokens, column))
+    torch.testing.assert_close(trainer.stretched(trainer.runs, 4)(tokens, column), trainer.model(tokens, column))
 
 
 def test_a_learned_table_of_positions_has_no_rows_beyond_and_the_run_is_kept() -> None:
-    (result,) = train_group([Member(cell_of(positions="learned"), 1, 3e-3)], CPU).members
+    (result,) = train_group([Run(cell_of(positions="learned"), 1, 3e-3)], CPU).runs
     assert result.beyond == {2: None, 4: None}
     assert result.score is not None
 
 
-def test_members_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
+def test_runs_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
     # The same lengths and so one program; of other vocabularies, and beyond 256 tokens of other lengths too.
     cells = [cell_of("string_copy"), cell_of("odds_first")]
-    members = [Member(cell, seed, 3e-3) for cell in cells for seed in (1, 2)]
+    runs = [Run(cell, seed, 3e-3) for cell in cells for seed in (1, 2)]
     assert len({cell.program for cell in cells}) == 1
-    beside = train_group(members, CPU).members
-    alone = [result for cell in cells for result in train_group([m for m in members if m.cell is cell], CPU).members]
+    beside = train_group(runs, CPU).runs
+    alone = [result for cell in cells for result in train_group([m for m in runs if m.cell is cell], CPU).runs]
     for one, other in zip(beside, alone, strict=True):
         for factor in FACTORS_BEYOND:
             scores = one.beyond[factor], other.beyond[factor]
@@ -143,14 +143,14 @@ def test_members_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
 
 
 def test_a_run_that_diverges_has_no_tests_beyond() -> None:
-    (member,) = train_group([Member(cell_of(longest=8), 1, 1e20)], CPU).members
-    assert member.diverged_at is not None
-    assert member.beyond == {}
+    (run,) = train_group([Run(cell_of(longest=8), 1, 1e20)], CPU).runs
+    assert run.diverged_at is not None
+    assert run.beyond == {}
 
 
 def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of()
-    trainer = Trainer([Member(cell, 1, 3e-3)], CPU)
+    trainer = Trainer([Run(cell, 1, 3e-3)], CPU)
     for problem, is_kept in ((IndexError("row 17"), True), (MemoryError(), False)):
 
         def fail(*_arguments: Any, problem: Exception = problem, **_named: Any) -> None:
@@ -158,13 +158,13 @@ def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run(monkeypatch: p
 
         monkeypatch.setattr(train, "evaluate", fail)
         with pytest.raises(type(problem)):  # a built-in one has no excuse
-            train._scores_beyond(trainer, trainer.members, 2, 2)
+            train._scores_beyond(trainer, trainer.runs, 2, 2)
         monkeypatch.setattr(train, "is_built_in", lambda _unit: False)
         if is_kept:
-            assert train._scores_beyond(trainer, trainer.members, 2, 2) is None
+            assert train._scores_beyond(trainer, trainer.runs, 2, 2) is None
         else:
             with pytest.raises(type(problem)):
-                train._scores_beyond(trainer, trainer.members, 2, 2)
+                train._scores_beyond(trainer, trainer.runs, 2, 2)
         monkeypatch.undo()
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
 from synthbench.training.capture import WARM_UP_STEPS, CapturedStep
-from synthbench.training.cell import Cell, Member
-from synthbench.training.optimiser import MemberAdamW, make_optimiser
+from synthbench.training.cell import Cell, Run
+from synthbench.training.optimiser import RunAdamW, make_optimiser
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
@@ -34,15 +34,13 @@ def cell_of(mechanism: str, *, device_type: str = "cpu", schedule: str = "consta
     return cell
 
 
-def members_of(cell: Cell, rates: list[float]) -> list[Member]:
-    return [Member(cell, seed, rate) for seed, rate in enumerate(rates)]
+def runs_of(cell: Cell, rates: list[float]) -> list[Run]:
+    return [Run(cell, seed, rate) for seed, rate in enumerate(rates)]
 
 
 def losses_of(trainer: Trainer) -> Tensor:
     batch_size = 16
-    blocks = device_blocks(
-        trainer.members, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device
-    )
+    blocks = device_blocks(trainer.runs, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device)
     losses: list[Tensor] = []
     for inputs, targets, columns in blocks:
         for batch, labels in zip(inputs, targets, strict=True):
@@ -52,15 +50,15 @@ def losses_of(trainer: Trainer) -> Tensor:
 
 
 def test_on_a_cpu_nothing_is_captured() -> None:
-    assert Trainer(members_of(cell_of("linear"), [1e-3]), torch.device("cpu")).captured is None
+    assert Trainer(runs_of(cell_of("linear"), [1e-3]), torch.device("cpu")).captured is None
 
 
 def trajectory(rates: list[float], shares: list[float], *, is_capturable: bool) -> Tensor:
-    """A parameter [members, 4] after steps on a quadratic bowl, with a share of its rate in each."""
+    """A parameter [runs, 4] after steps on a quadratic bowl, with a share of its rate in each."""
     centre = torch.arange(len(rates) * 4, dtype=torch.float64).view(-1, 4).sin()
     parameter = nn.Parameter(torch.ones(len(rates), 4, dtype=torch.float64))
     optimiser = make_optimiser([parameter], rates, SETTINGS, is_capturable=is_capturable)
-    assert isinstance(optimiser, MemberAdamW)
+    assert isinstance(optimiser, RunAdamW)
     for step, share in enumerate(shares):
         optimiser.set_rates(share)
         if step == len(shares) // 2:
@@ -82,7 +80,7 @@ def test_a_capturable_optimiser_takes_the_same_steps() -> None:
 def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
     parameter = nn.Parameter(torch.ones(2, 3))
     optimiser = make_optimiser([parameter], [0.1, 0.2], SETTINGS, is_capturable=True)
-    assert isinstance(optimiser, MemberAdamW)
+    assert isinstance(optimiser, RunAdamW)
     (part,) = optimiser.parts
     places = [tensor.data_ptr() for tensor in (parameter, *part._buffers)]
     corrections = optimiser._corrections
@@ -102,9 +100,7 @@ def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
 def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[float]) -> None:
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     cell, device = cell_of(mechanism, device_type="cuda"), torch.device("cuda")
-    replayed, plain = (
-        Trainer(members_of(cell, rates), device, is_captured=is_captured) for is_captured in (True, False)
-    )
+    replayed, plain = (Trainer(runs_of(cell, rates), device, is_captured=is_captured) for is_captured in (True, False))
     before = torch.cat([parameter.detach().flatten() for parameter in plain.model.parameters()])
 
     losses = losses_of(replayed), losses_of(plain)
@@ -128,26 +124,26 @@ def test_tasks_that_share_a_graph_train_as_they_do_apart(need: Need) -> None:
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     device = torch.device("cuda")
     cells = [cell_of("slay", device_type="cuda", task=task) for task in ("parity", "reverse", "first_token")]
-    members = [members_of(cell, [1e-3, 1e-2]) for cell in cells]
-    together = Trainer([member for of_cell in members for member in of_cell], device)
+    runs = [runs_of(cell, [1e-3, 1e-2]) for cell in cells]
+    together = Trainer([run for of_cell in runs for run in of_cell], device)
 
     losses = losses_of(together)
 
     assert together.captured is not None
     assert together.captured.is_replaying
-    apart = torch.cat([losses_of(Trainer(of_cell, device, is_captured=False)) for of_cell in members], dim=1)
+    apart = torch.cat([losses_of(Trainer(of_cell, device, is_captured=False)) for of_cell in runs], dim=1)
     torch.testing.assert_close(losses, apart, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu
-def test_rates_that_change_and_members_that_stop_reach_the_graph(need: Need) -> None:
+def test_rates_that_change_and_runs_that_stop_reach_the_graph(need: Need) -> None:
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     cell = cell_of("linear", device_type="cuda")
     training = cell.suite.training.model_copy(update={"warmup_steps": 4, "stop_at": 2.0})
     cell = replace(cell, suite=cell.suite.model_copy(update={"training": training}))
-    trainer = Trainer(members_of(cell, [1e-2, 1e-2]), torch.device("cuda"))
+    trainer = Trainer(runs_of(cell, [1e-2, 1e-2]), torch.device("cuda"))
     losses_of(trainer)
-    assert isinstance(trainer.optimiser, MemberAdamW)
+    assert isinstance(trainer.optimiser, RunAdamW)
     assert trainer.captured is not None
     assert trainer.captured.is_replaying
 
@@ -168,7 +164,7 @@ def test_a_curriculum_is_not_captured(need: Need) -> None:
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     cell = cell_of("linear", device_type="cuda", schedule="geometric-curriculum")
 
-    assert Trainer(members_of(cell, [1e-3]), torch.device("cuda")).captured is None
+    assert Trainer(runs_of(cell, [1e-3]), torch.device("cuda")).captured is None
 
 
 @pytest.mark.gpu

@@ -19,7 +19,7 @@ from synthbench.runner.plan import make_cells, shortened
 from synthbench.suites import load_suite
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import IGNORE, TASKS
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.decode import Decoded, Form, decode, decoded_scores, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.training.evaluate import evaluate
@@ -46,12 +46,12 @@ def models_of(
     strategy: Strategy | None = None,
     num_layers: int = 2,
 ) -> SequenceModel:
-    """Two members, drawn and then moved."""
+    """Two runs, drawn and then moved."""
     model_settings = ModelSettings(
         block=block, positions=positions, model_dim=8, num_heads=2, num_layers=num_layers, bias=True
     )
     layers = unit.layers_of(FIELDS, num_layers)
-    members = [
+    runs = [
         SequenceModel(
             model_settings,
             VOCABULARY,
@@ -62,13 +62,11 @@ def models_of(
         for seed in range(2)
     ]
     generator = torch.Generator().manual_seed(2)
-    return stack_models(
-        [moved(member, generator) for member in members], strategy or [strategy_of(*layer) for layer in layers]
-    )
+    return stack_models([moved(run, generator) for run in runs], strategy or [strategy_of(*layer) for layer in layers])
 
 
 def sequences(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Tokens of two members, and which are their own: at other places in every sequence."""
+    """Tokens of two runs, and which are their own: at other places in every sequence."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(VOCABULARY, (2, 3, LENGTH), generator=generator)
     is_own = torch.rand(2, 3, LENGTH, generator=generator) < 0.7
@@ -127,7 +125,7 @@ def test_so_do_all_blocks_and_positions(block: str, positions: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["stack", "loop"])
 @pytest.mark.parametrize("name", ["softmax", "slay", "lstm"])
-def test_so_do_members_however_they_are_batched(name: str, strategy: Strategy) -> None:
+def test_so_do_runs_however_they_are_batched(name: str, strategy: Strategy) -> None:
     check_by_prefixes(models_of(MECHANISMS[name], strategy=strategy))
 
 
@@ -288,7 +286,7 @@ def on_ladder(task: str, mechanism: str, steps: int) -> Cell:
 
 
 def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
-    trainer = Trainer([Member(on_ladder("ancestors", "gla", 4), seed, 1e-2) for seed in (1, 2)], CPU)
+    trainer = Trainer([Run(on_ladder("ancestors", "gla", 4), seed, 1e-2) for seed in (1, 2)], CPU)
     assert isinstance(trainer.model, SequenceModel)
     model = moved(trainer.model, torch.Generator().manual_seed(2))
     block = next(trainer.batches("test", 1, 80))
@@ -304,14 +302,14 @@ def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
 
 
 def metrics_of(result: GroupResult) -> list[dict[str, float]]:
-    return [{name: value for name, value in member.metrics.items() if value is not None} for member in result.members]
+    return [{name: value for name, value in run.metrics.items() if value is not None} for run in result.runs]
 
 
-def test_a_row_has_the_scores_of_every_rung_with_answers_in_steps() -> None:
-    members = [Member(on_ladder("permutation_hops", "deltanet", 4), seed, 1e-2) for seed in (1, 2)]
+def test_a_row_has_the_scores_of_every_level_with_answers_in_steps() -> None:
+    runs = [Run(on_ladder("permutation_hops", "deltanet", 4), seed, 1e-2) for seed in (1, 2)]
 
-    for metrics in metrics_of(train_group(members, CPU)):
-        names = [f"rung{number}.decoded.{of}" for number in members[0].cell.tests for of in ("tokens", "answers")]
+    for metrics in metrics_of(train_group(runs, CPU)):
+        names = [f"rung{number}.decoded.{of}" for number in runs[0].cell.tests for of in ("tokens", "answers")]
         assert list(metrics) == names
         assert all(0 <= metrics[name] <= 1 for name in names)
         assert all(metrics[f"rung{n}.decoded.answers"] <= metrics[f"rung{n}.decoded.tokens"] for n in (1, 2))
@@ -321,24 +319,24 @@ def test_a_row_has_the_scores_of_every_rung_with_answers_in_steps() -> None:
 def test_off_ladders_a_row_has_them_too_where_answers_have_several_tokens(
     task: str, make_cell: Callable[..., Cell], *, has_some: bool
 ) -> None:
-    result = train_group(make_cell(task, "softmax", length=64).members([1]), CPU)
+    result = train_group(make_cell(task, "softmax", length=64).runs([1]), CPU)
 
     assert [list(metrics) for metrics in metrics_of(result)] == [["decoded.tokens", "decoded.answers"] * has_some]
 
 
-def test_beside_members_of_another_task_only_those_that_answer_in_steps_have_them(
+def test_beside_runs_of_another_task_only_those_that_answer_in_steps_have_them(
     make_cell: Callable[..., Cell],
 ) -> None:
     cells = [make_cell(task, "softmax", length=64) for task in ("permutation_hops", "string_copy")]
-    beside = metrics_of(train_group([Member(cell, 1, 1e-3) for cell in cells], CPU))
-    alone = [metrics for cell in cells for metrics in metrics_of(train_group([Member(cell, 1, 1e-3)], CPU))]
+    beside = metrics_of(train_group([Run(cell, 1, 1e-3) for cell in cells], CPU))
+    alone = [metrics for cell in cells for metrics in metrics_of(train_group([Run(cell, 1, 1e-3)], CPU))]
 
     assert [list(metrics) for metrics in beside] == [list(metrics) for metrics in alone] == [[*alone[0]], []]
     assert list(beside[0].values()) == pytest.approx(list(alone[0].values()), abs=0.05)
 
 
 def test_answers_of_one_token_are_right_as_often_as_they_are_when_shown(make_cell: Callable[..., Cell]) -> None:
-    trainer = Trainer(make_cell("interleaved_stacks", "gla", length=32).members([1]), CPU)
+    trainer = Trainer(make_cell("interleaved_stacks", "gla", length=32).runs([1]), CPU)
     block = next(trainer.batches("test", 1, 32))
     (shown,), inputs = evaluate(trainer.model, [block]), block.inputs[0]
     targets = torch.full_like(inputs, IGNORE)

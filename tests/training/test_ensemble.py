@@ -10,7 +10,7 @@ from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism, n
 from synthbench.mechanisms import base as mechanisms_base
 from synthbench.registry import Registry
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import (
     NEVER,
     BottleneckHead,
@@ -48,13 +48,11 @@ def test_every_built_in_mechanism_is_batched(name: str) -> None:
     [("softmax", "fold"), ("slay", "stack"), ("rewa-geometric", "stack"), ("lstm", "stack"), ("mamba2", "loop")],
 )  # without parameters, with buffers, with parameters, without projections, one by one
 @pytest.mark.parametrize("task", ["reverse", "first_token"])
-def test_members_together_are_members_alone(
-    name: str, strategy: Strategy, task: str, make_cell: Callable[..., Cell]
-) -> None:
+def test_runs_together_are_runs_alone(name: str, strategy: Strategy, task: str, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(task, name, length=6)
-    members = [Member(cell, seed, 1e-3) for seed in (3, 1, 4)]
-    alone = [model.double() for model in build_models(members)]
-    together = stack_models([model.double() for model in build_models(members)], strategy)
+    runs = [Run(cell, seed, 1e-3) for seed in (3, 1, 4)]
+    alone = [model.double() for model in build_models(runs)]
+    together = stack_models([model.double() for model in build_models(runs)], strategy)
     tokens = torch.arange(3 * 2 * 6).view(3, 2, 6) % cell.task.vocab_size
     columns = torch.tensor([5]) if task == "first_token" else None
 
@@ -67,17 +65,17 @@ def test_members_together_are_members_alone(
     torch.autograd.backward((expected * weights).sum())
 
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-    for member, model in enumerate(alone):
+    for run, model in enumerate(alone):
         for stacked, single in zip(together.parameters(), model.parameters(), strict=True):
             assert stacked.grad is not None
             assert single.grad is not None
-            gradient = stacked.grad[member].reshape(single.shape)
+            gradient = stacked.grad[run].reshape(single.shape)
             torch.testing.assert_close(gradient, single.grad, rtol=1e-9, atol=1e-10)
 
 
-def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
+def test_a_run_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", "slay", length=6)
-    model = stack_models(build_models([Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]), "stack")
+    model = stack_models(build_models([Run(cell, 0, 1e-3), Run(cell, 1, 1e-3)]), "stack")
     assert isinstance(model, SequenceModel)
     with torch.no_grad():
         cast("Linear", model.head).weight[0].fill_(torch.nan)
@@ -91,7 +89,7 @@ def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., C
 
 def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: Callable[..., Cell]) -> None:
     small, large = make_cell("parity", length=6), make_cell("reverse", length=6)
-    trainer = Trainer([*small.members([0]), *large.members([0])], torch.device("cpu"))
+    trainer = Trainer([*small.runs([0]), *large.runs([0])], torch.device("cpu"))
     num_own = small.task.vocab_size
     tokens = torch.zeros(2, 4, 6, dtype=torch.long)
     assert isinstance(trainer.model, SequenceModel)
@@ -117,7 +115,7 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: 
 
 
 def test_a_model_that_knows_enough_tokens_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
-    (model,) = build_models(make_cell("reverse", length=6).members([0]))
+    (model,) = build_models(make_cell("reverse", length=6).runs([0]))
     assert isinstance(model, SequenceModel)
     num_tokens = model.embedding.weight.shape[0]
 
@@ -127,7 +125,7 @@ def test_a_model_that_knows_enough_tokens_stays_as_it_is(make_cell: Callable[...
 
 
 @pytest.mark.usefixtures("own_registry")
-def test_a_mechanism_of_fixed_axes_runs_one_member_at_a_time() -> None:
+def test_a_mechanism_of_fixed_axes_runs_one_run_at_a_time() -> None:
     @mechanism
     class FourAxes(Attention):
         name = "four-axes"
@@ -141,11 +139,11 @@ def test_a_mechanism_of_fixed_axes_runs_one_member_at_a_time() -> None:
             return weights @ (v + k)
 
     assert strategy_of(FourAxes, FIELDS) == "loop"
-    members = [FourAxes(**FIELDS) for _ in range(2)]
+    runs = [FourAxes(**FIELDS) for _ in range(2)]
     x = torch.rand(2, 3, 5, 8)
-    program = stack_mixers(members, "loop")
+    program = stack_mixers(runs, "loop")
 
-    alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+    alone = torch.stack([run(rows) for run, rows in zip(runs, x, strict=True)])
     torch.testing.assert_close(program(x), alone)
     torch.testing.assert_close(program.forward_last(x), alone[..., -1:, :])
     assert {parameter.shape[0] for parameter in program.parameters()} == {2}
@@ -162,7 +160,7 @@ def test_a_wrong_broadcast_is_found_out() -> None:
 
         def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             del q, k
-            return v + self.shift.sum()  # over the members too, once they are stacked
+            return v + self.shift.sum()  # over the runs too, once they are stacked
 
     assert strategy_of(Crossed, FIELDS) == "loop"
 
@@ -184,9 +182,9 @@ def test_a_frozen_parameter_stays_frozen_and_counts(strategy: Strategy) -> None:
         def state_elements(self, length: int) -> int:
             return 0 * length
 
-    members = [FrozenGain(**FIELDS) for _ in range(2)]
-    assert num_parameters(members[0]) == 2 * FIELDS["model_dim"]
-    program = stack_mixers(members, strategy)
+    runs = [FrozenGain(**FIELDS) for _ in range(2)]
+    assert num_parameters(runs[0]) == 2 * FIELDS["model_dim"]
+    program = stack_mixers(runs, strategy)
     assert sorted(parameter.requires_grad for parameter in program.parameters()) == [False, True]
 
 

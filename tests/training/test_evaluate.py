@@ -14,7 +14,7 @@ from synthbench.training.train import build_models
 CPU = torch.device("cpu")
 
 
-def test_losses_are_summed_over_what_a_member_has_scored() -> None:
+def test_losses_are_summed_over_what_a_run_has_scored() -> None:
     logits = torch.randn(3, 3, 4, 5, dtype=torch.float64)
     targets = torch.randint(5, (3, 3, 4))
     targets[0, :, 1:] = IGNORE
@@ -32,16 +32,16 @@ def test_losses_are_summed_over_what_a_member_has_scored() -> None:
 @pytest.mark.parametrize("tokens_at_once", [1, 100, 10**9])
 def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(task, "linear", length=10)
-    model = stack_models(build_models(cell.members([0, 1])), "fold")
-    blocks = list(device_blocks(cell.members([0, 1]), "test", num_batches=2, batch_size=20, device=CPU))
+    model = stack_models(build_models(cell.runs([0, 1])), "fold")
+    blocks = list(device_blocks(cell.runs([0, 1]), "test", num_batches=2, batch_size=20, device=CPU))
 
     scores = evaluate(model, blocks, tokens_at_once=tokens_at_once)
 
-    for member, score in enumerate(scores):
+    for run, score in enumerate(scores):
         inputs, targets, columns = blocks[0]
         with torch.no_grad():
-            logits = torch.stack([model(batch, columns)[member] for batch in inputs])
-        labels = targets[:, member]
+            logits = torch.stack([model(batch, columns)[run] for batch in inputs])
+        labels = targets[:, run]
         is_scored = labels != IGNORE
         hits = (logits.argmax(-1) == labels) & is_scored
         per_sequence = (hits.sum(-1) / is_scored.sum(-1))[is_scored.any(-1)].double().numpy()
@@ -55,9 +55,9 @@ def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int, m
 
 def test_evaluation_leaves_the_model_as_it_was(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "slay", length=6)
-    model = stack_models(build_models(cell.members([0, 1])), "stack")
+    model = stack_models(build_models(cell.runs([0, 1])), "stack")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    evaluate(model, device_blocks(cell.members([0, 1]), "test", num_batches=1, batch_size=8, device=CPU))
+    evaluate(model, device_blocks(cell.runs([0, 1]), "test", num_batches=1, batch_size=8, device=CPU))
 
     assert model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -68,20 +68,20 @@ def test_calibration_compares_confidence_with_accuracy_in_bins(
     tokens_at_once: int, make_cell: Callable[..., Cell]
 ) -> None:
     cell = make_cell("text", "linear", length=16)
-    members = cell.members([0, 1])
-    model = stack_models(build_models(members), "fold")
+    runs = cell.runs([0, 1])
+    model = stack_models(build_models(runs), "fold")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)  # so that confidences fall into several bins
-    block = next(device_blocks(members, "test", num_batches=1, batch_size=40, device=CPU))
+    block = next(device_blocks(runs, "test", num_batches=1, batch_size=40, device=CPU))
 
     scores = evaluate(model, [block], tokens_at_once=tokens_at_once, tasks=[cell.task] * 2)
 
     with torch.no_grad():
         probabilities = model(block.inputs[0], block.columns).softmax(-1).double()
-    for member, score in enumerate(scores):
-        confidence, tokens = (part.flatten().numpy() for part in probabilities[member].max(-1))
-        is_right = tokens == block.targets[0, member].flatten().numpy()
+    for run, score in enumerate(scores):
+        confidence, tokens = (part.flatten().numpy() for part in probabilities[run].max(-1))
+        is_right = tokens == block.targets[0, run].flatten().numpy()
         bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
         gaps = [abs(is_right[bins == one].sum() - confidence[bins == one].sum()) for one in set(bins.tolist())]
         assert len(gaps) > 3
@@ -90,8 +90,8 @@ def test_calibration_compares_confidence_with_accuracy_in_bins(
 
 def test_a_task_that_counts_right_answers_has_no_calibration_error(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "linear", length=6)
-    model = stack_models(build_models(cell.members([0])), "fold")
-    blocks = device_blocks(cell.members([0]), "test", num_batches=1, batch_size=8, device=CPU)
+    model = stack_models(build_models(cell.runs([0])), "fold")
+    blocks = device_blocks(cell.runs([0]), "test", num_batches=1, batch_size=8, device=CPU)
 
     (score,) = evaluate(model, blocks, tasks=[cell.task])
 

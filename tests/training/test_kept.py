@@ -132,8 +132,8 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(
     store = Store.open(where.results, create=False)
     scores = dict(zip(store.runs().run_id, store.runs().score, strict=True))
     for cell in cells:
-        alone = train_group(cell.members([0, 1]), torch.device("cpu")).members
-        assert [scores[result.member.run_id] for result in alone] == [
+        alone = train_group(cell.runs([0, 1]), torch.device("cpu")).runs
+        assert [scores[result.run.run_id] for result in alone] == [
             result.score.accuracy for result in alone if result.score
         ]
 

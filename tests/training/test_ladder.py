@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from synthbench.api import load
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
-from synthbench.heights import height, rungs_in
+from synthbench.levels import ladder_score, levels_in
 from synthbench.results import Store
 from synthbench.results.schema import RUNS, row_sha256
 from synthbench.runner.plan import make_cells, shortened
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
-from synthbench.tasks import IGNORE, TASKS, Split, _recorded, rung_bounds
+from synthbench.tasks import IGNORE, TASKS, Split, _recorded, level_bounds
 from synthbench.training import ladder_scores
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ladder import mixture
 from synthbench.training.ladder_scores import rescored
 from synthbench.training.sequences import draw
 from synthbench.training.stream import device_blocks
-from synthbench.training.train import Trainer, on_rungs, train_group
+from synthbench.training.train import Trainer, on_levels, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
 from synthbench.trust.verify import Sampling, verify
@@ -59,33 +59,33 @@ def request(results: Path, **changes: Any) -> Request:
 
 
 @settings(max_examples=40, deadline=None)
-@given(num_steps=st.integers(200, 2000), num_rungs=st.integers(1, 16))
-def test_steps_are_spread_over_all_rungs_low_ones_more_often(num_steps: int, num_rungs: int) -> None:
-    order = mixture(num_steps, num_rungs)
-    wanted = np.diff(np.sqrt(np.arange(num_rungs + 1) / num_rungs))
-    counts = np.bincount(order, minlength=num_rungs)
+@given(num_steps=st.integers(200, 2000), num_levels=st.integers(1, 16))
+def test_steps_are_spread_over_all_levels_low_ones_more_often(num_steps: int, num_levels: int) -> None:
+    order = mixture(num_steps, num_levels)
+    wanted = np.diff(np.sqrt(np.arange(num_levels + 1) / num_levels))
+    counts = np.bincount(order, minlength=num_levels)
     assert len(order) == num_steps
     assert counts == pytest.approx(num_steps * wanted, abs=5)
     # So they are in every part of the training.
-    assert np.bincount(order[-200:], minlength=num_rungs) == pytest.approx(200 * wanted, abs=5)
+    assert np.bincount(order[-200:], minlength=num_levels) == pytest.approx(200 * wanted, abs=5)
 
 
 def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
     course = cell_of("parity_final").course
     assert course is not None
     ladder, training = course.ladder, course.training
-    for rung, size in zip(course.rungs, course.batch_sizes, strict=True):
+    for level, size in zip(course.levels, course.batch_sizes, strict=True):
         wanted = (
             training.batch_size,
-            ladder.batch_tokens // rung.length,
-            ladder.batch_answers / rung_bounds(rung).answers,
+            ladder.batch_tokens // level.length,
+            ladder.batch_answers / level_bounds(level).answers,
         )
         assert size - 1 < max(wanted) <= size
     assert sum(course.num_batches) == STEPS
     assert course.sequences(STEPS) == np.dot(course.num_batches, course.batch_sizes)
     assert course.tokens(STEPS) == sum(
-        count * size * rung.length
-        for count, size, rung in zip(course.num_batches, course.batch_sizes, course.rungs, strict=True)
+        count * size * level.length
+        for count, size, level in zip(course.num_batches, course.batch_sizes, course.levels, strict=True)
     )
 
 
@@ -100,20 +100,22 @@ def plain(cell: Cell) -> Cell:
 
 def test_a_suite_can_ask_for_harder_levels_which_name_other_runs() -> None:
     harder = cell_of("mqar")
-    assert [rung.load for rung in harder.rungs][-3:] == [32, 48, 64]
-    assert harder.members([1])[0].run_id != plain(harder).members([1])[0].run_id
-    assert [rung["load"] for rung in harder.resolved_task_arguments["rungs"]] == [rung.load for rung in harder.rungs]
-    (result,) = train_group([Member(cell_of("mqar", steps=1), 1, 3e-3)], CPU).members
-    assert len(result.rungs) == 11
+    assert [level.load for level in harder.levels][-3:] == [32, 48, 64]
+    assert harder.runs([1])[0].run_id != plain(harder).runs([1])[0].run_id
+    assert [level["load"] for level in harder.resolved_task_arguments["rungs"]] == [
+        level.load for level in harder.levels
+    ]
+    (result,) = train_group([Run(cell_of("mqar", steps=1), 1, 3e-3)], CPU).runs
+    assert len(result.levels) == 11
 
 
 def test_a_task_without_harder_levels_has_the_same_runs_whether_a_suite_asks_for_them() -> None:
     cell = cell_of("parity_running")
-    assert plain(cell).members([1])[0].run_id == cell.members([1])[0].run_id
+    assert plain(cell).runs([1])[0].run_id == cell.runs([1])[0].run_id
 
 
 def test_the_sequences_of_harder_levels_can_be_drawn() -> None:
-    drawn = draw("mqar:rung=11", split="test", seed=1, count=4, suite="core")
+    drawn = draw("mqar:level=11", split="test", seed=1, count=4, suite="core")
     assert drawn.length == 256
     assert drawn.task.vocab_size == 129
     assert ((drawn.targets != IGNORE).sum(axis=1) == 64).all()
@@ -121,7 +123,7 @@ def test_the_sequences_of_harder_levels_can_be_drawn() -> None:
 
 def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
     def batches(mechanism: str, seed: int) -> list[torch.Tensor]:
-        trainer = Trainer([Member(cell_of(mechanism=mechanism), seed, 1e-3)], CPU)
+        trainer = Trainer([Run(cell_of(mechanism=mechanism), seed, 1e-3)], CPU)
         return [batch.inputs for batch in trainer.training_batches()]
 
     first, same, other = batches("linear", 1), batches("lstm", 1), batches("linear", 2)
@@ -130,30 +132,30 @@ def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
     assert not any(torch.equal(*pair) for pair in zip(first, other, strict=True))
 
 
-def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
+def test_the_lower_part_of_a_level_is_trained_and_not_scored() -> None:
     cell = cell_of()
-    for number, rung in enumerate(cell.rungs, start=1):
-        firsts: dict[Split, int] = {"train": 0, "test": rung.first_new}
+    for number, level in enumerate(cell.levels, start=1):
+        firsts: dict[Split, int] = {"train": 0, "test": level.first_new}
         for split, first in firsts.items():
             (block,) = device_blocks(
-                [Member(cell, 1, 1e-3)], split, num_batches=1, batch_size=2, device=CPU, factor=number
+                [Run(cell, 1, 1e-3)], split, num_batches=1, batch_size=2, device=CPU, factor=number
             )
-            assert block.columns.tolist() == list(range(first, rung.length))
+            assert block.columns.tolist() == list(range(first, level.length))
 
 
-def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
+def test_a_run_climbs_the_same_alone_and_beside_others() -> None:
     cell = cell_of(steps=4, longest=8)
-    members = [Member(cell, seed, 3e-3) for seed in range(2)]
-    _, beside = train_group(members, CPU).members
-    (alone,) = train_group(members[1:], CPU).members
+    runs = [Run(cell, seed, 3e-3) for seed in range(2)]
+    _, beside = train_group(runs, CPU).runs
+    (alone,) = train_group(runs[1:], CPU).runs
     assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
-    assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
+    assert [level.score for level in alone.levels] == pytest.approx([level.score for level in beside.levels], abs=0.03)
 
 
-def test_a_run_that_diverges_has_no_rungs() -> None:
-    (member,) = train_group([Member(cell_of(longest=8), 1, 1e20)], CPU).members
-    assert member.diverged_at is not None
-    assert (member.score, member.rungs) == (None, [])
+def test_a_run_that_diverges_has_no_levels() -> None:
+    (run,) = train_group([Run(cell_of(longest=8), 1, 1e20)], CPU).runs
+    assert run.diverged_at is not None
+    assert (run.score, run.levels) == (None, [])
 
 
 @pytest.fixture(scope="module")
@@ -169,19 +171,19 @@ def rows_of(store: Store) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_row_says_how_high_it_climbed_and_what_is_on_every_rung(made: Store) -> None:
-    rungs, course = cell_of().rungs, cell_of().course
+def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) -> None:
+    levels, course = cell_of().levels, cell_of().course
     assert course is not None
     for row in rows_of(made):
-        stored = rungs_in(json.loads(row["metrics"]))
-        assert [rung.load for rung in stored] == [rung.load for rung in rungs]
-        assert [rung.base for rung in stored] == [rung_bounds(rung).base for rung in rungs]
+        stored = levels_in(json.loads(row["metrics"]))
+        assert [level.load for level in stored] == [level.load for level in levels]
+        assert [level.base for level in stored] == [level_bounds(level).base for level in levels]
         assert row["metric_name"] == "height over rungs"
-        assert row["score"] == row["skill"] == height(stored) / len(stored)
-        assert row["seq_len"] == rungs[-1].length
+        assert row["score"] == row["skill"] == ladder_score(stored)
+        assert row["seq_len"] == levels[-1].length
         arguments = json.loads(row["task_args"])
         assert arguments["load"] == TASKS["parity_running"].load
-        assert [rung["load"] for rung in arguments["rungs"]] == [rung.load for rung in rungs]
+        assert [level["load"] for level in arguments["rungs"]] == [level.load for level in levels]
         assert row["n_train"] == course.sequences(STEPS)
         assert faults(row, datetime.now(UTC)) == []
 
@@ -197,16 +199,16 @@ def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
 def higher_baselines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A shortcut of the last third of the room is found on every level of the task."""
     entries = dict(_recorded.entries())
-    for rung in cell_of().rungs:
-        entry, bound = entries[_recorded.rung_key(rung)], rung_bounds(rung)
+    for level in cell_of().levels:
+        entry, bound = entries[_recorded.level_key(level)], level_bounds(level)
         found = bound.ceiling - (bound.ceiling - bound.base) / 3
-        entries[_recorded.rung_key(rung)] = {**entry, "bases": {**entry["bases"], "found later": found}}
+        entries[_recorded.level_key(level)] = {**entry, "bases": {**entry["bases"], "found later": found}}
     monkeypatch.setattr(_recorded, "entries", lambda: entries)
     yield from _without_caches()
 
 
 def _without_caches() -> Iterator[None]:
-    cached = (rung_bounds, ladder_scores._bounds_of)
+    cached = (level_bounds, ladder_scores._bounds_of)
     for function in cached:
         function.cache_clear()
     yield
@@ -220,10 +222,10 @@ def test_a_score_is_counted_from_the_committed_baselines_whenever_the_row_was_ma
     rows = rescored(stored)
 
     for before, now in zip(stored.to_dict("records"), rows.to_dict("records"), strict=True):
-        reached = [level.skill for level in rungs_in(json.loads(before["metrics"]))]
-        levels = rungs_in(json.loads(now["metrics"]))
+        reached = [level.skill for level in levels_in(json.loads(before["metrics"]))]
+        levels = levels_in(json.loads(now["metrics"]))
         assert [level.skill for level in levels] == pytest.approx([1 + 3 * (skill - 1) for skill in reached])
-        assert now["score"] == now["skill"] == height(levels) / len(levels) < before["score"]
+        assert now["score"] == now["skill"] == ladder_score(levels) < before["score"]
     changed = ["metrics", "score", "skill"]
     pd.testing.assert_frame_equal(rows.drop(columns=changed), stored.drop(columns=changed))
     read = rescored(made.runs())["metrics"].to_list()
@@ -236,7 +238,7 @@ def _with_first_levels_solved(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of runs that are all but perfect on three levels, as longer training makes them."""
     metrics = rows["metrics"].map(json.loads)
     metrics = metrics.map(lambda of: of | {f"rung{number}.score": 1.0 - 0.01 * number for number in (1, 2, 3)})
-    scores = [height(rungs_in(of)) / len(rungs_in(of)) for of in metrics]
+    scores = [ladder_score(levels_in(of)) for of in metrics]
     return rows.assign(metrics=metrics.map(canonical_json), score=scores, skill=scores)
 
 
@@ -269,20 +271,20 @@ def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
     assert {row["lr"] for row in rows_of(made)} == set(load_suite("core").training.learning_rates)
     for row in rows_of(made):
         assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
-    trainer = Trainer(cell_of().members([1]), CPU)
-    (validated, _), (tested, _) = (next(iter(on_rungs(trainer, split))) for split in ("validation", "test"))
-    assert validated.num_scored == tested.num_scored > 8 * len(cell_of().rungs)
+    trainer = Trainer(cell_of().runs([1]), CPU)
+    (validated, _), (tested, _) = (next(iter(on_levels(trainer, split))) for split in ("validation", "test"))
+    assert validated.num_scored == tested.num_scored > 8 * len(cell_of().levels)
     assert validated.loss != tested.loss
 
 
-def test_a_height_that_its_rungs_do_not_make_is_a_fault(made: Store) -> None:
+def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
     row = rows_of(made)[0]
     metrics = json.loads(row["metrics"])
     metrics["rung1.score"] = 1.0 if metrics["rung1.score"] < 1 else 0.5
     altered = {**row, "metrics": canonical_json(metrics)}
-    assert any("its 12 rungs make it" in fault for fault in faults(altered, datetime.now(UTC)))
+    assert any("its 12 levels make it" in fault for fault in faults(altered, datetime.now(UTC)))
     altered["metrics"] = "{}"
-    assert any("metrics has no rungs" in fault for fault in faults(altered, datetime.now(UTC)))
+    assert any("metrics has no levels" in fault for fault in faults(altered, datetime.now(UTC)))
     assert row_sha256(altered) != row["row_sha256"]
 
 
@@ -290,7 +292,7 @@ def test_a_height_that_its_rungs_do_not_make_is_a_fault(made: Store) -> None:
     ("changes", "words"),
     [
         ({"tasks": ("parity_running:one_rate=0.3",)}, "allowed: no options in suite 'core'"),
-        ({"tasks": ("memorization",)}, "task 'memorization' has no rungs"),
+        ({"tasks": ("memorization",)}, "task 'memorization' has no levels"),
         ({"predictions": Path("somewhere")}, "allowed: none in suite 'core'"),
     ],
 )
@@ -299,13 +301,13 @@ def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str,
         run(request(tmp_path / "results", **changes))
 
 
-def test_the_sequences_of_a_rung_can_be_had() -> None:
+def test_the_sequences_of_a_level_can_be_had() -> None:
     suite = load_suite("core")
     cell = cell_of(steps=suite.training.steps)
     course = cell.course
     assert course is not None
     drawn = draw("parity_running:level=3", suite="core", seed=1)
-    trainer = Trainer([Member(cell, 1, 1e-3)], CPU)
+    trainer = Trainer([Run(cell, 1, 1e-3)], CPU)
     blocks = trainer.batches("train", course.num_batches[2], course.batch_sizes[2], factor=3)
     own = torch.cat([block.inputs[:, 0] for block in blocks])
     assert np.array_equal(drawn.inputs, own.flatten(0, 1).numpy())
@@ -313,17 +315,17 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
         ("test", suite.evaluation.test_sequences),
         ("validation", suite.evaluation.validation_sequences),
     ):
-        tested = draw("parity_running:rung=3", suite="core", seed=1, split=split)
-        assert tested.inputs.shape == (count, course.rungs[2].length)
-        assert (tested.targets[:, : course.rungs[2].first_new] == IGNORE).all()
+        tested = draw("parity_running:level=3", suite="core", seed=1, split=split)
+        assert tested.inputs.shape == (count, course.levels[2].length)
+        assert (tested.targets[:, : course.levels[2].first_new] == IGNORE).all()
 
 
 @pytest.mark.parametrize(
     ("task", "split", "words"),
     [
-        ("parity_running", "train", "parity_running:rung=1"),
-        ("parity_running:rung=99", "train", "its level, 1 to 12"),
-        ("parity_running:rung=13", "train", "its level, 1 to 12"),
+        ("parity_running", "train", "parity_running:level=1"),
+        ("parity_running:level=99", "train", "its level, 1 to 12"),
+        ("parity_running:level=13", "train", "its level, 1 to 12"),
     ],
 )
 def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: str) -> None:
@@ -331,7 +333,7 @@ def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: s
         draw(task, suite="core", split=split)
 
 
-def test_a_rung_is_a_size_of_its_task_in_other_suites(make_cell: Callable[..., Cell]) -> None:
-    rung = TASKS["string_copy"].ladder(256)[2]
-    cell = make_cell("string_copy", rung=3)
-    assert (cell.task, cell.length) == (rung.task, rung.length)
+def test_a_level_is_a_size_of_its_task_in_other_suites(make_cell: Callable[..., Cell]) -> None:
+    level = TASKS["string_copy"].ladder(256)[2]
+    cell = make_cell("string_copy", level=3)
+    assert (cell.task, cell.length) == (level.task, level.length)

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.suites import load_suite
-from synthbench.training.optimiser import MemberAdamW, make_optimiser
+from synthbench.training.optimiser import RunAdamW, make_optimiser
 
 SETTINGS = load_suite("paper").training
 RATES = [1e-1, 1e-2, 1e-3]
 
 
 def trajectory(rates: list[float]) -> torch.Tensor:
-    """A parameter [members, 4] after ten steps on a quadratic bowl whose centre differs by member."""
+    """A parameter [runs, 4] after ten steps on a quadratic bowl whose centre differs by run."""
     centre = torch.arange(len(RATES) * 4, dtype=torch.float64).view(-1, 4).sin()[: len(rates)]
     parameter = nn.Parameter(torch.ones(len(rates), 4, dtype=torch.float64))
     optimiser = make_optimiser([parameter], rates, SETTINGS)
@@ -24,24 +24,24 @@ def trajectory(rates: list[float]) -> torch.Tensor:
     return parameter.detach()
 
 
-def test_a_rate_for_each_member_is_adamw_for_each_member() -> None:
+def test_a_rate_for_each_run_is_adamw_for_each_run() -> None:
     together = trajectory(RATES)
     centre = torch.arange(len(RATES) * 4, dtype=torch.float64).view(-1, 4).sin()
-    for member, rate in enumerate(RATES):
+    for run, rate in enumerate(RATES):
         parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
         alone = torch.optim.AdamW(
             [parameter], lr=rate, betas=SETTINGS.betas, eps=SETTINGS.eps, weight_decay=SETTINGS.weight_decay
         )
         for _ in range(10):
             alone.zero_grad()
-            torch.autograd.backward(((parameter - centre[member]) ** 2).sum())
+            torch.autograd.backward(((parameter - centre[run]) ** 2).sum())
             alone.step()
-        torch.testing.assert_close(together[member], parameter.detach(), rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(together[run], parameter.detach(), rtol=1e-12, atol=1e-14)
 
 
 def test_a_parameter_without_gradient_stays() -> None:
     parameter = nn.Parameter(torch.ones(2, 3))
-    MemberAdamW([parameter], [0.1, 0.2], SETTINGS).step()
+    RunAdamW([parameter], [0.1, 0.2], SETTINGS).step()
 
     assert (parameter == 1).all()
 
@@ -85,7 +85,7 @@ def test_the_flat_update_is_that_of_each_parameter_bit_for_bit(dtypes: list[torc
     rng = torch.Generator().manual_seed(0)
     values = [tensor for dtype in dtypes for tensor in of_shapes(dtype, rng)]
     parameters = [nn.Parameter(tensor.clone()) for tensor in values]
-    flat, plain = MemberAdamW(parameters, RATES, SETTINGS), PlainAdamW(values, RATES)
+    flat, plain = RunAdamW(parameters, RATES, SETTINGS), PlainAdamW(values, RATES)
     without_gradient: list[set[int]] = [set(), {0}, {1, 2}, {4}, {0, 2, 4}, set(), {3}, set(range(len(values))), set()]
     for step, missing in enumerate(without_gradient):
         drawn = [tensor for dtype in dtypes for tensor in of_shapes(dtype, rng)]
@@ -105,7 +105,7 @@ def test_the_flat_update_is_that_of_each_parameter_bit_for_bit(dtypes: list[torc
 
 def test_parameters_that_were_moved_lie_as_if_allocated_alone() -> None:
     parameters = [nn.Parameter(tensor) for tensor in of_shapes(torch.float32, torch.Generator().manual_seed(0))]
-    MemberAdamW(parameters, RATES, SETTINGS)
+    RunAdamW(parameters, RATES, SETTINGS)
 
     assert all(parameter.is_contiguous() and parameter.data_ptr() % 64 == 0 for parameter in parameters)
     assert len({parameter.untyped_storage().data_ptr() for parameter in parameters}) == 1
@@ -114,7 +114,7 @@ def test_parameters_that_were_moved_lie_as_if_allocated_alone() -> None:
 def test_a_model_whose_parameters_were_moved_is_copied_and_loaded_as_before() -> None:
     layer = nn.Linear(3, 3)
     values = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-    optimiser = MemberAdamW(layer.parameters(), RATES, SETTINGS)
+    optimiser = RunAdamW(layer.parameters(), RATES, SETTINGS)
     twin = copy.deepcopy(layer)
     torch.autograd.backward(layer(torch.ones(2, 3)).sum())
     optimiser.step()

@@ -8,7 +8,7 @@ from torch import nn
 
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
-from synthbench.training.optimiser import FusedAdamW, MemberAdamW, make_optimiser
+from synthbench.training.optimiser import FusedAdamW, RunAdamW, make_optimiser
 from synthbench.training.schedule import (
     Constant,
     CurriculumRates,
@@ -43,14 +43,14 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
         return 1 - parameter.detach()
 
     torch.testing.assert_close(moved(0.5), 0.5 * moved(1.0), rtol=1e-6, atol=0)
-    expected = FusedAdamW if rates[0] == rates[1] else MemberAdamW
+    expected = FusedAdamW if rates[0] == rates[1] else RunAdamW
     assert isinstance(make_optimiser([nn.Parameter(torch.ones(2))], rates, SETTINGS), expected)
 
 
 def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).members([0]), torch.device("cpu"))
+    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     heard: list[tuple[int, int]] = []
     step = 0
@@ -69,7 +69,7 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
 
 
 def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., Cell]) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).members([0]), torch.device("cpu"))
+    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     schedule = WarmupCosine(num_steps=14, warmup_steps=4)
     shares, rates = [], []
@@ -97,8 +97,8 @@ def test_the_curriculum_adds_geometries_and_its_control_has_all_from_the_first_s
     make_cell: Callable[..., Cell], mechanism: str, num_steps: int
 ) -> None:
     def acting(schedule: type[CurriculumRates]) -> list[int]:
-        members = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).members([0, 1])
-        trainer, made = Trainer(members, torch.device("cpu")), schedule(num_steps)
+        runs = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).runs([0, 1])
+        trainer, made = Trainer(runs, torch.device("cpu")), schedule(num_steps)
         counts = []
         for step in range(num_steps):
             made.apply(step, trainer.optimiser, trainer.model)

@@ -8,9 +8,9 @@ from synthbench.training.train import init_generator
 
 
 def first_inputs(
-    task: str = "reverse", length: int = 8, split: Split = "train", seed: int = 1, **knobs: int
+    task: str = "reverse", length: int = 8, split: Split = "train", seed: int = 1, **options: int
 ) -> np.ndarray:
-    blocks = data_blocks(TASKS[task](**knobs), length, split, seed, num_batches=2, batch_size=3)
+    blocks = data_blocks(TASKS[task](**options), length, split, seed, num_batches=2, batch_size=3)
     return next(blocks).inputs
 
 

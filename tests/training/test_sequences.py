@@ -30,7 +30,7 @@ def read_in_a_run(task: str, split: Split, seed: int) -> tuple[np.ndarray, np.nd
         "validation": (training.steps // evaluation.curve_every, evaluation.curve_sequences or 0),
         "test": (1, evaluation.test_sequences),
     }[split]
-    batches = list(Trainer(cell.members([seed]), torch.device("cpu")).batches(split, num_batches, batch_size))
+    batches = list(Trainer(cell.runs([seed]), torch.device("cpu")).batches(split, num_batches, batch_size))
     inputs, targets = (
         torch.cat([getattr(batch, part)[0, 0] for batch in batches]).numpy() for part in batches[0]._fields[:2]
     )
@@ -88,7 +88,7 @@ def test_a_data_loader_gives_the_same_sequences_with_and_without_workers(workers
 
 
 def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
-    drawn = draw("mqar:rung=3,num_pairs=2", split="test", seed=7, count=10)
+    drawn = draw("mqar:level=3,num_pairs=2", split="test", seed=7, count=10)
     for name in ("one.npz", "two.npz"):
         write(drawn, tmp_path / name)
     with np.load(tmp_path / "one.npz", allow_pickle=False) as file:
@@ -112,7 +112,7 @@ def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
     [
         ({"task": "coppy"}, "did you mean 'copy'"),
         ({"task": "copy:lenght=8"}, "did you mean 'length'"),
-        ({"task": "mqar:rung=99"}, "level of task .mqar. is 99; allowed: 1 to 9"),
+        ({"task": "mqar:level=99"}, "level of task .mqar. is 99; allowed: 1 to 9"),
         ({"split": "valid"}, "no split called 'valid'"),
         ({"count": 0}, "count is 0; allowed: 1 and more"),
         ({"count": 2**62}, "allowed: 1 to 8388608"),
@@ -160,8 +160,8 @@ def test_the_command_writes_the_file_and_refuses_with_the_documented_codes(
 
     assert synthbench(*ask).returncode == 0
     with np.load(out) as file:
-        np.testing.assert_array_equal(file["inputs"], draw("mqar:rung=3", split="validation", seed=1, count=5).inputs)
+        np.testing.assert_array_equal(file["inputs"], draw("mqar:level=3", split="validation", seed=1, count=5).inputs)
     assert synthbench(*ask).returncode == 2
     assert synthbench(*ask, "--force").returncode == 0
-    assert synthbench("data", "mqar:rung=99", "--count", "5", "--out", out, "--force").returncode == 2
+    assert synthbench("data", "mqar:level=99", "--count", "5", "--out", out, "--force").returncode == 2
     assert synthbench("data", "copy", "--count", "5", "--out", str(tmp_path / "no" / "x.npz")).returncode == 3

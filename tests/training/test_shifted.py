@@ -12,7 +12,7 @@ from synthbench.positions import LearnedRotation
 from synthbench.runner.plan import make_cells, shortened, surrounded
 from synthbench.suites import load_suite, suite_names
 from synthbench.training.cell import Cell
-from synthbench.training.train import MemberResult, Trainer, init_generator, train_group
+from synthbench.training.train import RunResult, Trainer, init_generator, train_group
 
 CPU = torch.device("cpu")
 SHIFTS = (1, 7, 100)
@@ -25,11 +25,11 @@ def cell_of(positions: str, mechanism: str = "softmax") -> Cell:
     return cell
 
 
-def trained(positions: str, mechanism: str = "softmax", seeds: tuple[int, ...] = (1,)) -> list[MemberResult]:
-    return train_group(cell_of(positions, mechanism).members(seeds), CPU).members
+def trained(positions: str, mechanism: str = "softmax", seeds: tuple[int, ...] = (1,)) -> list[RunResult]:
+    return train_group(cell_of(positions, mechanism).runs(seeds), CPU).runs
 
 
-def of_shifts(result: MemberResult) -> dict[str, Any]:
+def of_shifts(result: RunResult) -> dict[str, Any]:
     return {name: value for name, value in result.metrics.items() if name.startswith(("shift", "ir_spec"))}
 
 
@@ -41,7 +41,7 @@ def test_one_suite_asks_for_shifts_and_no_id_has_them() -> None:
 
     assert asking == ["positions"]
     assert load_suite("positions").evaluation.shifts == SHIFTS
-    assert [one.run_id for one in cell.members([1])] == [one.run_id for one in without.members([1])]
+    assert [one.run_id for one in cell.runs([1])] == [one.run_id for one in without.runs([1])]
 
 
 @pytest.mark.parametrize("positions", ["none", "rope", "string", "espr"])
@@ -72,7 +72,7 @@ def test_a_learned_table_has_no_moved_scores() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["softmax", "performer-exp"])
-def test_members_that_train_together_have_what_each_has_alone(mechanism: str) -> None:
+def test_runs_that_train_together_have_what_each_has_alone(mechanism: str) -> None:
     together = trained("espr:commuting=false", mechanism, seeds=(1, 2))
     (alone,) = trained("espr:commuting=false", mechanism, seeds=(2,))
 
@@ -82,9 +82,9 @@ def test_members_that_train_together_have_what_each_has_alone(mechanism: str) ->
 
 
 def test_moved_models_have_learned_what_the_trained_ones_have() -> None:
-    members = cell_of("espr").members([1, 2])
-    trainer = Trainer(members, CPU)
-    moved = trainer.stretched(members, 1, shift=7)
+    runs = cell_of("espr").runs([1, 2])
+    trainer = Trainer(runs, CPU)
+    moved = trainer.stretched(runs, 1, shift=7)
     here, there = (
         next(part for part in model.modules() if isinstance(part, LearnedRotation)) for model in (trainer.model, moved)
     )
@@ -95,6 +95,6 @@ def test_moved_models_have_learned_what_the_trained_ones_have() -> None:
 
 
 def test_a_suite_that_does_not_ask_has_no_such_metrics(make_cell: Callable[..., Cell]) -> None:
-    (result,) = train_group(make_cell(length=8).members([1]), CPU).members
+    (result,) = train_group(make_cell(length=8).runs([1]), CPU).runs
 
     assert of_shifts(result) == {}

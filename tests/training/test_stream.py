@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.seeding import data_blocks
 from synthbench.training.stream import device_blocks, prefetched
 
@@ -13,10 +13,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("task", ["reverse", "parity", "distant_match"])
-def test_every_member_gets_its_own_seeds_stream(task: str, make_cell: Callable[..., Cell]) -> None:
+def test_every_run_gets_its_own_seeds_stream(task: str, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(task, length=12)
-    members = [Member(cell, 5, 1e-3), Member(cell, 6, 1e-3), Member(cell, 5, 1e-2)]
-    (block,) = device_blocks(members, "train", num_batches=3, batch_size=4, device=CPU)
+    runs = [Run(cell, 5, 1e-3), Run(cell, 6, 1e-3), Run(cell, 5, 1e-2)]
+    (block,) = device_blocks(runs, "train", num_batches=3, batch_size=4, device=CPU)
     inputs, targets, columns = block
 
     assert torch.equal(inputs[:, 0], inputs[:, 2])
@@ -29,7 +29,7 @@ def test_every_member_gets_its_own_seeds_stream(task: str, make_cell: Callable[.
 
 def test_only_scored_columns_are_kept_and_nothing_behind_them(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("distant_match", length=12)
-    (block,) = device_blocks(cell.members([0]), "train", num_batches=3, batch_size=8, device=CPU)
+    (block,) = device_blocks(cell.runs([0]), "train", num_batches=3, batch_size=8, device=CPU)
 
     assert block.columns.tolist() == [6]
     assert block.inputs.shape == (3, 1, 8, 7)

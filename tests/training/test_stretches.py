@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.train import Trainer, train_group
 
 CPU = torch.device("cpu")
@@ -15,11 +15,11 @@ CPU = torch.device("cpu")
 def test_models_are_tested_on_longer_sequences_alone_and_beside_other_tasks(make_cell: Callable[..., Cell]) -> None:
     settings: dict[str, Any] = {"steps": 20, "stretches": (2, 4), "test_sequences": 64, "length": 8}
     cells = [make_cell("copy", vocabulary=vocabulary, **settings) for vocabulary in (9, 3)]
-    together = train_group([Member(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).members
+    together = train_group([Run(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).runs
 
     for place, cell in enumerate(cells):
         assert {factor: length for factor, (_, length) in cell.tests.items()} == {1: 8, 2: 16, 4: 32}
-        alone = train_group([Member(cell, seed, 1e-2) for seed in (0, 1)], CPU).members
+        alone = train_group([Run(cell, seed, 1e-2) for seed in (0, 1)], CPU).runs
         for single, beside in zip(alone, together[2 * place :], strict=False):
             assert single.score is not None
             # Fewer sequences as they get longer, so about as many tokens.
@@ -36,20 +36,20 @@ def test_a_stretched_model_is_the_trained_one_where_both_can_read(
 ) -> None:
     """Unread rows of the position table and a longer rotation change nothing for a short sequence."""
     cell = make_cell("first_token", mechanism, stretches=(2,), length=8)
-    trainer = Trainer([Member(cell, 3, 1e-2)], CPU)
+    trainer = Trainer([Run(cell, 3, 1e-2)], CPU)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter.add_(0.01)
     tokens = torch.randint(5, (1, 4, 8))
     column = torch.tensor([7])
 
-    torch.testing.assert_close(trainer.stretched(trainer.members, 2)(tokens, column), trainer.model(tokens, column))
+    torch.testing.assert_close(trainer.stretched(trainer.runs, 2)(tokens, column), trainer.model(tokens, column))
 
 
 def test_runs_stop_once_they_have_solved_it_and_leave_the_others_alone(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", steps=120, stop_at=0.95, curve_every=5, length=6, vocabulary=3)
-    fast, slow = train_group([Member(cell, 0, 1e-3), Member(cell, 1, 1e-5)], CPU).members
-    (alone,) = train_group([Member(cell, 0, 1e-3)], CPU).members
+    fast, slow = train_group([Run(cell, 0, 1e-3), Run(cell, 1, 1e-5)], CPU).runs
+    (alone,) = train_group([Run(cell, 0, 1e-3)], CPU).runs
 
     assert fast.stopped_at is not None
     assert fast.stopped_at < 120

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from synthbench.tasks import TASKS
 from synthbench.training import stream, train
-from synthbench.training.cell import Cell, Member
+from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.train import GroupResult, Trainer, train_group
 
@@ -15,44 +15,44 @@ CPU = torch.device("cpu")
 
 
 def curve(result: GroupResult, index: int, split: str, metric: str) -> list[tuple[int, float]]:
-    points = result.members[index].curve
+    points = result.runs[index].curve
     return [(point.step, point.value) for point in points if (point.split, point.metric) == (split, metric)]
 
 
-def test_training_lowers_the_loss_and_scores_every_member(make_cell: Callable[..., Cell]) -> None:
+def test_training_lowers_the_loss_and_scores_every_run(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "linear", steps=60, limit=64, length=8)
-    result = train_group([Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)], CPU)
+    result = train_group([Run(cell, 0, 1e-2), Run(cell, 1, 1e-2)], CPU)
 
-    for index, member in enumerate(result.members):
+    for index, run in enumerate(result.runs):
         losses = [value for _, value in curve(result, index, "train", "loss")]
         assert losses[-1] < losses[0] / 2
-        assert member.score is not None
-        assert member.score.accuracy > 0.9
-        assert member.score.num_scored == 64 * 8
-        assert member.steps_to_threshold is not None
-        assert member.steps_to_threshold <= 60
+        assert run.score is not None
+        assert run.score.accuracy > 0.9
+        assert run.score.num_scored == 64 * 8
+        assert run.steps_to_threshold is not None
+        assert run.steps_to_threshold <= 60
 
 
 def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable[..., Cell]) -> None:
-    result = train_group(make_cell(steps=50, length=4).members([0]), CPU)
+    result = train_group(make_cell(steps=50, length=4).runs([0]), CPU)
 
     for split, metric in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy")):
         assert [step for step, _ in curve(result, 0, split, metric)] == [20, 40, 50]
 
 
 @pytest.mark.parametrize("mechanism", ["softmax", "slay"])
-def test_a_member_trains_the_same_alone_and_beside_others_of_its_task_and_of_other_tasks(
+def test_a_run_trains_the_same_alone_and_beside_others_of_its_task_and_of_other_tasks(
     mechanism: str, make_cell: Callable[..., Cell]
 ) -> None:
     cells = [make_cell(task, mechanism, steps=10, length=8) for task in ("parity", "reverse", "first_token")]
     assert len({cell.program for cell in cells}) == 1
     assert len({cell.task.vocab_size for cell in cells}) > 1
-    members = [member for cell in cells for member in cell.members([0, 1])]
+    runs = [run for cell in cells for run in cell.runs([0, 1])]
 
-    together = train_group(members, CPU)
+    together = train_group(runs, CPU)
 
-    for beside in together.members[1::2]:
-        (alone,) = train_group([beside.member], CPU).members
+    for beside in together.runs[1::2]:
+        (alone,) = train_group([beside.run], CPU).runs
         assert beside.size == alone.size
         assert beside.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
         assert beside.score is not None
@@ -91,8 +91,8 @@ def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], mo
 def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
     task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = make_cell(task, "slay", steps=3, length=8).members([0, 1])
-    whole, cut = (Trainer(members, CPU, tokens_at_once=tokens) for tokens in (None, 2 * 8 * 7))
+    runs = make_cell(task, "slay", steps=3, length=8).runs([0, 1])
+    whole, cut = (Trainer(runs, CPU, tokens_at_once=tokens) for tokens in (None, 2 * 8 * 7))
     forward = SequenceModel.forward
     sizes: list[int] = []
 
@@ -110,16 +110,16 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
         torch.testing.assert_close(losses_cut, losses, rtol=1e-5, atol=0)
 
 
-def test_members_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
+def test_runs_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "linear", steps=20, length=8)
-    slow, fast = train_group([Member(cell, 0, 1e-5), Member(cell, 0, 1e-2)], CPU).members
+    slow, fast = train_group([Run(cell, 0, 1e-5), Run(cell, 0, 1e-2)], CPU).runs
 
     assert fast.train_loss < slow.train_loss
 
 
 def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
     cell = make_cell("distant_match", "softmax", steps=20, length=16)
-    short = train_group([Member(cell, 0, 1e-3)], CPU).members[0]
+    short = train_group([Run(cell, 0, 1e-3)], CPU).runs[0]
 
     def whole(*arguments: object, **options: object) -> object:
         for block in stream.device_blocks(*arguments, **options):  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypa
             )
 
     monkeypatch.setattr(train, "device_blocks", whole)
-    long = train_group([Member(cell, 0, 1e-3)], CPU).members[0]
+    long = train_group([Run(cell, 0, 1e-3)], CPU).runs[0]
 
     assert short.train_loss == pytest.approx(long.train_loss, rel=1e-5)
     assert short.score is not None
@@ -139,8 +139,8 @@ def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypa
     assert short.score.num_scored == long.score.num_scored
 
 
-def poison(monkeypatch: pytest.MonkeyPatch, at_step: int, members: list[int]) -> None:
-    """From a step on, some members' losses are not numbers."""
+def poison(monkeypatch: pytest.MonkeyPatch, at_step: int, runs: list[int]) -> None:
+    """From a step on, some runs' losses are not numbers."""
     whole = Trainer.step
     steps = 0
 
@@ -149,17 +149,17 @@ def poison(monkeypatch: pytest.MonkeyPatch, at_step: int, members: list[int]) ->
         steps += 1
         losses = whole(self, inputs, targets, columns)
         if steps >= at_step:
-            losses[members] = torch.nan
+            losses[runs] = torch.nan
         return losses
 
     monkeypatch.setattr(Trainer, "step", step)
 
 
-def test_a_diverged_member_has_no_score_and_the_others_have(
+def test_a_diverged_run_has_no_score_and_the_others_have(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison(monkeypatch, at_step=30, members=[0])
-    diverged, healthy = train_group(make_cell(steps=80, length=4).members([0, 1]), CPU).members
+    poison(monkeypatch, at_step=30, runs=[0])
+    diverged, healthy = train_group(make_cell(steps=80, length=4).runs([0, 1]), CPU).runs
 
     assert diverged.score is None
     assert diverged.diverged_at == 40
@@ -168,23 +168,23 @@ def test_a_diverged_member_has_no_score_and_the_others_have(
     assert max(point.step for point in healthy.curve) == 80
 
 
-def test_training_ends_when_every_member_has_diverged(
+def test_training_ends_when_every_run_has_diverged(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison(monkeypatch, at_step=1, members=[0])
-    result = train_group(make_cell(steps=200, length=4).members([0]), CPU)
+    poison(monkeypatch, at_step=1, runs=[0])
+    result = train_group(make_cell(steps=200, length=4).runs([0]), CPU)
 
     assert result.steps == 20
-    assert result.members[0].score is None
+    assert result.runs[0].score is None
 
 
 def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", "softmax", length=8)
-    result = train_group([Member(cell, 0, 1e-3)], CPU)
+    result = train_group([Run(cell, 0, 1e-3)], CPU)
     width, vocabulary = 64, cell.task.vocab_size
     mixer = 2 * (width * 3 * width + 3 * width + width * width + width)
 
-    (size,) = (member.size for member in result.members)
+    (size,) = (run.size for run in result.runs)
     assert size.num_parameters_mixer == mixer
     assert size.num_parameters == mixer + vocabulary * width + 8 * width + width * vocabulary + vocabulary
     assert size.state_elements == 2 * 8 * width
@@ -192,7 +192,7 @@ def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callabl
 
 def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("stack", mechanism) for mechanism in ("softmax", "slay")]
-    first, second = (Trainer([Member(cell, 3, 1e-3)], CPU) for cell in cells)
+    first, second = (Trainer([Run(cell, 3, 1e-3)], CPU) for cell in cells)
 
     assert cells[0].identity != cells[1].identity
     assert isinstance(first.model, SequenceModel)
@@ -202,13 +202,13 @@ def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -
 
 
 @pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-lsh"])
-def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
+def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_run(
     mechanism: str, make_cell: Callable[..., Cell]
 ) -> None:
     cell = make_cell("copy", mechanism, steps=4, length=8)
-    members = [Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)]
-    together = [trained.metrics for trained in train_group(members, CPU).members]
-    alone = [train_group([member], CPU).members[0].metrics for member in members]
+    runs = [Run(cell, 0, 1e-2), Run(cell, 1, 1e-2)]
+    together = [trained.metrics for trained in train_group(runs, CPU).runs]
+    alone = [train_group([run], CPU).runs[0].metrics for run in runs]
 
     assert len(together[0]) % (2 * 4) == 0  # layers x heads
     assert together[0]
@@ -218,4 +218,4 @@ def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
 
 
 def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:
-    assert train_group(make_cell("copy", "slay", length=4).members([0]), CPU).members[0].metrics == {}
+    assert train_group(make_cell("copy", "slay", length=4).runs([0]), CPU).runs[0].metrics == {}

@@ -265,9 +265,9 @@ def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pyte
         ({"suite_version": "1999"}, "other version: suite 'smoke' is 1999 in the row"),
         (
             {"suite": "core", "suite_version": load_suite("core").version, "condition": "stock"},
-            "task 'copy' has no rungs",
+            "task 'copy' has no levels",
         ),
-        ({"suite": "climb"}, "task 'copy' has no rungs"),  # an old name of core
+        ({"suite": "climb"}, "task 'copy' has no levels"),  # an old name of core
     ],
 )
 def test_a_row_of_a_suite_that_does_not_make_it_cannot_be_verified(

@@ -17,7 +17,7 @@ from synthbench.layers import Rotation, project, uniform
 from synthbench.mechanisms.base import Attention, Side
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
-from synthbench.options import knob
+from synthbench.options import option
 
 WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
 """The geometries, and what the paper calls the weight of each."""
@@ -153,7 +153,7 @@ class WitnessAttention(Attention):
     The rotation acts on the first channels of each geometry, an even number; the last of an odd number stays.
     """
 
-    turns: Literal["witnesses", "heads"] = knob(
+    turns: Literal["witnesses", "heads"] = option(
         "witnesses", "what positions turn: witnesses, or queries and keys before the maps to them", absent="heads"
     )
 

@@ -10,7 +10,7 @@ from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -35,7 +35,7 @@ class RewaAdaptive(RewaGeometric):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + d)"
 
-    hidden: int = knob(16, "hidden units of the network that weighs the geometries", low=1, high=1024)
+    hidden: int = option(16, "hidden units of the network that weighs the geometries", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the network."""

@@ -12,7 +12,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -36,10 +36,12 @@ class RewaDensity(ScoreAttention):
     complexity: ClassVar = "T^2 r^2 (m + r)"
     normaliser: ClassVar = "sum"
 
-    m: int = knob(8, "width of a density matrix", low=1, high=128)
-    r: int = knob(2, "largest rank of a density matrix; above 2 every pair costs a singular value decomposition", low=1)
-    power: float = knob(1.0, "power of the fidelity", low=1, high=64)
-    shared: bool = knob(True, "whether queries and keys share the map to states")  # noqa: FBT003
+    m: int = option(8, "width of a density matrix", low=1, high=128)
+    r: int = option(
+        2, "largest rank of a density matrix; above 2 every pair costs a singular value decomposition", low=1
+    )
+    power: float = option(1.0, "power of the fidelity", low=1, high=64)
+    shared: bool = option(True, "whether queries and keys share the map to states")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to factors.

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -25,6 +25,6 @@ class RewaEuclidean(RewaGeometric):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + d)"
 
-    m: int = knob(15, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = knob(0, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = knob(0, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
+    m: int = option(15, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = option(0, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = option(0, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)

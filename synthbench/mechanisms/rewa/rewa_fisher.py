@@ -11,7 +11,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -35,11 +35,11 @@ class RewaFisher(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 m"
 
-    m: int = knob(16, "categories of a distribution", low=2, high=1024)
-    distance: Literal["fisher-rao", "published"] = knob("fisher-rao", "which distance of distributions")
-    power: int = knob(1, "power of the distance", low=1, high=2)
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
-    shared: bool = knob(True, "whether queries and keys share the map to logits")  # noqa: FBT003
+    m: int = option(16, "categories of a distribution", low=2, high=1024)
+    distance: Literal["fisher-rao", "published"] = option("fisher-rao", "which distance of distributions")
+    power: int = option(1, "power of the distance", low=1, high=2)
+    tau: float = option(1.0, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = option(True, "whether queries and keys share the map to logits")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to logits."""

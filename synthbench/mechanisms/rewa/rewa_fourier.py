@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from synthbench.forms.shapes import KeyRows
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 from synthbench.mechanisms.rewa._operators import WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -34,8 +34,8 @@ class RewaFourier(FeatureAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T K d"
 
-    K: int = knob(16, "Fourier coefficients of a token", low=1, high=1024)
-    shared: bool = knob(True, "whether queries and keys share the map to coefficients")  # noqa: FBT003
+    K: int = option(16, "Fourier coefficients of a token", low=1, high=1024)
+    shared: bool = option(True, "whether queries and keys share the map to coefficients")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to coefficients and lay out the weights of the frequencies."""

@@ -11,7 +11,7 @@ from synthbench.forms.feature_maps import gaussian
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -35,8 +35,8 @@ class RewaFunctional(FeatureAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T D d"
 
-    D: int = knob(64, "features a head, a cosine and a sine for each frequency", low=2, high=4096)
-    bandwidth: float = knob(1.0, "standard deviation σ of the Gaussian kernel", low=1e-3, high=1e3)
+    D: int = option(64, "features a head, a cosine and a sine for each frequency", low=2, high=4096)
+    bandwidth: float = option(1.0, "standard deviation σ of the Gaussian kernel", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen frequencies, one set a head.

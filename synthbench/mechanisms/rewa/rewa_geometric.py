@@ -8,7 +8,7 @@ from torch import Tensor
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import ProductMetric, WitnessAttention, Witnesses
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -43,12 +43,12 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + d)"
 
-    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
+    m: int = option(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = option(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = option(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
+    power: int = option(1, "power of the distances, 1 as published", low=1, high=2)
+    shared: bool = option(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
+    tau: float = option(1.0, "temperature to start from", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses."""

@@ -10,7 +10,7 @@ from synthbench.forms.shapes import KeyRows, Keys, PairScores, Queries
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -40,10 +40,10 @@ class RewaLsh(RewaGeometric):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + L + d)"
 
-    K: int = knob(32, "keys that a query attends to", low=1, high=1_000_000)
-    L: int = knob(8, "hash tables", low=1, high=256)
-    bits: int = knob(2, "hyperplanes a table, for the sphere and for the boundary each", low=1, high=32)
-    cell: float = knob(2.0, "width of a cell of the grid", low=1e-3, high=1e3)
+    K: int = option(32, "keys that a query attends to", low=1, high=1_000_000)
+    L: int = option(8, "hash tables", low=1, high=256)
+    bits: int = option(2, "hyperplanes a table, for the sphere and for the boundary each", low=1, high=32)
+    cell: float = option(2.0, "width of a cell of the grid", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the frozen shifts, hyperplanes and what makes one integer of a hash."""

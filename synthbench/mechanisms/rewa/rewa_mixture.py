@@ -11,7 +11,7 @@ from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Que
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -39,13 +39,13 @@ class RewaMixture(WitnessAttention):
     complexity: ClassVar = "T^2 (m + n + p + 3 d)"
     takes_last_queries: ClassVar = True
 
-    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
-    tau: float = knob(1.0, "temperature of the spherical expert to start from", low=1e-3, high=1e3)
-    hidden: int = knob(16, "hidden units of the gate's network", low=1, high=1024)
+    m: int = option(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = option(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = option(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
+    power: int = option(1, "power of the distances, 1 as published", low=1, high=2)
+    shared: bool = option(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
+    tau: float = option(1.0, "temperature of the spherical expert to start from", low=1e-3, high=1e3)
+    hidden: int = option(16, "hidden units of the gate's network", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the gate."""

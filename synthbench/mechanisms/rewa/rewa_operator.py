@@ -9,7 +9,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -32,11 +32,11 @@ class RewaOperator(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 min(m^2, m r^2)"
 
-    m: int = knob(8, "width of an operator", low=1, high=128)
-    r: int = knob(2, "rank of an operator", low=1, high=128)
-    power: int = knob(2, "power of the distance", low=1, high=2)
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
-    shared: bool = knob(True, "whether queries and keys share the map to operators")  # noqa: FBT003
+    m: int = option(8, "width of an operator", low=1, high=128)
+    r: int = option(2, "rank of an operator", low=1, high=128)
+    power: int = option(2, "power of the distance", low=1, high=2)
+    tau: float = option(1.0, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = option(True, "whether queries and keys share the map to operators")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to factors.

@@ -9,7 +9,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import Positive, WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 FLOOR = 1e-6
 """Added to a raised cosine, so that its logarithm exists where it is 0."""
@@ -36,11 +36,11 @@ class RewaOscillatory(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + K)"
 
-    K: int = knob(4, "oscillating terms", low=1, high=64)
-    m: int = knob(16, "dimensions of a witness", low=1, high=1024)
-    decay: float = knob(1.0, "decay of every term to start from", low=1e-3, high=1e3)
-    frequency: float = knob(1.0, "lowest frequency to start from", low=1e-3, high=1e3)
-    shared: bool = knob(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
+    K: int = option(4, "oscillating terms", low=1, high=64)
+    m: int = option(16, "dimensions of a witness", low=1, high=1024)
+    decay: float = option(1.0, "decay of every term to start from", low=1e-3, high=1e3)
+    frequency: float = option(1.0, "lowest frequency to start from", low=1e-3, high=1e3)
+    shared: bool = option(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to witnesses; weights, decays and frequencies are [heads, 1, K]."""

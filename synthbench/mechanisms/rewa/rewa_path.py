@@ -13,7 +13,7 @@ from synthbench.forms.state import State
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -39,11 +39,11 @@ class RewaPath(Attention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 m^2 + T hops m^3"
 
-    m: int = knob(8, "width of an operator", low=1, high=64)
-    r: int = knob(2, "rank of an operator", low=1, high=64)
-    hops: int = knob(2, "relations in a chain", low=1, high=8)
-    tau: float = knob(0.1, "temperature to start from", low=1e-3, high=1e3)
-    shared: bool = knob(True, "whether queries and keys share the map to entities")  # noqa: FBT003
+    m: int = option(8, "width of an operator", low=1, high=64)
+    r: int = option(2, "rank of an operator", low=1, high=64)
+    hops: int = option(2, "relations in a chain", low=1, high=8)
+    tau: float = option(0.1, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = option(True, "whether queries and keys share the map to entities")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to entities and to relations.

@@ -10,7 +10,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import Perceptron
 from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
-from synthbench.options import knob
+from synthbench.options import option
 
 FLOOR = 1e-3
 """Smallest eigenvalue of a metric tensor."""
@@ -65,11 +65,11 @@ class RewaRiemannian(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m^2 + d)"
 
-    m: int = knob(5, "dimensions of a witness", low=1, high=64)
-    power: int = knob(1, "power of the distance, 1 as published", low=1, high=2)
-    shared: bool = knob(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
-    tau: float = knob(1.0, "temperature to start from, times √m", low=1e-3, high=1e3)
-    hidden: int = knob(16, "hidden units of the metric's network", low=1, high=1024)
+    m: int = option(5, "dimensions of a witness", low=1, high=64)
+    power: int = option(1, "power of the distance, 1 as published", low=1, high=2)
+    shared: bool = option(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
+    tau: float = option(1.0, "temperature to start from, times √m", low=1e-3, high=1e3)
+    hidden: int = option(16, "hidden units of the metric's network", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to witnesses, then the network."""

@@ -12,7 +12,7 @@ from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, ValueHead
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
-from synthbench.options import knob
+from synthbench.options import option
 
 BLOCK = 256
 """Tokens whose distances to all earlier ones exist at a time."""
@@ -44,10 +44,10 @@ class RewaTopological(Attention):
     complexity: ClassVar = "T^2 m + T k^2 m"
     takes_last_queries: ClassVar = True
 
-    m: int = knob(15, "dimensions of a witness", low=1, high=1024)
-    k: int = knob(4, "neighbours of a token: the length of its diagram", low=1, high=64)
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
-    shared: bool = knob(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
+    m: int = option(15, "dimensions of a witness", low=1, high=1024)
+    k: int = option(4, "neighbours of a token: the length of its diagram", low=1, high=64)
+    tau: float = option(1.0, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = option(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the map to witnesses."""

@@ -18,7 +18,7 @@ from synthbench.forms.feature_maps import (
 )
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.mechanisms.base import FeatureAttention, Side
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -30,12 +30,12 @@ class QuadratureAttention(FeatureAttention):
     positive: ClassVar[bool]
     """True if no kernel value is negative, whatever is drawn."""
 
-    # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
-    R: int = knob(3, "quadrature nodes", low=1, high=64)
-    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
+    # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
+    R: int = option(3, "quadrature nodes", low=1, high=64)
+    epsilon: float = option(1e-3, "added to the squared distance", low=0, high=1)
     # One choice is left, the paper's: the option stays, since it is part of the ids of stored rows.
-    quadrature: Literal["gauss-laguerre"] = knob("gauss-laguerre", "rule for the nodes")
-    omega: Omega = knob("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
+    quadrature: Literal["gauss-laguerre"] = option("gauss-laguerre", "rule for the nodes")
+    omega: Omega = option("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
         """Node and weight of every feature."""
@@ -76,7 +76,7 @@ class ProductAttention(QuadratureAttention):
     feature_cost: ClassVar[str]
     """Cost of the polynomial factor of one vector."""
 
-    D: int = knob(16, "positive random features a node", low=1, high=1024)
+    D: int = option(16, "positive random features a node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw what the polynomial factor needs, then the directions."""

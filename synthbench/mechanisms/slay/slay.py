@@ -12,7 +12,7 @@ from synthbench.forms import kernels
 from synthbench.layers import project
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention, unit_anchors
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -42,7 +42,7 @@ class Slay(ProductAttention):
     unbiased: ClassVar = False
     positive: ClassVar = True
 
-    P: int = knob(8, "anchors", low=1, high=1024)
+    P: int = option(8, "anchors", low=1, high=1024)
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:
         """Draw the frozen anchors."""

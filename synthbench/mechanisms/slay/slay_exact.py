@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from synthbench.layers import project
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -37,7 +37,7 @@ class SlayExact(ProductAttention):
     unbiased: ClassVar = True
     positive: ClassVar = True
 
-    form: Literal["symmetric", "full"] = knob("symmetric", "each product of two coordinates once, or in both orders")
+    form: Literal["symmetric", "full"] = option("symmetric", "each product of two coordinates once, or in both orders")
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:  # noqa: ARG002 - nothing here is random
         """Set up the two selections whose product is all products of coordinates."""

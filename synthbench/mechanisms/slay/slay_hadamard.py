@@ -11,7 +11,7 @@ from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -37,7 +37,7 @@ class SlayHadamard(QuadratureAttention):
     unbiased: ClassVar = False
     positive: ClassVar = True
 
-    M: int = knob(32, "random features a node", low=1, high=1024)
+    M: int = option(32, "random features a node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set a head and node."""

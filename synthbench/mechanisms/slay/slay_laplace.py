@@ -8,7 +8,7 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -31,7 +31,7 @@ class SlayLaplace(QuadratureAttention):
     unbiased: ClassVar = False
     positive: ClassVar = True
 
-    M: int = knob(32, "positive random features a node", low=1, high=1024)
+    M: int = option(32, "positive random features a node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set a head and node."""

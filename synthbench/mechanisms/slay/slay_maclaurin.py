@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from synthbench.layers import project
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -36,7 +36,7 @@ class SlayMaclaurin(ProductAttention):
     unbiased: ClassVar = True
     positive: ClassVar = False
 
-    P: int = knob(8, "products of two projections", low=1, high=1024)
+    P: int = option(8, "products of two projections", low=1, high=1024)
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:
         """Draw the frozen signs."""

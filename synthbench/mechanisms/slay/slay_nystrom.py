@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from synthbench.layers import project
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention, unit_anchors
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -37,8 +37,8 @@ class SlayNystrom(ProductAttention):
     unbiased: ClassVar = False
     positive: ClassVar = False
 
-    P: int = knob(8, "anchors", low=1, high=1024)
-    ridge: float = knob(1e-3, "λ, added to the diagonal of the anchors' kernel", low=1e-6, high=1)
+    P: int = option(8, "anchors", low=1, high=1024)
+    ridge: float = option(1e-3, "λ, added to the diagonal of the anchors' kernel", low=1e-6, high=1)
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:
         """Draw the frozen anchors; find the inverse square root of their kernel, in float64."""

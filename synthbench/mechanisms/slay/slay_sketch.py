@@ -13,7 +13,7 @@ from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention, unit_anchors
 from synthbench.mechanisms.slay._sketch import circular_convolution, count_sketch
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -39,9 +39,9 @@ class SlaySketch(QuadratureAttention):
     unbiased: ClassVar = False
     positive: ClassVar = False
 
-    P: int = knob(8, "anchors", low=1, high=1024)
-    D: int = knob(16, "positive random features a node", low=1, high=1024)
-    S: int = knob(64, "width of a node's sketch", low=1, high=4096)
+    P: int = option(8, "anchors", low=1, high=1024)
+    D: int = option(16, "positive random features a node", low=1, high=1024)
+    S: int = option(64, "width of a node's sketch", low=1, high=4096)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw anchors and directions as ``slay`` does, then the sketches."""
@@ -49,7 +49,7 @@ class SlaySketch(QuadratureAttention):
         self.keep_positive_features(self.D, generator)
         shape = (self.num_heads, self.R)
         polynomial = count_sketch(*shape, self.P, self.S, generator=generator)
-        # Three axes each, which is how far stacked members can be aligned: [heads, P, R S] and [heads R, D, S].
+        # Three axes each, which is how far stacked runs can be aligned: [heads, P, R S] and [heads R, D, S].
         self.polynomial_sketch = nn.Buffer(polynomial.transpose(1, 2).flatten(2))
         self.exponential_sketch = nn.Buffer(count_sketch(*shape, self.D, self.S, generator=generator).flatten(0, 1))
 

@@ -10,7 +10,7 @@ from synthbench.layers import project
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention
 from synthbench.mechanisms.slay._sketch import circular_convolution, count_sketch
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -36,7 +36,7 @@ class SlayTensorsketch(ProductAttention):
     unbiased: ClassVar = True
     positive: ClassVar = False
 
-    P: int = knob(8, "width of the sketch", low=1, high=1024)
+    P: int = option(8, "width of the sketch", low=1, high=1024)
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:
         """Draw the two frozen sketches."""

@@ -70,7 +70,7 @@ def _is_short(plan: Plan) -> bool:
     """Return whether starting processes would take longer than it saves. Two jobs never timed count as short."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
-    counts = Counter(member.cell for job in plan.jobs for member in job.trained)
+    counts = Counter(run.cell for job in plan.jobs for run in job.trained)
     return sum(count * (plan.estimates.seconds(cell) or 0) for cell, count in counts.items()) < LONG_S
 
 

@@ -250,13 +250,13 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
     """Write the failure for the runs that no worker has finished since the plan was made."""
     job = attempt.job
     store = Store.open(held_out.folder_of(job, context.results, context.driver), create=True)
-    names = {member.run_id: member for member in job.missing}
+    names = {run.run_id: run for run in job.missing}
     finished = {
         name: outcome_of(row)
         for name, row in store.find(names).items()
         if row["finished_at"].timestamp() >= context.planned_at and row["finished_at"] != context.replaced.get(name)
     }
-    left = tuple(member for name, member in names.items() if name not in finished)
+    left = tuple(run for name, run in names.items() if name not in finished)
     return [*finished.values(), *record_failure(replace(job, missing=left), failure, context, attempt.number)]
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
-from synthbench.tasks._transduction import Transduction, string_rungs
+from synthbench.options import option
+from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import Batch, Bound, Tokens, task
 
 PLUS, END = 2, 3
@@ -39,11 +39,13 @@ class BinaryAddition(Transduction):
     length: ClassVar = 81
     # With fewer digits or shorter chains, carries from one place only are right too often; with longer ones, the carry
     # of the lowest place is. Chains grow with the strings, or carries from few places would be worth as much on long
-    # rungs as on short ones.
-    rungs: ClassVar = tuple({**rung, "chain": float(rung["length"]) / 8} for rung in string_rungs(32))
+    # levels as on short ones.
+    levels: ClassVar = tuple({**level, "chain": float(level["length"]) / 8} for level in string_levels(32))
     load: ClassVar = "symbols"
-    shortest: int = knob(3, "number of symbols of the shortest string: the digits and the plus sign", low=3, high=65536)
-    chain: float = knob(
+    shortest: int = option(
+        3, "number of symbols of the shortest string: the digits and the plus sign", low=3, high=65536
+    )
+    chain: float = option(
         2.0, "mean number of places that a carry travels where both numbers have digits", low=1, high=1024
     )
 
@@ -83,7 +85,7 @@ class BinaryAddition(Transduction):
             "carry from one place": self._in_slots(inputs, one_place),
         }
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the carry of the lowest place, handed on everywhere."""
         first, second = self._digits(inputs)
         lowest = first ^ second

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import binomials
 from synthbench.tasks._counts import count_symbols
-from synthbench.tasks._transduction import Transduction, string_rungs
+from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import Batch, Bound, Tokens, task
 
 
@@ -34,14 +34,14 @@ class BucketSort(Transduction):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
     # Of 5 symbols the length alone predicts too many slots in strings of more than 40.
-    rungs: ClassVar = string_rungs(12, num_symbols=16)
+    levels: ClassVar = string_levels(12, num_symbols=16)
     # Half of more symbols tells nearly how often each stands in all of them.
-    extended_levels: ClassVar = rungs[:-2]
+    extended_levels: ClassVar = levels[:-2]
     load: ClassVar = "symbols"
     not_tested: ClassVar = (
         "Sorting, at high raw accuracy: the longer the string, the better the length alone predicts each slot."
     )
-    num_symbols: int = knob(5, "number of symbols that strings are made of", low=2, high=4096)
+    num_symbols: int = option(5, "number of symbols that strings are made of", low=2, high=4096)
 
     @property
     def vocab_size(self) -> int:
@@ -69,7 +69,7 @@ class BucketSort(Transduction):
             modes[string_length, :string_length] = _order_statistics(string_length, self.num_symbols).argmax(axis=1)
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the string sorted by the counts of its later half, or third, and what is expected of the rest."""
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])

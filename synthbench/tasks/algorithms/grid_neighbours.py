@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 
@@ -31,9 +31,9 @@ class GridNeighbours(Task):
     name: ClassVar = "grid_neighbours"
     source: ClassVar = "schenck2025string"
     length: ClassVar = 80
-    # About one cell in ten is an anchor. Rows of one width, and queries that continue them: all rungs have the same
+    # About one cell in ten is an anchor. Rows of one width, and queries that continue them: all levels have the same
     # coordinates, as far as they go.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": num_queries,
             "length": length,
@@ -45,13 +45,13 @@ class GridNeighbours(Task):
         for num_queries, length in zip((1, 2, 3, 4, 6, 8, 12, 16, 24, 32), LENGTHS[4:], strict=False)
     )
     load: ClassVar = "anchors"
-    num_symbols: int = knob(16, "number of symbols that fill the grid", low=2, high=65536)
-    width: int = knob(8, "tokens in a row of the grid", low=3, high=4096)
-    num_queries: int = knob(8, "number of anchors, each of which is asked once", low=1, high=4096)
-    num_anchors: int = knob(
+    num_symbols: int = option(16, "number of symbols that fill the grid", low=2, high=65536)
+    width: int = option(8, "tokens in a row of the grid", low=3, high=4096)
+    num_queries: int = option(8, "number of anchors, each of which is asked once", low=1, high=4096)
+    num_anchors: int = option(
         0, "number of anchors to draw those of a grid from, if more than queries", low=0, high=4096, is_addition=True
     )
-    wraps_queries: bool = knob(
+    wraps_queries: bool = option(
         default=False,
         meaning="whether the queries continue the rows of the grid; otherwise each is a row below it",
         is_addition=True,

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_PERIOD = {5: 24, 11: 48, 17: 96, 23: 96, 31: 128, 47: 192, 61: 256, 89: 384, 127: 512, 191: 768, 251: 1024}
-"""Tokens of each rung, by the longest period: at least two primes are longer than those of the rung below.
+"""Tokens of each level, by the longest period: at least two primes are longer than those of the level below.
 
 Periods of 2 and 3 are too easy: both patterns together repeat after 12 tokens, before any is asked.
 """
@@ -48,15 +48,15 @@ class PeriodicPattern(Task):
         }
     )
     length: ClassVar = 104
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": longest, "length": length, "shortest_period": below + 1, "longest_period": longest}
         for below, (longest, length) in zip((2, *LENGTH_BY_PERIOD), LENGTH_BY_PERIOD.items(), strict=False)
     )
     load: ClassVar = "tokens a period"
-    num_symbols: int = knob(8, "number of symbols that patterns are made of", low=2, high=65536)
-    num_streams: int = knob(2, "number of streams that take turns", low=1, high=64)
-    shortest_period: int = knob(5, "no period is shorter, in tokens of its stream", low=2, high=65536)
-    longest_period: int = knob(13, "no period is longer", low=2, high=65536)
+    num_symbols: int = option(8, "number of symbols that patterns are made of", low=2, high=65536)
+    num_streams: int = option(2, "number of streams that take turns", low=1, high=64)
+    shortest_period: int = option(5, "no period is shorter, in tokens of its stream", low=2, high=65536)
+    longest_period: int = option(13, "no period is longer", low=2, high=65536)
 
     @property
     def vocab_size(self) -> int:

@@ -6,12 +6,12 @@ from typing import ClassVar
 import numpy as np
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 256, 96: 384, 127: 512}
-"""Tokens of each rung, by the largest count: about four for each copy."""
+"""Tokens of each level, by the largest count: about four for each copy."""
 
 
 @task
@@ -35,18 +35,18 @@ class PlantedCounting(Task):
     name: ClassVar = "planted_counting"
     source: ClassVar = "yehudai2024count"
     length: ClassVar = 64
-    # The last id is the separator on all rungs, and the largest count of the highest.
-    rungs: ClassVar = tuple(
+    # The last id is the separator on all levels, and the largest count of the highest.
+    levels: ClassVar = tuple(
         {"load": most, "length": length, "min_count": below + 1, "max_count": most, "separator": 127}
         for below, (most, length) in zip((-1, *LENGTH_BY_COUNT), LENGTH_BY_COUNT.items(), strict=False)
     )
     # Of up to 4 copies nearly all stand in the earlier 9/10.
-    extended_levels: ClassVar = rungs[1:]
+    extended_levels: ClassVar = levels[1:]
     load: ClassVar = "copies"
-    num_symbols: int = knob(8, "number of symbols", low=2, high=4096)
-    max_count: int = knob(15, "the largest count", low=1, high=4096)
-    min_count: int = knob(0, "the smallest count, up to the largest", low=0, high=4096, is_addition=True)
-    separator: int = knob(
+    num_symbols: int = option(8, "number of symbols", low=2, high=4096)
+    max_count: int = option(15, "the largest count", low=1, high=4096)
+    min_count: int = option(0, "the smallest count, up to the largest", low=0, high=4096, is_addition=True)
+    separator: int = option(
         0,
         "id of the separator, if above those of the symbols; otherwise it is the one after them",
         low=0,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
@@ -40,11 +40,11 @@ class PlantedMajority(Task):
     )
     length: ClassVar = 64
     # With a margin of 4 the last quarter tells the answer in most short sequences.
-    rungs: ClassVar = tuple({"load": length, "length": length, "margin": 2} for length in LENGTHS if length >= 12)
+    levels: ClassVar = tuple({"load": length, "length": length, "margin": 2} for length in LENGTHS if length >= 12)
     # The later 3/4 of 16 tokens tell the answer of all.
-    extended_levels: ClassVar = rungs[2:]
-    num_symbols: int = knob(8, "number of symbols", low=3, high=4096)
-    margin: int = knob(4, "how much more often the most frequent symbol occurs than the second", low=1, high=4096)
+    extended_levels: ClassVar = levels[2:]
+    num_symbols: int = option(8, "number of symbols", low=3, high=4096)
+    margin: int = option(4, "how much more often the most frequent symbol occurs than the second", low=1, high=4096)
 
     @property
     def vocab_size(self) -> int:
@@ -80,7 +80,7 @@ class PlantedMajority(Task):
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the most frequent symbol of the last half."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, length // 2 :], self.num_symbols).argmax(axis=1)

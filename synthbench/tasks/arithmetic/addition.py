@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import binomial
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
@@ -32,7 +32,7 @@ class Addition(Task):
     not_tested: ClassVar = (
         "Addition of numbers or modulo anything: the answer is the number of ones, below the modulus."
     )
-    vocabulary: int = knob(32, "number of output classes, which is the modulus", low=2, high=65536)
+    vocabulary: int = option(32, "number of output classes, which is the modulus", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw fair bits; their sum modulo ``vocabulary`` is asked at the last position."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import binomial, clip_counts
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
@@ -29,8 +29,8 @@ class Counting(Task):
     name: ClassVar = "counting"
     source: ClassVar = "slay2026"
     length: ClassVar = 32
-    largest_count: int = knob(31, "largest count that is told apart", low=1, high=65535)
-    num_symbols: int = knob(10, "number of different tokens drawn", low=2, high=1024)
+    largest_count: int = option(31, "largest count that is told apart", low=1, high=65535)
+    num_symbols: int = option(10, "number of different tokens drawn", low=2, high=1024)
 
     @property
     def vocab_size(self) -> int:

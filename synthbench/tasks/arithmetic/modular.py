@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -28,7 +28,7 @@ class Modular(Task):
     name: ClassVar = "modular"
     source: ClassVar = "slay2026"
     length: ClassVar = 16
-    modulus: int = knob(7, "number of residues, which is the number of different tokens", low=2, high=65536)
+    modulus: int = option(7, "number of residues, which is the number of different tokens", low=2, high=65536)
 
     @property
     def vocab_size(self) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -29,7 +29,7 @@ class Copy(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 32
     not_tested: ClassVar = "Recall: the answer is the token at the same position, so attention is not needed."
-    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+    vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, each of which is its own target."""

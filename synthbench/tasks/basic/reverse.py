@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -28,7 +28,7 @@ class Reverse(Task):
     name: ClassVar = "reverse"
     source: ClassVar = "slay2026"
     length: ClassVar = 32
-    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+    vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the targets are the same tokens from last to first."""

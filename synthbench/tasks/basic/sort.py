@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import binomials
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -34,7 +34,7 @@ class Sort(Task):
     name: ClassVar = "sort"
     source: ClassVar = "slay2026"
     length: ClassVar = 16
-    vocabulary: int = knob(32, "number of tokens", low=2, high=4096)
+    vocabulary: int = option(32, "number of tokens", low=2, high=4096)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the targets are the same tokens in order."""

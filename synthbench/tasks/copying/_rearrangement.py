@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._transduction import Transduction
 from synthbench.tasks.base import Batch, Bound, Tokens
 
@@ -52,7 +52,7 @@ class Rearrangement(Transduction):
 
     order: ClassVar[str]
     """What makes the task: a key of ``ORDERS``."""
-    num_symbols: int = knob(16, "number of symbols that strings are made of", low=2, high=65536)
+    num_symbols: int = option(16, "number of symbols that strings are made of", low=2, high=65536)
 
     @property
     def vocab_size(self) -> int:

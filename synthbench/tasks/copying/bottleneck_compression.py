@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 
@@ -30,7 +30,7 @@ class BottleneckCompression(Task):
     readout: ClassVar = "bottleneck"
     length: ClassVar = 32
     min_length: ClassVar = 2  # one symbol and the summary token
-    num_symbols: int = knob(15, "number of symbols, the summary token not counted", low=2, high=65536)
+    num_symbols: int = option(15, "number of symbols, the summary token not counted", low=2, high=65536)
 
     @property
     def vocab_size(self) -> int:

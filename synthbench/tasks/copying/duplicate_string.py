@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks._transduction import string_rungs
+from synthbench.tasks._transduction import string_levels
 from synthbench.tasks.base import task
 from synthbench.tasks.copying._rearrangement import Rearrangement
 
@@ -27,7 +27,7 @@ class DuplicateString(Rearrangement):
     name: ClassVar = "duplicate_string"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 121
-    rungs: ClassVar = string_rungs(16, tokens_per_symbol=3)
+    levels: ClassVar = string_levels(16, tokens_per_symbol=3)
     load: ClassVar = "symbols"
     tokens_per_symbol: ClassVar = 3
     order: ClassVar = "twice"

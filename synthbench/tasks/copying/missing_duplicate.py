@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_at
-from synthbench.tasks._transduction import Transduction, string_rungs
+from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import Batch, Bound, Tokens, task
 
 
@@ -36,10 +36,10 @@ class MissingDuplicate(Transduction):
     length: ClassVar = 81
     # Without erased symbols, counting tells the answer. With more than three symbols, two of them on either side of the
     # mask occur together nowhere but in the other copy.
-    rungs: ClassVar = string_rungs(12, num_symbols=3, num_erased=2)
+    levels: ClassVar = string_levels(12, num_symbols=3, num_erased=2)
     load: ClassVar = "symbols"
-    num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
-    num_erased: int = knob(
+    num_symbols: int = option(4, "number of symbols that strings are made of", low=2, high=65536)
+    num_erased: int = option(
         0, "other symbols that are erased, as far as the string has any", low=0, high=65536, is_addition=True
     )
 
@@ -99,7 +99,7 @@ class MissingDuplicate(Transduction):
         guesses = {"neighbour": neighbours, "follower": followers}
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also a symbol that occurs an odd number of times, the most frequent one, and those in similar surroundings.
 
         Of the places whose surroundings agree most with those of the mask, the most frequent symbol is named.

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 
@@ -42,7 +42,7 @@ class NgramLookup(Task):
     )
     length: ClassVar = 128
     # With fewer symbols chance repeats the n-gram in long strings, and what follows its last token most often is right.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": length,
             "length": length,
@@ -55,19 +55,19 @@ class NgramLookup(Task):
         for length in LENGTHS
         if length >= 12
     )
-    num_symbols: int = knob(16, "number of symbols that strings are made of", low=2, high=65536)
-    order: int = knob(3, "number of tokens of the n-gram", low=1, high=64)
-    num_decoys: int = knob(
+    num_symbols: int = option(16, "number of symbols that strings are made of", low=2, high=65536)
+    order: int = option(3, "number of tokens of the n-gram", low=1, high=64)
+    num_decoys: int = option(
         3, "places where all but the first token of the n-gram stands, followed by another", low=0, high=1024
     )
-    num_openings: int = knob(
+    num_openings: int = option(
         0,
         "places where all but the last token of the n-gram stands, followed by another",
         low=0,
         high=1024,
         is_addition=True,
     )
-    shares_follower: bool = knob(
+    shares_follower: bool = option(
         default=False, meaning="whether the same symbol follows all decoys and openings", is_addition=True
     )
 
@@ -144,7 +144,7 @@ class NgramLookup(Task):
                 found[f"first {order} of the n-gram"] = score_last(followers, length)
         return found
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also what followed most often: each token of the n-gram at its distance, the last alone, and all together."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks._transduction import string_rungs
+from synthbench.tasks._transduction import string_levels
 from synthbench.tasks.base import task
 from synthbench.tasks.copying._rearrangement import Rearrangement
 
@@ -28,6 +28,6 @@ class OddsFirst(Rearrangement):
     name: ClassVar = "odds_first"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    rungs: ClassVar = string_rungs(12)
+    levels: ClassVar = string_levels(12)
     load: ClassVar = "symbols"
     order: ClassVar = "odds first"

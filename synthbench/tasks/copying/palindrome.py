@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
-from synthbench.tasks._transduction import Transduction, string_rungs
+from synthbench.options import option
+from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, task
 
 MOST_CODES = 2**62
@@ -40,12 +40,12 @@ class Palindrome(Transduction):
     length: ClassVar = 64
     # Without blocks the last five tokens tell the place in most strings of a hundred symbols. In shorter strings of
     # blocks the last two of the symbols of their own do.
-    rungs: ClassVar = string_rungs(96, num_symbols=2, block=8)
+    levels: ClassVar = string_levels(96, num_symbols=2, block=8)
     # Two blocks tell most of a string of four or six.
-    extended_levels: ClassVar = rungs[2:]
+    extended_levels: ClassVar = levels[2:]
     load: ClassVar = "symbols"
-    num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
-    block: int = knob(
+    num_symbols: int = option(4, "number of symbols that strings are made of", low=2, high=65536)
+    block: int = option(
         1,
         "symbols of a block: all blocks of a string are equal but for one symbol each, which alone is asked",
         low=1,
@@ -96,7 +96,7 @@ class Palindrome(Transduction):
             found[f"last {num_tokens}"] = self._before_copies(inputs, string_lengths, num_tokens)
         return found
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the same with the last 4 and 5 tokens, and with all since one or two symbols of a block's own."""
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)

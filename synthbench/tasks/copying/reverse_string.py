@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks._transduction import string_rungs
+from synthbench.tasks._transduction import string_levels
 from synthbench.tasks.base import task
 from synthbench.tasks.copying._rearrangement import Rearrangement
 
@@ -27,8 +27,8 @@ class ReverseString(Rearrangement):
     name: ClassVar = "reverse_string"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    rungs: ClassVar = string_rungs(12)
+    levels: ClassVar = string_levels(12)
     # Of strings of 5 symbols too many end where the length makes it likely.
-    extended_levels: ClassVar = rungs[1:]
+    extended_levels: ClassVar = levels[1:]
     load: ClassVar = "symbols"
     order: ClassVar = "backwards"

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Bound, Task, Tokens, task
 
 
@@ -31,13 +31,13 @@ class SelectiveCopying(Task):
     name: ClassVar = "selective_copying"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 128
-    # One blank more than two for each symbol: the share of the blanks is the same on all rungs.
-    rungs: ClassVar = tuple(
+    # One blank more than two for each symbol: the share of the blanks is the same on all levels.
+    levels: ClassVar = tuple(
         {"load": length // 4, "length": length, "num_tokens": length // 4} for length in LENGTHS if length >= 12
     )
     load: ClassVar = "symbols"
-    num_symbols: int = knob(14, "number of symbols, the blank and the separator not counted", low=2, high=65536)
-    num_tokens: int = knob(16, "number of symbols to copy", low=1, high=65536)
+    num_symbols: int = option(14, "number of symbols, the blank and the separator not counted", low=2, high=65536)
+    num_tokens: int = option(16, "number of symbols to copy", low=1, high=65536)
 
     @property
     def vocab_size(self) -> int:
@@ -75,7 +75,7 @@ class SelectiveCopying(Task):
         predictions[:, num_places + 1 :] = inputs[:, places]
         return {"average places": predictions}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the symbols that stand nearest to those places, blanks left out; the earlier of two."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1

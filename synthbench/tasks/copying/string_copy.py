@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks._transduction import string_rungs
+from synthbench.tasks._transduction import string_levels
 from synthbench.tasks.base import task
 from synthbench.tasks.copying._rearrangement import Rearrangement
 
@@ -28,6 +28,6 @@ class StringCopy(Rearrangement):
     source: ClassVar = "jelassi2024repeat"
     length: ClassVar = 101
     # At 8 tokens all strings would have three symbols, and a fixed shift would copy them.
-    rungs: ClassVar = string_rungs(12)
+    levels: ClassVar = string_levels(12)
     load: ClassVar = "symbols"
     order: ClassVar = "forwards"

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.options import Value, knob
+from synthbench.options import Value, option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task
@@ -35,10 +35,10 @@ def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarra
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"first": _first, "latest": _latest, "majority": _majority})
 
-# With a single trigger the policy alone would be the answer. Few symbols and, on low rungs, few ids are learned sooner:
-# with 16 successors instead of 8 softmax learned nothing in 1,000 steps, and with 32 ids on every rung nobody learned
+# With a single trigger the policy alone would be the answer. Few symbols and, on low levels, few ids are learned fast:
+# with 16 successors instead of 8 softmax learned nothing in 1,000 steps, and with 32 ids on every level nobody learned
 # induction_latest. The ladder ends where the triggers run out of ids.
-TRIGGER_RUNGS: Sequence[Mapping[str, Value]] = tuple(
+TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
     {
         "load": num_triggers,
         "length": 8 * num_triggers,
@@ -65,20 +65,20 @@ class ControlledInduction(Task):
     source: ClassVar = "olsson2022induction"
     length: ClassVar = 64
     # Tiny has no other trigger to tell apart: what is left, the policy, is learned in a few hundred steps.
-    num_symbols: int = knob(64, "number of background symbols", low=8, high=4096)
-    num_triggers: int = knob(5, "number of triggers; all but the one that is asked distract", low=1, high=1024)
-    repeats: int = knob(3, "how often each trigger occurs before it is asked", low=2, high=8)
-    num_asked: int = knob(
+    num_symbols: int = option(64, "number of background symbols", low=8, high=4096)
+    num_triggers: int = option(5, "number of triggers; all but the one that is asked distract", low=1, high=1024)
+    repeats: int = option(3, "how often each trigger occurs before it is asked", low=2, high=8)
+    num_asked: int = option(
         1, "number of triggers that are asked, one after the other", low=1, high=1024, is_addition=True
     )
-    trigger_ids: int = knob(
+    trigger_ids: int = option(
         0,
         "number of ids that triggers have, of which each sequence draws its own; 0 is as many as there are triggers",
         low=0,
         high=4096,
         is_addition=True,
     )
-    ids_used: int = knob(
+    ids_used: int = option(
         0,
         "number of ids that sequences draw from, the first ones; 0 is trigger_ids",
         low=0,
@@ -87,10 +87,10 @@ class ControlledInduction(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are too few triggers or ids.
+            UsageError: If an option lies outside its range, or there are too few triggers or ids.
         """
         super().__post_init__()
         if self.num_asked > self.num_triggers:

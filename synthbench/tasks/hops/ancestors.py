@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
@@ -46,7 +46,7 @@ class Ancestors(Task):
     source: ClassVar = "allenzhu2025canon"
     length: ClassVar = 64
     # Of graphs with four nodes, naming the ancestors in any order gives nearly the right one.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": num_nodes, "length": length, "num_nodes": num_nodes, "node_ids": 64, "ids_used": max(num_nodes, 8)}
         for num_nodes, length in (
             (6, 24),
@@ -60,18 +60,18 @@ class Ancestors(Task):
         )
     )
     # Of 8 nodes most are ancestors.
-    extended_levels: ClassVar = rungs[2:]
+    extended_levels: ClassVar = levels[2:]
     load: ClassVar = "nodes"
-    num_nodes: int = knob(16, "number of nodes of a graph", low=2, high=1024)
-    node_ids: int = knob(64, "number of ids of nodes", low=2, high=4096)
-    ids_used: int = knob(0, "of which the first ones are used; 0 is all", low=0, high=4096)
-    reach: int = knob(4, "how far back, at most, a parent stands in the order of the graph", low=1, high=1024)
+    num_nodes: int = option(16, "number of nodes of a graph", low=2, high=1024)
+    node_ids: int = option(64, "number of ids of nodes", low=2, high=4096)
+    ids_used: int = option(0, "of which the first ones are used; 0 is all", low=0, high=4096)
+    reach: int = option(4, "how far back, at most, a parent stands in the order of the graph", low=1, high=1024)
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are fewer ids than nodes.
+            UsageError: If an option lies outside its range, or there are fewer ids than nodes.
         """
         super().__post_init__()
         if not self.num_nodes <= self._num_ids <= self.node_ids:
@@ -162,7 +162,7 @@ class Ancestors(Task):
         """The next node of the whole graph; the next ancestor in any order; a child of the one named last."""
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Also the first and the last of them with an end as soon as all parents of the node asked about are named."""
         return self._guesses(inputs)
 

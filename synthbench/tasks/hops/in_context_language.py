@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
@@ -51,16 +51,16 @@ class InContextLanguage(Task):
     not_tested: ClassVar = (
         "The state of the automaton: counting what followed the last two tokens scores nearly as much as knowing it."
     )
-    num_states: int = knob(8, "states of an automaton, some of which may be out of reach", low=2, high=64)
-    num_symbols: int = knob(6, "number of symbols, the separator not counted", low=2, high=32)
-    most_edges: int = knob(3, "most edges that leave a state; the fewest are 1", low=1, high=32)
-    longest_string: int = knob(24, "symbols of the longest string; the shortest has 1", low=1, high=256)
+    num_states: int = option(8, "states of an automaton, some of which may be out of reach", low=2, high=64)
+    num_symbols: int = option(6, "number of symbols, the separator not counted", low=2, high=32)
+    most_edges: int = option(3, "most edges that leave a state; the fewest are 1", low=1, high=32)
+    longest_string: int = option(24, "symbols of the longest string; the shortest has 1", low=1, high=256)
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range.
+            UsageError: If an option lies outside its range.
         """
         super().__post_init__()
         if self.most_edges > self.num_symbols:

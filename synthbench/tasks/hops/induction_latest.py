@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from synthbench.tasks.base import task
-from synthbench.tasks.hops._controlled import TRIGGER_RUNGS, ControlledInduction
+from synthbench.tasks.hops._controlled import TRIGGER_LEVELS, ControlledInduction
 
 
 @task
@@ -32,5 +32,5 @@ class InductionLatest(ControlledInduction):
             "after the latest copy *": "The successor of the latest occurrence is the answer.",
         }
     )
-    rungs: ClassVar = TRIGGER_RUNGS
+    levels: ClassVar = TRIGGER_LEVELS
     load: ClassVar = "triggers"

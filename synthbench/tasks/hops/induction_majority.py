@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import task
 from synthbench.tasks.hops._controlled import ControlledInduction
@@ -39,7 +39,7 @@ class InductionMajority(ControlledInduction):
     )
     length: ClassVar = 96
     # The more occurrences, the smaller the share by which the winner leads. Two triggers leave little to remember.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": repeats, "length": length, "num_symbols": 16, "num_triggers": 2, "repeats": repeats, "num_asked": 2}
         for repeats, length in (
             (3, 16),
@@ -59,14 +59,14 @@ class InductionMajority(ControlledInduction):
     )
     # The winner of either trigger is the rival of the other, so that counting successors without their triggers tells
     # nothing; one is asked, for its answer is what the other's is not.
-    extended_levels: ClassVar = tuple({**rung, "num_asked": 1, "is_shared": True} for rung in rungs[1:])
+    extended_levels: ClassVar = tuple({**level, "num_asked": 1, "is_shared": True} for level in levels[1:])
     load: ClassVar = "occurrences"
-    is_shared: bool = knob(
+    is_shared: bool = option(
         default=False,
         meaning="whether each two triggers have the same two successors, the winner of one being the other's rival",
         is_addition=True,
     )
-    repeats: int = knob(5, "how often each trigger occurs before it is asked", low=3, high=512)
+    repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
         """The successors of triggers: more than half of those of one trigger are the same, the others its rival."""

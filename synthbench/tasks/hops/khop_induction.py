@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 
@@ -37,7 +37,7 @@ class KhopInduction(Task):
     source: ClassVar = "sanford2024transformers"
     length: ClassVar = 128
     # A hop leads back by three tokens on average, so in the second half of a sequence most answers are symbols.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": num_hops,
             "length": 8 * num_hops,
@@ -49,9 +49,9 @@ class KhopInduction(Task):
         for num_hops in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
     )
     load: ClassVar = "hops"
-    num_symbols: int = knob(8, "number of symbols", low=3, high=4096)
-    num_hops: int = knob(3, "number of hops", low=1, high=64)
-    is_marked: bool = knob(
+    num_symbols: int = option(8, "number of symbols", low=3, high=4096)
+    num_hops: int = option(3, "number of hops", low=1, high=64)
+    is_marked: bool = option(
         default=False,
         meaning="whether sequences begin with a mark for each hop: one model can then learn several numbers of hops",
         is_addition=True,

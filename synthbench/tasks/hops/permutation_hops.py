@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
@@ -47,9 +47,9 @@ class PermutationHops(Task):
         }
     )
     length: ClassVar = 96
-    # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. Low rungs
+    # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. Low levels
     # write names with few symbols.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": num_hops,
             "length": length,
@@ -75,18 +75,18 @@ class PermutationHops(Task):
         )
     )
     load: ClassVar = "hops"
-    num_symbols: int = knob(12, "number of symbols that nodes are named with", low=2, high=1024)
-    symbols_used: int = knob(0, "of which the first ones are used; 0 is all", low=0, high=1024)
-    tokens_per_node: int = knob(2, "number of tokens of a node", low=1, high=16)
-    shortest_chain: int = knob(1, "fewest hops asked", low=1, high=MOST_HOPS)
-    longest_chain: int = knob(4, "most hops asked", low=1, high=MOST_HOPS)
-    num_questions: int = knob(4, "number of questions", low=1, high=4096)
+    num_symbols: int = option(12, "number of symbols that nodes are named with", low=2, high=1024)
+    symbols_used: int = option(0, "of which the first ones are used; 0 is all", low=0, high=1024)
+    tokens_per_node: int = option(2, "number of tokens of a node", low=1, high=16)
+    shortest_chain: int = option(1, "fewest hops asked", low=1, high=MOST_HOPS)
+    longest_chain: int = option(4, "most hops asked", low=1, high=MOST_HOPS)
+    num_questions: int = option(4, "number of questions", low=1, high=4096)
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are fewer names than nodes.
+            UsageError: If an option lies outside its range, or there are fewer names than nodes.
         """
         super().__post_init__()
         if self.shortest_chain > self.longest_chain:
@@ -211,7 +211,7 @@ class PermutationHops(Task):
             found[name] = np.pad(tokens.reshape(len(inputs), -1), ((0, 0), (length - num_asked, 0)))
         return found
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Also any node but those near the start, one way or both; the second of two tokens follows the one shown.
 
         The most frequent first token of the nodes that are left, then the last in the list of those that begin so.

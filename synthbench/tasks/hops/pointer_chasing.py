@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, task
@@ -46,8 +46,8 @@ class PointerChasing(Task):
     )
     length: ClassVar = 70
     # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. More node ids
-    # would allow more hops, but are learned too slowly: with 64 even one hop is not learned in 500 steps of all rungs.
-    rungs: ClassVar = tuple(
+    # would allow more hops, but are learned too slowly: with 64 even one hop is not learned in 500 steps of all levels.
+    levels: ClassVar = tuple(
         {
             "load": num_hops,
             "length": length,
@@ -67,16 +67,16 @@ class PointerChasing(Task):
         )
     )
     load: ClassVar = "hops"
-    num_nodes: int = knob(32, "number of node ids; a sequence uses as many as it has edges", low=2, high=4096)
-    shortest_chain: int = knob(1, "fewest hops asked", low=1, high=1024)
-    longest_chain: int = knob(4, "most hops asked", low=1, high=1024)
-    num_starts: int = knob(1, "number of nodes from which they are asked", low=1, high=4096, is_addition=True)
+    num_nodes: int = option(32, "number of node ids; a sequence uses as many as it has edges", low=2, high=4096)
+    shortest_chain: int = option(1, "fewest hops asked", low=1, high=1024)
+    longest_chain: int = option(4, "most hops asked", low=1, high=1024)
+    num_starts: int = option(1, "number of nodes from which they are asked", low=1, high=4096, is_addition=True)
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range.
+            UsageError: If an option lies outside its range.
         """
         super().__post_init__()
         if not self.shortest_chain <= self.longest_chain < self.num_nodes:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 
@@ -30,7 +30,7 @@ class DistantMatch(Task):
     length: ClassVar = 128
     min_length: ClassVar = 2  # the first token and the position that asks for it
     not_tested: ClassVar = "Matching by content, or over the whole length: position 0 is asked at the middle position."
-    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+    vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the first, unless it is 0, is asked at the middle position."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -33,7 +33,7 @@ class Multihop(Task):
     length: ClassVar = 64
     min_length: ClassVar = 3  # one position in each third
     not_tested: ClassVar = "Several hops: the first marker has no bearing on the answer, which follows the second."
-    vocabulary: int = knob(32, "number of tokens, the two markers among them", low=3, high=65536)
+    vocabulary: int = option(32, "number of tokens, the two markers among them", low=3, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and put one marker into each of the first two thirds."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -30,7 +30,7 @@ class FirstToken(Task):
     length: ClassVar = 64
     min_length: ClassVar = 2  # the first token and the position that asks for it
     not_tested: ClassVar = "Addressing by content: the answer always stands at position 0."
-    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+    vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the first is asked at the last position."""

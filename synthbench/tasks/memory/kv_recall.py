@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -30,7 +30,7 @@ class KvRecall(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 22
     min_length: ClassVar = 4  # one pair, the separator and the key
-    vocabulary: int = knob(64, "number of tokens, the separator among them", low=3, high=4096)
+    vocabulary: int = option(64, "number of tokens, the separator among them", low=3, high=4096)
 
     def check_length(self, length: int) -> None:
         """Refuse an odd length, and one with more pairs than there are keys.

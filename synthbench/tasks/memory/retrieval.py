@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -30,7 +30,7 @@ class Retrieval(Task):
     length: ClassVar = 64
     min_length: ClassVar = 3  # the needle, one token between and the query
     not_tested: ClassVar = "Retrieval: the target is the same token in every sequence, so nothing has to be found."
-    vocabulary: int = knob(64, "number of tokens, the needle and the query among them", low=3, high=65536)
+    vocabulary: int = option(64, "number of tokens, the needle and the query among them", low=3, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, hide the needle before the last two positions and end with the query."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -33,8 +33,8 @@ class SelectiveCopy(Task):
     not_tested: ClassVar = (
         "Selection, below the ceiling: zeros make up most of the score, so 0.88 is reached without reading."
     )
-    vocabulary: int = knob(32, "number of tokens, the marker among them", low=2, high=65536)
-    num_marks: int = knob(8, "number of marked tokens", low=1, high=4096)
+    vocabulary: int = option(32, "number of tokens, the marker among them", low=2, high=65536)
+    num_marks: int = option(8, "number of marked tokens", low=1, high=4096)
 
     @property
     def min_length(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.nesting._trees import Law, grow
@@ -42,11 +42,11 @@ class TreeCompletion(Task):
     hidden, and each token of the tree but the first is asked at the one before it.
     """
 
-    fewest: int = knob(1, "fewest nodes of a tree", low=1, high=4096)
-    num_labels: int = knob(16, "number of labels of nodes", low=2, high=4096)
-    depth: int = knob(4, "most levels of a tree", low=1, high=256)
-    arity: int = knob(3, "most children of a node", low=1, high=16)
-    is_shown: bool = knob(
+    fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
+    num_labels: int = option(16, "number of labels of nodes", low=2, high=4096)
+    depth: int = option(4, "most levels of a tree", low=1, high=256)
+    arity: int = option(3, "most children of a node", low=1, high=16)
+    is_shown: bool = option(
         default=False,
         meaning="whether the tree is shown, each token after it was asked; else its end is hidden",
         is_addition=True,

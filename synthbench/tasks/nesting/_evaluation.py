@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
@@ -15,7 +15,7 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 class Evaluation(Task):
     """An expression, a separator at which its value is due, and padding; lengths of expressions are uniform."""
 
-    shortest: int = knob(1, "symbols in the shortest expression", low=1, high=65536)
+    shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
     @property
     @abstractmethod

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 
 
@@ -18,7 +18,7 @@ class NextSymbols(Task):
     right. Out of range the positions that were trained on are not scored.
     """
 
-    unscored: int = knob(0, "number of positions at the beginning that are not scored", low=0, high=65536)
+    unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

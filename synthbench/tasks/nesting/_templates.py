@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens
 from synthbench.tasks.nesting._completion import TreeCompletion
 
@@ -28,8 +28,8 @@ class Expansion(TreeCompletion):
     are as many of them as templates. Sizes of all trees are independent.
     """
 
-    num_templates: int = knob(2, "number of definitions, and of names that are used", low=1, high=256)
-    num_names: int = knob(16, "number of different names", low=1, high=4096)
+    num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
+    num_names: int = option(16, "number of different names", low=1, high=4096)
 
     @abstractmethod
     def lay_out(

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LONGEST_GAP = 6
@@ -41,7 +41,7 @@ class AnBnCn(Task):
         }
     )
     length: ClassVar = 96
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": most, "length": length, "smallest": fewer + 1, "largest": most}
         for fewer, most, length in (
             (1, 3, 16),
@@ -61,10 +61,10 @@ class AnBnCn(Task):
         )
     )
     # Of runs of 3 the last tokens and their place tell nearly all.
-    extended_levels: ClassVar = rungs[1:]
+    extended_levels: ClassVar = levels[1:]
     load: ClassVar = "symbols in a run"
-    smallest: int = knob(2, "smallest n", low=2, high=65536)
-    largest: int = knob(12, "largest n; n is uniform", low=2, high=65536)
+    smallest: int = option(2, "smallest n", low=2, high=65536)
+    largest: int = option(12, "largest n; n is uniform", low=2, high=65536)
 
     @property
     def vocab_size(self) -> int:

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, running_rungs, task
+from synthbench.options import option
+from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, running_levels, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 
 
@@ -37,34 +37,34 @@ class Dyck(NextSymbols):
     source: ClassVar = "hewitt2020rnns"
     length: ClassVar = 64
     # The innermost open bracket is mostly one of the latest tokens, however long the word, so positions where it is
-    # near are not scored. The depth is out of reach on every rung: where one reaches it, other sets follow than on the
-    # rung above. In words shorter than 12 tokens counting the open brackets of each type nearly suffices.
-    rungs: ClassVar = tuple(
-        {**rung, "nearest": max(2, int(rung["length"]) // 8)} for rung in running_rungs(12, num_types=4, depth=1024)
+    # near are not scored. The depth is out of reach on every level: where one reaches it, other sets follow than on the
+    # level above. In words shorter than 12 tokens counting the open brackets of each type nearly suffices.
+    levels: ClassVar = tuple(
+        {**level, "nearest": max(2, int(level["length"]) // 8)} for level in running_levels(12, num_types=4, depth=1024)
     )
     # A word that rises and falls again asks for brackets at all distances, as often near as far: of a fair walk a stack
     # over half of the tokens knows 95 %. A stack over all of them is the task.
-    extended_levels: ClassVar = tuple({**rung, "num_types": 16, "is_peaked": True} for rung in rungs[3:])
-    num_types: int = knob(2, "number of types of brackets", low=1, high=4096)
-    depth: int = knob(4, "number of brackets that may be open", low=1, high=4096)
-    nearest: int = knob(
+    extended_levels: ClassVar = tuple({**level, "num_types": 16, "is_peaked": True} for level in levels[3:])
+    num_types: int = option(2, "number of types of brackets", low=1, high=4096)
+    depth: int = option(4, "number of brackets that may be open", low=1, high=4096)
+    nearest: int = option(
         0,
         "fewest tokens from the innermost open bracket to a scored position; 0 scores all positions",
         low=0,
         high=65536,
         is_addition=True,
     )
-    is_peaked: bool = knob(
+    is_peaked: bool = option(
         default=False,
         meaning="whether three of four brackets open in the first half of a word, and close in the second",
         is_addition=True,
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or no position could be scored.
+            UsageError: If an option lies outside its range, or no position could be scored.
         """
         super().__post_init__()
         if self.nearest and self.depth == 1:
@@ -143,7 +143,7 @@ class Dyck(NextSymbols):
         latest = np.maximum.accumulate(np.where(is_open, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the innermost bracket among as many of the last tokens as a few times the fewest asked about.
 
         Where all of them are closed again, it is the type most often open.

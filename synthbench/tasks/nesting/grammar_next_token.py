@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67726D72
@@ -50,8 +50,8 @@ class GrammarNextToken(Task):
     version: ClassVar = 2
     source: ClassVar = "allenzhu2023grammar"
     length: ClassVar = 64
-    # The rung of n levels scores what n - 1 levels do not have. Of fewer than six, five tokens tell most.
-    rungs: ClassVar = tuple(
+    # The level of n levels scores what n - 1 levels do not have. Of fewer than six, five tokens tell most.
+    levels: ClassVar = tuple(
         {"load": depth, "length": length, "depth": depth, "scored": "top"}
         for depth, length in (
             (6, 48),
@@ -63,10 +63,10 @@ class GrammarNextToken(Task):
         )
     )
     load: ClassVar = "levels"
-    num_symbols: int = knob(8, "number of symbols, on every level", low=2, high=256)
-    depth: int = knob(5, "levels of a word", low=1, high=MOST_LEVELS)
-    pair_rate: float = knob(0.6, "probability of the rule with two parts", low=0.05, high=0.95)
-    scored: Literal["all", "top"] = knob(
+    num_symbols: int = option(8, "number of symbols, on every level", low=2, high=256)
+    depth: int = option(5, "levels of a word", low=1, high=MOST_LEVELS)
+    pair_rate: float = option(0.6, "probability of the rule with two parts", low=0.05, high=0.95)
+    scored: Literal["all", "top"] = option(
         "all", "which tokens are asked: all, or those that begin a second part of words"
     )
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 MOST_RUNS = 4
@@ -39,9 +39,9 @@ class InterleavedStacks(Task):
     version: ClassVar = 2
     source: ClassVar = "kimi2025linear"
     length: ClassVar = 128
-    # Each stack is used about as often on every rung. Values under fewer pushes are mostly those that were pushed as
+    # Each stack is used about as often on every level. Values under fewer pushes are mostly those that were pushed as
     # many back as there were POPs in a row.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": num_stacks, "length": length, "num_stacks": num_stacks, "stack_ids": 32, "buried": 5}
         for num_stacks, length in (
             (1, 48),
@@ -56,12 +56,12 @@ class InterleavedStacks(Task):
         )
     )
     load: ClassVar = "stacks"
-    num_stacks: int = knob(4, "number of stacks in use", low=1, high=1024)
-    stack_ids: int = knob(4, "number of stacks that have ids", low=1, high=1024)
-    depth: int = knob(8, "most values on a stack", low=1, high=1024)
-    num_values: int = knob(8, "number of values", low=2, high=4096)
-    pops: int = knob(1, "operations on its stack that are POPs, at least, up to one that is asked", low=1, high=16)
-    buried: int = knob(
+    num_stacks: int = option(4, "number of stacks in use", low=1, high=1024)
+    stack_ids: int = option(4, "number of stacks that have ids", low=1, high=1024)
+    depth: int = option(8, "most values on a stack", low=1, high=1024)
+    num_values: int = option(8, "number of values", low=2, high=4096)
+    pops: int = option(1, "operations on its stack that are POPs, at least, up to one that is asked", low=1, high=16)
+    buried: int = option(
         0,
         "pushes onto its stack, at least, since the push of a value that is asked",
         low=0,
@@ -70,10 +70,10 @@ class InterleavedStacks(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or stacks have no ids, or no POP would be asked.
+            UsageError: If an option lies outside its range, or stacks have no ids, or no POP would be asked.
         """
         super().__post_init__()
         if self.num_stacks > self.stack_ids:
@@ -153,7 +153,7 @@ class InterleavedStacks(Task):
         last_push, push_before, last_value = found.transpose(0, 2, 1)
         return {"last push": last_push, "push before": push_before, "last value": last_value}
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also, of the pushes onto the stack, popped or not, the one so many back as POPs were made there.
 
         Of these POPs only the latest in a row count, or the latest runs in a row of them; or the number is fixed.

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Inexact, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._evaluation import Evaluation
 from synthbench.tasks.nesting._trees import Law, grow
@@ -44,9 +44,9 @@ class Listops(Evaluation):
     name: ClassVar = "listops"
     source: ClassVar = "nangia2018listops"
     length: ClassVar = 129
-    shortest: int = knob(4, "symbols in the shortest expression", low=4, high=65536)
-    depth: int = knob(4, "number of brackets that may be open", low=1, high=64)
-    arguments: int = knob(5, "most arguments of an operator; the fewest are 2", low=2, high=16)
+    shortest: int = option(4, "symbols in the shortest expression", low=4, high=65536)
+    depth: int = option(4, "number of brackets that may be open", low=1, high=64)
+    arguments: int = option(5, "most arguments of an operator; the fewest are 2", low=2, high=16)
 
     @property
     def num_symbols(self) -> int:
@@ -55,7 +55,7 @@ class Listops(Evaluation):
 
     @property
     def min_length(self) -> int:
-        """The shortest expression that there is, of as many symbols as the knob says or more, and the end."""
+        """The shortest expression that there is, of as many symbols as the option says or more, and the end."""
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar, flat_values, value_laws, write_expressions
 from synthbench.tasks.nesting._evaluation import Evaluation
@@ -31,7 +31,7 @@ class ModularBrackets(Evaluation):
     name: ClassVar = "modular_brackets"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    modulus: int = knob(5, "number of digits, and of values", low=2, high=64)
+    modulus: int = option(5, "number of digits, and of values", low=2, high=64)
 
     @property
     def num_symbols(self) -> int:

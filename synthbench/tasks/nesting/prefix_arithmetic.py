@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar
@@ -39,9 +39,9 @@ class PrefixArithmetic(Task):
     source: ClassVar = "allenzhu2025canon"
     length: ClassVar = 22
     min_length: ClassVar = 4  # one operator, two numbers and =
-    rungs: ClassVar = tuple({"load": length // 2 - 1, "length": length} for length in LENGTHS if length <= 384)
+    levels: ClassVar = tuple({"load": length // 2 - 1, "length": length} for length in LENGTHS if length <= 384)
     load: ClassVar = "operators"
-    modulus: int = knob(23, "modulus, and number of numbers", low=2, high=1024)
+    modulus: int = option(23, "modulus, and number of numbers", low=2, high=1024)
 
     @property
     def _grammar(self) -> Grammar:

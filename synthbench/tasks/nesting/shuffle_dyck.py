@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.options import knob
-from synthbench.tasks.base import Batch, Tokens, running_rungs, task
+from synthbench.options import option
+from synthbench.tasks.base import Batch, Tokens, running_levels, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 
 
@@ -34,9 +34,9 @@ class ShuffleDyck(NextSymbols):
     length: ClassVar = 64
     # At this rate counts keep growing for several hundred tokens, while the most frequent set, all types, stays below
     # 70 per cent. In shorter words the latest bracket of a type usually tells whether the type is open.
-    rungs: ClassVar = running_rungs(12, open_rate=0.45)
-    num_types: int = knob(4, "number of types of brackets", low=1, high=12)
-    open_rate: float = knob(0.4, "probability that a bracket opens where it may also close", low=0, high=1)
+    levels: ClassVar = running_levels(12, open_rate=0.45)
+    num_types: int = option(4, "number of types of brackets", low=1, high=12)
+    open_rate: float = option(0.4, "probability that a bracket opens where it may also close", low=0, high=1)
 
     @property
     def vocab_size(self) -> int:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar, write_expressions
 from synthbench.tasks.nesting._evaluation import Evaluation
@@ -32,9 +32,9 @@ class SolveEquation(Evaluation):
     name: ClassVar = "solve_equation"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    shortest: int = knob(3, "symbols in the shortest equation", low=3, high=65536)
+    shortest: int = option(3, "symbols in the shortest equation", low=3, high=65536)
     # Modulo 2 there are no signs, and brackets do not matter.
-    modulus: int = knob(5, "number of digits, and of values", low=3, high=64)
+    modulus: int = option(5, "number of digits, and of values", low=3, high=64)
 
     @property
     def num_symbols(self) -> int:

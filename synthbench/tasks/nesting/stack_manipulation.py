@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._transduction import Transduction
 from synthbench.tasks.base import LENGTHS, Batch, Bound, Tokens, task
 
@@ -35,17 +35,17 @@ class StackManipulation(Transduction):
     length: ClassVar = 81
     # Half of the actions are a POP, so that the latest pushes alone, or the stack at the beginning alone, say little.
     # In shorter strings nearly all POPs stand right behind the PUSH that they undo.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": (length - 1) // 2, "length": length, "shortest": (below + 1) // 2, "num_symbols": 4, "pop_rate": 0.5}
         for below, length in pairwise(LENGTHS)
         if length >= 24
     )
     # In the shortest too many POPs still stand right behind the PUSH that they undo.
-    extended_levels: ClassVar = rungs[1:]
+    extended_levels: ClassVar = levels[1:]
     load: ClassVar = "symbols and actions"
-    shortest: int = knob(2, "symbols and actions in the shortest string", low=2, high=65536)
-    num_symbols: int = knob(2, "number of different symbols on the stack", low=2, high=4096)
-    pop_rate: float = knob(1 / 3, "probability that an action is a POP; symbols to push are uniform", low=0, high=1)
+    shortest: int = option(2, "symbols and actions in the shortest string", low=2, high=65536)
+    num_symbols: int = option(2, "number of different symbols on the stack", low=2, high=4096)
+    pop_rate: float = option(1 / 3, "probability that an action is a POP; symbols to push are uniform", low=0, high=1)
 
     @property
     def vocab_size(self) -> int:
@@ -90,7 +90,7 @@ class StackManipulation(Transduction):
             guesses[name] %= self.num_symbols
         return guesses
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also an end where the numbers of PUSH and POP say so, and POPs that undo only a PUSH right before them."""
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 
@@ -33,7 +33,7 @@ class TreeCompose(Expansion):
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 151
     # Every tree has two nodes: with one, nothing of a tree would be left to continue after the copy in it.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": num_templates,
             "length": length,
@@ -45,7 +45,7 @@ class TreeCompose(Expansion):
         for num_templates, length in ((2, 48), (3, 64), (4, 96), (6, 128), (8, 128), (12, 192), (16, 256))
     )
     load: ClassVar = "templates"
-    num_templates: int = knob(3, "number of definitions, each but the last one with a name in it", low=2, high=256)
+    num_templates: int = option(3, "number of definitions, each but the last one with a name in it", low=2, high=256)
 
     def lay_out(
         self,

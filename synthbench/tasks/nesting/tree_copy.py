@@ -32,7 +32,7 @@ class TreeCopy(Expansion):
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 149
     # Every tree has two nodes: most tokens of a larger one are those that followed the same tokens in its definition.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": num_templates,
             "length": length,

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._completion import TreeCompletion
 
@@ -31,7 +31,7 @@ class TreeMirror(TreeCompletion):
     name: ClassVar = "tree_mirror"
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 121
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": most, "length": length, "fewest": fewest, "num_labels": 8, "depth": 6, "is_shown": True}
         for fewest, most, length in (
             (4, 5, 32),
@@ -48,7 +48,7 @@ class TreeMirror(TreeCompletion):
         )
     )
     load: ClassVar = "nodes"
-    fewest: int = knob(4, "fewest nodes of a tree", low=1, high=4096)
+    fewest: int = option(4, "fewest nodes of a tree", low=1, high=4096)
 
     @property
     def tokens_per_node(self) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import binomial, clip_counts
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks.base import Batch, Bound, Task, task
@@ -31,8 +31,8 @@ class Histogram(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 32
     not_tested: ClassVar = "Counting: the counts are asked before the tokens are read, and all other targets are zeros."
-    largest_count: int = knob(15, "largest count that is told apart", low=1, high=65535)
-    num_symbols: int = knob(5, "number of different tokens drawn", low=2, high=1024)
+    largest_count: int = option(15, "largest count that is told apart", low=1, high=65535)
+    num_symbols: int = option(5, "number of different tokens drawn", low=2, high=1024)
 
     @property
     def vocab_size(self) -> int:

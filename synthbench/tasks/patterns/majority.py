@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import capped_totals, poisson
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_last
@@ -34,7 +34,7 @@ class Majority(Task):
     name: ClassVar = "majority"
     source: ClassVar = "slay2026"
     length: ClassVar = 32
-    num_symbols: int = knob(5, "number of different tokens drawn", low=2, high=1024)
+    num_symbols: int = option(5, "number of different tokens drawn", low=2, high=1024)
 
     @property
     def vocab_size(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Split, Task, Tokens, task
 from synthbench.tasks.real._corpus import Corpus, corpus_at
 from synthbench.tasks.real._lines import reference_lines
@@ -46,8 +46,8 @@ class Text(Task):
     length: ClassVar = 128
     measure: ClassVar = "bits"
     not_tested: ClassVar = "A small model on a small text: nothing about long contexts, knowledge or other texts."
-    path: str = knob("", "a file or folder of UTF-8 text; none: docstrings of Python", is_location=True)
-    corpus: str = knob("", "hash that the text must have; none: filled in")
+    path: str = option("", "a file or folder of UTF-8 text; none: docstrings of Python", is_location=True)
+    corpus: str = option("", "hash that the text must have; none: filled in")
     split: Split = "train"
 
     def __post_init__(self) -> None:

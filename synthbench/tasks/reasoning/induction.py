@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._bounds import capped_totals, poisson
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
@@ -33,7 +33,7 @@ class Induction(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 64
     min_length: ClassVar = 5  # position 1 and its successor, before the last two positions
-    vocabulary: int = knob(64, "number of tokens", low=2, high=65536)
+    vocabulary: int = option(64, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and repeat one of the first half, but not the first, at the last position but one."""

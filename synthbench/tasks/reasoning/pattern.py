@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -27,8 +27,8 @@ class Pattern(Task):
     name: ClassVar = "pattern"
     source: ClassVar = "slay2026"
     length: ClassVar = 32
-    vocabulary: int = knob(16, "number of tokens", low=2, high=65536)
-    period: int = knob(4, "number of tokens after which the pattern repeats", low=1, high=65536)
+    vocabulary: int = option(16, "number of tokens", low=2, high=65536)
+    period: int = option(4, "number of tokens after which the pattern repeats", low=1, high=65536)
 
     @property
     def min_length(self) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -28,9 +28,9 @@ class Stack(Task):
     source: ClassVar = "slay2026"
     length: ClassVar = 32
     not_tested: ClassVar = "Use of a stack: the values pushed are not in the input, so the answers cannot be known."
-    vocabulary: int = knob(32, "number of tokens, PUSH and POP among them", low=3, high=65536)
-    pop_rate: float = knob(0.3, "probability of a POP where the stack is not empty", low=0, high=1)
-    push_rate: float = knob(0.5, "probability of a PUSH where there is no POP", low=0, high=1)
+    vocabulary: int = option(32, "number of tokens, PUSH and POP among them", low=3, high=65536)
+    pop_rate: float = option(0.3, "probability of a POP where the stack is not empty", low=0, high=1)
+    push_rate: float = option(0.5, "probability of a PUSH where there is no POP", low=0, high=1)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, then replace some by PUSH and POP."""

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Bound, Task
 
 
@@ -25,23 +25,23 @@ class Recall(Task):
         """Whatever is asked has been read."""
         return Bound(1.0)
 
-    def check_at_most(self, knob: str, most: int, reason: str) -> None:
-        """Refuse a knob that is too large for the others.
+    def check_at_most(self, option: str, most: int, reason: str) -> None:
+        """Refuse an option that is too large for the others.
 
         Raises:
             UsageError: If it is; the message ends with the reason.
         """
-        value = getattr(self, knob)
+        value = getattr(self, option)
         if value > most:
-            raise UsageError(f"{knob} of task {self.name!r} is {value}; allowed: at most {most}, {reason}")
+            raise UsageError(f"{option} of task {self.name!r} is {value}; allowed: at most {most}, {reason}")
 
 
 @dataclass(frozen=True)
 class Dictionary(Recall):
     """A task whose ids are keys, then as many values, then a blank."""
 
-    vocabulary: int = knob(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
-    tokens_used: int = knob(
+    vocabulary: int = option(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
+    tokens_used: int = option(
         0,
         "number of keys that pairs draw from, and of values, the first ones; 0 for all",
         low=0,
@@ -50,10 +50,10 @@ class Dictionary(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or fewer keys exist than are to be used.
+            UsageError: If an option lies outside its range, or fewer keys exist than are to be used.
         """
         super().__post_init__()
         self.check_at_most("tokens_used", self.num_key_tokens, "the number of keys in the vocabulary")
@@ -75,5 +75,5 @@ class Dictionary(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """As many as the knob says."""
+        """As many as the option says."""
         return self.vocabulary

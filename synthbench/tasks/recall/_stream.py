@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch
 from synthbench.tasks.recall._base import Recall
@@ -17,16 +17,16 @@ class Stream(Recall):
     """A task on such a stream."""
 
     load: ClassVar = "keys"
-    vocabulary: int = knob(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
-    keys_used: int = knob(
+    vocabulary: int = option(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
+    keys_used: int = option(
         0, "keys that occur, the first of the vocabulary's; 0: all of them", low=0, high=2048, is_addition=True
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are too few keys.
+            UsageError: If an option lies outside its range, or there are too few keys.
         """
         super().__post_init__()
         self.check_at_most("keys_used", self.num_keys, "the number of keys in the vocabulary")

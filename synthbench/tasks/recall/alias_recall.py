@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
 from synthbench.tasks.recall._base import Recall
@@ -39,25 +39,25 @@ class AliasRecall(Recall):
     name: ClassVar = "alias_recall"
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 64
-    # As for mqar, low rungs draw from few keys and values.
-    rungs: ClassVar = tuple(
+    # As for mqar, low levels draw from few keys and values.
+    levels: ClassVar = tuple(
         {"load": pairs, "length": 4 * pairs, "num_pairs": pairs, "tokens_used": min(2 * pairs, 32)}
         for pairs in (2, 3, 4, 6, 8, 12, 16, 24, 32)
     )
     load: ClassVar = "pairs"
-    num_keys: int = knob(32, "number of keys", low=1, high=4096)
-    num_names: int = knob(2, "number of names of a key", low=2, high=64)
-    num_values: int = knob(32, "number of values", low=2, high=4096)
-    num_pairs: int = knob(8, "number of pairs, each of which is asked once", low=1, high=4096)
-    tokens_used: int = knob(
+    num_keys: int = option(32, "number of keys", low=1, high=4096)
+    num_names: int = option(2, "number of names of a key", low=2, high=64)
+    num_values: int = option(32, "number of values", low=2, high=4096)
+    num_pairs: int = option(8, "number of pairs, each of which is asked once", low=1, high=4096)
+    tokens_used: int = option(
         0, "number of keys that pairs draw from, and of values, the first ones; 0 is all", low=0, high=4096
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are fewer keys or values than pairs.
+            UsageError: If an option lies outside its range, or there are fewer keys or values than pairs.
         """
         super().__post_init__()
         self.check_at_most("tokens_used", min(self.num_keys, self.num_values), "the number of keys and of values")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Recall
@@ -53,7 +53,7 @@ class CompositeRecall(Recall):
     # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
     # Queries draw keys with replacement, or the keys not asked yet would leave fewer values to guess among. A larger
     # grid and more values take longer to learn than a run lasts.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": pairs,
             "length": length,
@@ -65,20 +65,20 @@ class CompositeRecall(Recall):
         for pairs, length in ((4, 24), (6, 48), (9, 64), (12, 96), (16, 96), (25, 192), (36, 256))
     )
     load: ClassVar = "pairs"
-    num_pairs: int = knob(
+    num_pairs: int = option(
         16, "number of keys, and of queries: a product of two numbers from 2 to grid", low=4, high=MAX_PAIRS
     )
-    grid: int = knob(8, "number of first tokens that keys are made of, and of second ones", low=2, high=256)
-    num_values: int = knob(64, "number of values", low=2, high=65536)
-    with_replacement: bool = knob(
+    grid: int = option(8, "number of first tokens that keys are made of, and of second ones", low=2, high=256)
+    num_values: int = option(64, "number of values", low=2, high=65536)
+    with_replacement: bool = option(
         default=False, meaning="whether a key may be asked several times, and another one never", is_addition=True
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or no part of the grid has this number of cells.
+            UsageError: If an option lies outside its range, or no part of the grid has this number of cells.
         """
         super().__post_init__()
         if not _fits(self.num_pairs, self.grid):

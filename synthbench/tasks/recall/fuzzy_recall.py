@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct, previous
 from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
@@ -52,22 +52,22 @@ class FuzzyRecall(Recall):
     )
     length: ClassVar = 128
     # A key comes twice on average. Keys share 4 tokens, so that the last one alone does not tell which key it is; of
-    # two keys it tells too often for a rung.
-    rungs: ClassVar = tuple(
+    # two keys it tells too often for a level.
+    levels: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "num_keys": keys, "vocabulary": 8} for keys in (3, 4, 6, 8, 12, 16, 24, 32)
     )
     # Of 3 or 4 keys any value of the last token alone is mostly right.
-    extended_levels: ClassVar = rungs[2:]
+    extended_levels: ClassVar = levels[2:]
     load: ClassVar = "keys"
-    vocabulary: int = knob(16, "number of tokens: those of values, and as many of keys", low=4, high=4096)
-    num_keys: int = knob(8, "number of keys in a sequence", low=2, high=64)
-    max_motif: int = knob(3, "largest number of tokens in a key, and in a value", low=2, high=5)
+    vocabulary: int = option(16, "number of tokens: those of values, and as many of keys", low=4, high=4096)
+    num_keys: int = option(8, "number of keys in a sequence", low=2, high=64)
+    max_motif: int = option(3, "largest number of tokens in a key, and in a value", low=2, high=5)
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are too few motifs.
+            UsageError: If an option lies outside its range, or there are too few motifs.
         """
         super().__post_init__()
         self.check_at_most("max_motif", self.num_answers, "the number of tokens that values are made of")
@@ -86,7 +86,7 @@ class FuzzyRecall(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """As many as the knob says."""
+        """As many as the option says."""
         return self.vocabulary
 
     @property

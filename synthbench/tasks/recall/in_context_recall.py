@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._stream import Stream, sample_stream
 
@@ -42,7 +42,7 @@ class InContextRecall(Stream):
     length: ClassVar = 128
     # A key comes four times on average. More than 16 keys would need more values, which recurrent mechanisms are slow
     # to learn.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "keys_used": keys, "vocabulary": 32} for keys in (2, 3, 4, 6, 8, 12, 16)
     )
     # 22 % of the runs of climb reach the top of 16 keys, and of 2 keys the last tokens tell most values. More keys come
@@ -57,10 +57,10 @@ class InContextRecall(Stream):
         }
         for keys in (3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
     )
-    scored: Literal["repeats", "probe"] = knob(
+    scored: Literal["repeats", "probe"] = option(
         "repeats", "where values are asked: at all keys seen before, or the last"
     )
-    values_used: int = knob(
+    values_used: int = option(
         0, "values that occur, the first of the vocabulary's; 0: all of them", low=0, high=2048, is_addition=True
     )
 
@@ -85,7 +85,7 @@ class InContextRecall(Stream):
 
     @property
     def vocab_size(self) -> int:
-        """As many as the knob says."""
+        """As many as the option says."""
         return self.vocabulary
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Task, task
@@ -36,8 +36,8 @@ class JointRecall(Recall):
     name: ClassVar = "joint_recall"
     source: ClassVar = "zhan2025joint"
     length: ClassVar = 128
-    # Low rungs draw from few contexts, keys and values, as many take longer to learn than a run lasts.
-    rungs: ClassVar = tuple(
+    # Low levels draw from few contexts, keys and values, as many take longer to learn than a run lasts.
+    levels: ClassVar = tuple(
         {
             "load": num_contexts * num_keys,
             "length": length,
@@ -65,20 +65,20 @@ class JointRecall(Recall):
         )
     )
     load: ClassVar = "contexts × keys"
-    num_contexts: int = knob(4, "number of contexts in a sequence", low=2, high=1024)
-    num_keys: int = knob(6, "number of keys, the same in all contexts", low=1, high=1024)
-    context_ids: int = knob(8, "number of contexts to draw from", low=2, high=1024)
-    key_ids: int = knob(32, "number of keys to draw from", low=1, high=1024)
-    num_values: int = knob(16, "number of values", low=2, high=4096)
-    tokens_used: int = knob(
+    num_contexts: int = option(4, "number of contexts in a sequence", low=2, high=1024)
+    num_keys: int = option(6, "number of keys, the same in all contexts", low=1, high=1024)
+    context_ids: int = option(8, "number of contexts to draw from", low=2, high=1024)
+    key_ids: int = option(32, "number of keys to draw from", low=1, high=1024)
+    num_values: int = option(16, "number of values", low=2, high=4096)
+    tokens_used: int = option(
         0, "number of contexts, of keys and of values to draw from, the first ones; 0 for all", low=0, high=1024
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are too few contexts, keys or values to draw from.
+            UsageError: If an option lies outside its range, or there are too few contexts, keys or values to draw from.
         """
         super().__post_init__()
         for ids in ("context_ids", "key_ids", "num_values"):

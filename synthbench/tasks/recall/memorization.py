@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
@@ -41,7 +41,7 @@ class Memorization(Recall):
     not_tested: ClassVar = (
         "Mixing of positions: the answer depends on the previous token alone, and parameters hold it, not the context."
     )
-    num_keys: int = knob(128, "number of keys, and of values", low=2, high=32768)
+    num_keys: int = option(128, "number of keys, and of values", low=2, high=32768)
 
     @property
     def num_answers(self) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
 from synthbench.tasks.recall._base import Dictionary
@@ -42,10 +42,10 @@ class Mqar(Dictionary):
         }
     )
     length: ClassVar = 128
-    # Low rungs draw from few keys and values: among 32 of each, gla and deltanet learned none in a run. Slots are all
+    # Low levels draw from few keys and values: among 32 of each, gla and deltanet learned none in a run. Slots are all
     # taken, so no blanks make up the length; places are uniform, or the order of the pairs would tell which is asked
     # next.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": pairs,
             "length": 4 * pairs,
@@ -69,15 +69,15 @@ class Mqar(Dictionary):
         for pairs in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
     )
     load: ClassVar = "pairs"
-    num_pairs: int = knob(16, "number of pairs, each of which is asked once", low=1, high=4096)
-    alpha: float = knob(0.01, "places have probabilities in proportion to place ** (alpha - 1)", low=0, high=1)
-    filler: Literal["blank", "noise"] = knob("blank", "what stands between the queries: blanks, or any key or value")
+    num_pairs: int = option(16, "number of pairs, each of which is asked once", low=1, high=4096)
+    alpha: float = option(0.01, "places have probabilities in proportion to place ** (alpha - 1)", low=0, high=1)
+    filler: Literal["blank", "noise"] = option("blank", "what stands between the queries: blanks, or any key or value")
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are fewer keys than pairs.
+            UsageError: If an option lies outside its range, or there are fewer keys than pairs.
         """
         super().__post_init__()
         self.check_at_most("num_pairs", self.num_keys_used, "the number of keys that are used")

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._stream import Stream, sample_stream
 
@@ -42,12 +42,12 @@ class NoisyRecall(Stream):
     )
     length: ClassVar = 128
     # The ladder of in_context_recall with noise in half of the slots: a key comes twice on average.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "keys_used": keys, "vocabulary": 32, "noise": 0.5}
         for keys in (2, 3, 4, 6, 8, 12, 16)
     )
-    num_noise: int = knob(16, "number of noise tokens", low=1, high=4096)
-    noise: float = knob(0.2, "probability of noise in place of a key and its value", low=0, high=1)
+    num_noise: int = option(16, "number of noise tokens", low=1, high=4096)
+    noise: float = option(0.2, "probability of noise in place of a key and its value", low=0, high=1)
 
     @property
     def vocab_size(self) -> int:

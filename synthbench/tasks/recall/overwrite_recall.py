@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Dictionary
@@ -44,9 +44,9 @@ class OverwriteRecall(Dictionary):
     length: ClassVar = 64
     # All keys are written three times: where half of them were written twice, any value of the key was right for three
     # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without
-    # blanks that makes 8 tokens a key. Low rungs draw from few keys and values: many take longer to learn than a run
+    # blanks that makes 8 tokens a key. Low levels draw from few keys and values: many take longer to learn than a run
     # lasts.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": keys,
             "length": 8 * keys,
@@ -60,21 +60,21 @@ class OverwriteRecall(Dictionary):
         for keys in (2, 3, 4, 6, 8, 12, 16, 24)
     )
     # Of 2 keys the last tokens written tell both values.
-    extended_levels: ClassVar = rungs[1:]
+    extended_levels: ClassVar = levels[1:]
     load: ClassVar = "keys"
-    num_keys: int = knob(8, "number of keys in a sequence, and of queries", low=1, high=4096)
-    num_rewritten: int = knob(4, "number of keys that are written several times", low=0, high=4096)
-    vocabulary: int = knob(128, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
-    num_writes: int = knob(2, "how many times a rewritten key is written", low=2, high=64, is_addition=True)
-    with_replacement: bool = knob(
+    num_keys: int = option(8, "number of keys in a sequence, and of queries", low=1, high=4096)
+    num_rewritten: int = option(4, "number of keys that are written several times", low=0, high=4096)
+    vocabulary: int = option(128, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
+    num_writes: int = option(2, "how many times a rewritten key is written", low=2, high=64, is_addition=True)
+    with_replacement: bool = option(
         default=False, meaning="whether a key may be asked several times, and another one never", is_addition=True
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are too few keys or values.
+            UsageError: If an option lies outside its range, or there are too few keys or values.
         """
         super().__post_init__()
         self.check_at_most("num_keys", self.num_keys_used, "the number of keys that are used")
@@ -129,7 +129,7 @@ class OverwriteRecall(Dictionary):
             "last_value": np.broadcast_to(values[:, -1:], inputs.shape),
         }
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Also any value of the key; each sequence takes the next of them, so that each is named equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")

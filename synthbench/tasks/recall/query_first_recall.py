@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Recall
@@ -40,14 +40,14 @@ class QueryFirstRecall(Recall):
     min_length: ClassVar = 4  # the key, its pair and the question mark
     # Low levels draw from few keys and values, as many take longer to learn than a run lasts. With 128 keys several
     # stand in one pair even on 1,024 tokens: of 64, the first key would be the only one.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {"load": pairs, "length": 2 * pairs + 2, "tokens_used": min(2 * pairs, 128)}
         for pairs in (2, 3, 4, 6, 8, 12, 16, 22, 32, 44, 60, 85, 120, 170, 241, 341, 483)
     )
     load: ClassVar = "pairs"
-    num_keys: int = knob(128, "number of keys", low=2, high=4096)
-    num_values: int = knob(16, "number of values", low=2, high=4096)
-    tokens_used: int = knob(
+    num_keys: int = option(128, "number of keys", low=2, high=4096)
+    num_values: int = option(16, "number of values", low=2, high=4096)
+    tokens_used: int = option(
         0, "number of keys that pairs draw from, and at most of values, the first ones; 0 is all", low=0, high=4096
     )
 

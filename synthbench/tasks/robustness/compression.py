@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 NEGLIGIBLE = 1e-20
@@ -36,8 +36,8 @@ class Compression(Task):
     not_tested: ClassVar = (
         "Compression: attention is worth 0.0035, because nearly all runs are asked before they begin."
     )
-    vocabulary: int = knob(16, "number of tokens", low=2, high=65536)
-    longest_run: int = knob(3, "largest length of a run, before equal neighbours merge", low=1, high=64)
+    vocabulary: int = option(16, "number of tokens", low=2, high=65536)
+    longest_run: int = option(3, "largest length of a run, before equal neighbours merge", low=1, high=64)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw runs of uniform values and uniform lengths until the sequence is full."""

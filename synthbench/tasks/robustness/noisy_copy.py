@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -29,8 +29,8 @@ class NoisyCopy(Task):
     length: ClassVar = 64
     min_length: ClassVar = 2  # one position in each half
     not_tested: ClassVar = "Robustness: noise occurs only where the answer is 0 whatever was read."
-    vocabulary: int = knob(32, "number of tokens, noise among them", low=2, high=65536)
-    noise_rate: float = knob(0.3, "probability that noise covers a token of the second half", low=0, high=1)
+    vocabulary: int = option(32, "number of tokens, noise among them", low=2, high=65536)
+    noise_rate: float = option(0.3, "probability that noise covers a token of the second half", low=0, high=1)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and cover some of the second half."""

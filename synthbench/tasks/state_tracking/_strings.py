@@ -8,23 +8,23 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import Value, knob
+from synthbench.options import Value, option
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
-"""Tokens of the rungs. One answer a sequence makes long rungs expensive: from 64 tokens on their lengths double."""
+"""Tokens of the levels. One answer a sequence makes long levels expensive: from 64 tokens on their lengths double."""
 
 
-def string_rungs(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """The ladder of a string task: the strings of a rung are longer than those of the rung below.
+def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
+    """The ladder of a string task: the strings of a level are longer than those of the level below.
 
-    >>> string_rungs(400)
+    >>> string_levels(400)
     ({'load': 511, 'length': 512, 'shortest': 400}, {'load': 1023, 'length': 1024, 'shortest': 512})
 
     Args:
-        shortest: Symbols in the shortest string of the first rung.
-        shared: Options that all rungs have.
+        shortest: Symbols in the shortest string of the first level.
+        shared: Options that all levels have.
     """
     lengths = [length for length in LADDER if length > shortest]
     return tuple(
@@ -38,7 +38,7 @@ class StringTask(Task):
     """A string, a separator at which its answer is due, and padding; string lengths are uniform."""
 
     load: ClassVar = "symbols"
-    shortest: int = knob(1, "symbols in the shortest string", low=1, high=65536)
+    shortest: int = option(1, "symbols in the shortest string", low=1, high=65536)
 
     @property
     @abstractmethod

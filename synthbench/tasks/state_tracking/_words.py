@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.state_tracking._groups import Group
 from synthbench.tasks.state_tracking._running import running
@@ -15,9 +15,9 @@ from synthbench.tasks.state_tracking._running import running
 Elements = Int[np.ndarray, "batch elements"]
 
 
-def inputs_knob(fewest: int, most: int) -> Any:
+def inputs_option(fewest: int, most: int) -> Any:
     """Declare ``num_inputs``; from ``fewest`` on, the inputs generate the group."""
-    return knob(most, "different elements that occur as inputs, the first by number", low=fewest, high=most)
+    return option(most, "different elements that occur as inputs, the first by number", low=fewest, high=most)
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class GroupWords(Task):
     group: ClassVar[Group]
     first_input: ClassVar[int] = 0
     """The identity; a task without it begins at 1."""
-    num_inputs: int = inputs_knob(1, 1)
-    tokens_per_element: int = knob(
+    num_inputs: int = inputs_option(1, 1)
+    tokens_per_element: int = option(
         1, "tokens an element takes: itself, then identities; its product is asked at the last", low=1, high=64
     )
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks.base import running_rungs, task
+from synthbench.tasks.base import running_levels, task
 from synthbench.tasks.state_tracking._groups import A5
-from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 
 
 @task
@@ -29,6 +29,6 @@ class A5Words(GroupWords):
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
     # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
-    rungs: ClassVar = running_rungs(6, num_inputs=3)
+    levels: ClassVar = running_levels(6, num_inputs=3)
     group: ClassVar = A5
-    num_inputs: int = inputs_knob(3, 60)
+    num_inputs: int = inputs_option(3, 60)

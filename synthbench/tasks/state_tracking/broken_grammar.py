@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67617073
@@ -51,11 +51,11 @@ class BrokenGrammar(Task):
     name: ClassVar = "broken_grammar"
     source: ClassVar = "bouhadjar2026selectiv"
     length: ClassVar = 64
-    # Each rung scores only what stands farther from the walk than any token of the rung below, at three distances or
+    # Each level scores only what stands farther from the walk than any token of the level below, at three distances or
     # more: at two, the nearer one is right in two thirds of the cases. In the first half, which is trained and not
     # scored, all distances are asked: else there is too little to learn from. The fewer the symbols, the more often
     # what no token has followed since tells the answer; the more, the longer the rule takes to learn.
-    rungs: ClassVar = tuple(
+    levels: ClassVar = tuple(
         {
             "load": longest,
             "length": 8 * longest,
@@ -68,19 +68,19 @@ class BrokenGrammar(Task):
         for below, longest in pairwise((1, 4, 7, 10, 14, 19, 25, 32, 40))
     )
     load: ClassVar = "tokens of a gap"
-    num_symbols: int = knob(16, "number of symbols", low=4, high=4096)
-    branches: int = knob(2, "number of symbols that may follow a symbol", low=1, high=4094)
-    longest_gap: int = knob(8, "tokens of the longest gap", low=1, high=65536)
-    nearest: int = knob(1, "fewest tokens from the walk to a token that is scored", low=1, high=65536)
-    asked_before: int = knob(
+    num_symbols: int = option(16, "number of symbols", low=4, high=4096)
+    branches: int = option(2, "number of symbols that may follow a symbol", low=1, high=4094)
+    longest_gap: int = option(8, "tokens of the longest gap", low=1, high=65536)
+    nearest: int = option(1, "fewest tokens from the walk to a token that is scored", low=1, high=65536)
+    asked_before: int = option(
         0, "tokens at the beginning where all of a gap is scored", low=0, high=65536, is_addition=True
     )
 
     def __post_init__(self) -> None:
-        """Check the knobs, also against each other.
+        """Check the options, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or no token can be in a gap, or none is scored.
+            UsageError: If an option lies outside its range, or no token can be in a gap, or none is scored.
         """
         super().__post_init__()
         if self.branches > self.num_symbols - 2:
@@ -161,7 +161,7 @@ class BrokenGrammar(Task):
             "not followed": self._not_followed(inputs, rule),
         }
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the earliest token that nothing read since may follow, if it follows a token before it.
 
         That is any token as far back as a gap may be long, or the one right before it.

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
+from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 
 
 @task
@@ -31,10 +31,10 @@ class CycleNavigation(StringTask):
     name: ClassVar = "cycle_navigation"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    rungs: ClassVar = string_rungs(5)
+    levels: ClassVar = string_levels(5)
     num_symbols: ClassVar = 3
-    modulus: int = knob(5, "places on the cycle", low=2, high=64)
-    stay_rate: float = knob(1 / 3, "probability of a stay; both moves are equally likely", low=0.0, high=0.99)
+    modulus: int = option(5, "places on the cycle", low=2, high=64)
+    stay_rate: float = option(1 / 3, "probability of a stay; both moves are equally likely", low=0.0, high=0.99)
 
     @property
     def num_answers(self) -> int:

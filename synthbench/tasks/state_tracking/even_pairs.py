@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._parity import likelier_parity, running_parity
 from synthbench.tasks.state_tracking._running import running
@@ -34,8 +34,8 @@ class EvenPairs(StringTask):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
     not_tested: ClassVar = "A count: with two symbols, the answer is the first symbol xor the last."
-    shortest: int = knob(2, "symbols in the shortest string", low=2, high=65536)
-    num_symbols: int = knob(2, "number of different symbols", low=2, high=4096)
+    shortest: int = option(2, "symbols in the shortest string", low=2, high=65536)
+    num_symbols: int = option(2, "number of different symbols", low=2, high=4096)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
         """Uniform symbols."""

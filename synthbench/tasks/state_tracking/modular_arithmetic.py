@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
+from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 
 
 @task
@@ -35,9 +35,9 @@ class ModularArithmetic(StringTask):
     length: ClassVar = 40
     # Strings of 5 symbols are left out, as calculating from left to right is right for most of them. It is right least
     # often where half of the operators are products. With modulus 5 strings of 7 symbols are already hard to learn.
-    rungs: ClassVar = string_rungs(6, modulus=3, product_rate=0.5)
-    modulus: int = knob(5, "number of digits, and of answers", low=2, high=64)
-    product_rate: float = knob(1 / 3, "probability of a *; + and - are equally likely", low=0.0, high=0.9)
+    levels: ClassVar = string_levels(6, modulus=3, product_rate=0.5)
+    modulus: int = option(5, "number of digits, and of answers", low=2, high=64)
+    product_rate: float = option(1 / 3, "probability of a *; + and - are equally likely", low=0.0, high=0.9)
 
     @property
     def num_symbols(self) -> int:

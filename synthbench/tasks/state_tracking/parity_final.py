@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
-from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
+from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 
 
 @task
@@ -37,9 +37,9 @@ class ParityFinal(StringTask):
         }
     )
     length: ClassVar = 41
-    rungs: ClassVar = string_rungs(5)
+    levels: ClassVar = string_levels(5)
     num_symbols: ClassVar = 2
-    one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
+    one_rate: float = option(0.5, "probability of a one", low=0.01, high=0.99)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
         """Independent bits."""

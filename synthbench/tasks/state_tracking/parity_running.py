@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
-from synthbench.tasks.base import Batch, Bound, Task, Tokens, running_rungs, task
+from synthbench.options import option
+from synthbench.tasks.base import Batch, Bound, Task, Tokens, running_levels, task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
 
 
@@ -35,8 +35,8 @@ class ParityRunning(Task):
         }
     )
     length: ClassVar = 40
-    rungs: ClassVar = running_rungs(6)
-    one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
+    levels: ClassVar = running_levels(6)
+    one_rate: float = option(0.5, "probability of a one", low=0.01, high=0.99)
 
     @property
     def vocab_size(self) -> int:

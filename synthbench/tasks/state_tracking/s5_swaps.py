@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks.base import running_rungs, task
+from synthbench.tasks.base import running_levels, task
 from synthbench.tasks.state_tracking._groups import S5
-from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 
 
 @task
@@ -29,8 +29,8 @@ class S5Swaps(GroupWords):
     source: ClassVar = "grazzi2025negative"
     length: ClassVar = 32
     # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
-    rungs: ClassVar = running_rungs(6, num_inputs=4)
+    levels: ClassVar = running_levels(6, num_inputs=4)
     not_tested: ClassVar = "Products of any permutations: each input moves two points only."
     group: ClassVar = S5
     first_input: ClassVar = 1
-    num_inputs: int = inputs_knob(4, 10)
+    num_inputs: int = inputs_option(4, 10)

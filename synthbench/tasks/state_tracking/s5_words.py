@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks.base import running_rungs, task
+from synthbench.tasks.base import running_levels, task
 from synthbench.tasks.state_tracking._groups import S5
-from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 
 
 @task
@@ -29,6 +29,6 @@ class S5Words(GroupWords):
     name: ClassVar = "s5_words"
     source: ClassVar = "grazzi2025negative"
     length: ClassVar = 32
-    rungs: ClassVar = running_rungs(6, num_inputs=5)
+    levels: ClassVar = running_levels(6, num_inputs=5)
     group: ClassVar = S5
-    num_inputs: int = inputs_knob(5, 120)
+    num_inputs: int = inputs_option(5, 120)

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.tasks.base import Tokens, running_rungs, task
+from synthbench.tasks.base import Tokens, running_levels, task
 from synthbench.tasks.state_tracking._groups import Z60
-from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 
 
 @task
@@ -30,11 +30,11 @@ class Z60Words(GroupWords):
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
     # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
-    rungs: ClassVar = running_rungs(6, num_inputs=3)
+    levels: ClassVar = running_levels(6, num_inputs=3)
     group: ClassVar = Z60
-    num_inputs: int = inputs_knob(3, 60)
+    num_inputs: int = inputs_option(3, 60)
 
-    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
+    def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the sum of the later half, or quarter, on top of the likeliest sum of what was read before."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]

@@ -44,9 +44,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def make(name: str, head_dim: int = 16, **knobs: Any) -> FeatureAttention | ScoreAttention:
-    knobs = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | knobs  # few, for the interpreter
-    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+def make(name: str, head_dim: int = 16, **options: Any) -> FeatureAttention | ScoreAttention:
+    options = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | options  # few, for the interpreter
+    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
     assert isinstance(unit, FeatureAttention | ScoreAttention)
     return unit
 
@@ -212,7 +212,7 @@ def test_half_precision_is_lost_only_in_what_is_written(
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "width"),
+    ("name", "options", "width"),
     [
         ("slay", {"P": 17}, 16),
         ("slay", {"R": 9, "D": 16}, 16),
@@ -222,9 +222,9 @@ def test_half_precision_is_lost_only_in_what_is_written(
     ],
 )
 def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
-    draw: Draw, runs: list[str], name: str, knobs: dict[str, Any], width: int
+    draw: Draw, runs: list[str], name: str, options: dict[str, Any], width: int
 ) -> None:
-    out = make(name, **knobs).attend(*draw(5, width, width))
+    out = make(name, **options).attend(*draw(5, width, width))
 
     assert out.isfinite().all()
     assert not runs

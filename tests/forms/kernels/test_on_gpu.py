@@ -16,8 +16,8 @@ from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 Need = Callable[[str, bool, str], None]
 
 
-def make(name: str, head_dim: int = 32, **knobs: Any) -> FeatureAttention | ScoreAttention:
-    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+def make(name: str, head_dim: int = 32, **options: Any) -> FeatureAttention | ScoreAttention:
+    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
     assert isinstance(unit, FeatureAttention | ScoreAttention)
     return unit
 
@@ -40,16 +40,16 @@ CASES = [
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("length", [1, 65, 200, 3000])
-@pytest.mark.parametrize(("name", "knobs", "dtype"), [(*case, dtype) for case, dtype in CASES], ids=str)
+@pytest.mark.parametrize(("name", "options", "dtype"), [(*case, dtype) for case, dtype in CASES], ids=str)
 def test_a_kernel_computes_what_float64_does(
-    need: Need, name: str, knobs: dict[str, Any], length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    need: Need, name: str, options: dict[str, Any], length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     need("triton", kernels.fits(torch.device("cuda")), "this device does not run the kernels")
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)  # by any assembler, good or not
     monkeypatch.setattr(self_test, "passes", lambda *_: True)  # which would refuse what is tested here
     generator = torch.Generator().manual_seed(length)
-    unit = make(name, **knobs).to("cuda", dtype)
+    unit = make(name, **options).to("cuda", dtype)
     q, k, v = (torch.randn(1, 2, length, unit.head_dim, generator=generator).to("cuda", dtype) for _ in "qkv")
     kernel = unit.gpu_kernel(q, k, v)
     assert kernel is not None

@@ -59,17 +59,17 @@ def test_products_of_parts_miss_this_much_of_scores(digits: int, count: int, lea
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    ("name", "module", "knobs"),
+    ("name", "module", "options"),
     [("slay", _slay, {"P": 3, "R": 2, "D": 5}), ("linear", _linear, {}), ("yat-spherical", _yat_spherical, {})],
     ids=["slay", "linear", "yat-spherical"],
 )
 def test_kernels_that_multiply_three_parts_miss_about_what_float32_does(
-    draw: Draw, name: str, module: ModuleType, knobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    draw: Draw, name: str, module: ModuleType, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
     monkeypatch.setattr(self_test, "passes", lambda *_: True)
     monkeypatch.setenv(kernels.SWITCH, "always")
-    unit = MECHANISMS[name](model_dim=64, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+    unit = MECHANISMS[name](model_dim=64, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
     assert isinstance(unit, FeatureAttention | ScoreAttention)
     case = tuple(x.requires_grad_() for x in draw(70, 32, 32))
     seen: list[list[Tensor]] = []

@@ -17,9 +17,9 @@ Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
 Mix = Callable[..., Tensor]
 
 
-def make(head_dim: int = 16, seed: int = 0, **knobs: Any) -> Slay:
+def make(head_dim: int = 16, seed: int = 0, **options: Any) -> Slay:
     """Of few anchors and features, each of which is many steps of the interpreter."""
-    few: dict[str, Any] = {"P": 3, "R": 2, "D": 5, **knobs}
+    few: dict[str, Any] = {"P": 3, "R": 2, "D": 5, **options}
     return Slay(model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(seed), **few)
 
 
@@ -51,12 +51,12 @@ def test_the_kernel_computes_the_definition(draw: Draw, mix: Mix, length: int, s
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "knobs"),
+    ("head_dim", "options"),
     [(32, {"P": 8, "R": 3, "D": 16}), (16, {"P": 1, "R": 1, "D": 1}), (12, {"P": 9})],
     ids=str,
 )
-def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, head_dim: int, knobs: dict[str, int]) -> None:
-    unit, case = make(head_dim, **knobs), draw(70, head_dim, 10)
+def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, head_dim: int, options: dict[str, int]) -> None:
+    unit, case = make(head_dim, **options), draw(70, head_dim, 10)
 
     out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
 
@@ -118,7 +118,7 @@ def test_gradients_are_those_of_the_definition(
         assert (own - true).abs().max() <= 1e-5 * true.abs().max().clamp(min=1)
 
 
-def test_members_may_have_constants_of_their_own(draw: Draw) -> None:
+def test_runs_may_have_constants_of_their_own(draw: Draw) -> None:
     units, (q, k, v) = [make(seed=seed, P=2) for seed in range(2)], draw(66, batch=(2, 1))
     constants = _slay.Constants(
         torch.stack([unit.anchors for unit in units]).view(2, 1, 1, 16, 2),
@@ -129,11 +129,11 @@ def test_members_may_have_constants_of_their_own(draw: Draw) -> None:
 
     out = _slay.attend(constants, q, k, v, guard="add", delta=1e-6, segment=64)
 
-    for member, unit in enumerate(units):
+    for run, unit in enumerate(units):
         alone = _slay.attend(
-            constants_of(unit), q[member], k[member], v[member], guard="add", delta=1e-6, segment=64
+            constants_of(unit), q[run], k[run], v[run], guard="add", delta=1e-6, segment=64
         )  # fmt: skip
-        torch.testing.assert_close(out[member], alone)
+        torch.testing.assert_close(out[run], alone)
 
 
 def test_memory_need_not_be_contiguous(draw: Draw) -> None:
@@ -147,15 +147,15 @@ def test_memory_need_not_be_contiguous(draw: Draw) -> None:
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    ("knobs", "value_dim", "at_once", "length"),
+    ("options", "value_dim", "at_once", "length"),
     [({"P": 8}, 10, 8, 140), ({"P": 6}, 48, 4, 129)],
     ids=str,
 )
 def test_bfloat16_reads_the_states_of_several_anchors_at_once(
-    draw: Draw, mix: Mix, knobs: dict[str, int], value_dim: int, at_once: int, length: int
+    draw: Draw, mix: Mix, options: dict[str, int], value_dim: int, at_once: int, length: int
 ) -> None:
     """And is hardly further off for it, in values and gradients; the interpreter rounds towards 0, by up to 2^-7."""
-    unit, case = make(**knobs), tuple(x.bfloat16().requires_grad_() for x in draw(length, 16, value_dim))
+    unit, case = make(**options), tuple(x.bfloat16().requires_grad_() for x in draw(length, 16, value_dim))
     doubles = tuple(x.detach().double().requires_grad_() for x in case)
     assert _slay.anchors_read(unit.P, padded(value_dim), "bf16") == at_once
     true = define(unit, mix, doubles, "add", 1e-6)

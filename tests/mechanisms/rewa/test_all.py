@@ -48,20 +48,18 @@ def test_gradients_stay_finite_where_queries_and_keys_are_equal_or_vanish(
 
 
 @pytest.mark.parametrize("name", ["rewa-adaptive", "rewa-geometric", "rewa-lsh", "rewa-mixture", "rewa-riemannian"])
-def test_stacked_members_keep_outputs_metrics_and_phases_apart(name: str, normal: Callable[..., Tensor]) -> None:
-    members = [build(name, seed) for seed in range(3)]
-    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 12, 16)
+def test_stacked_runs_keep_outputs_metrics_and_phases_apart(name: str, normal: Callable[..., Tensor]) -> None:
+    runs = [build(name, seed) for seed in range(3)]
+    stacked, x = stack_mixers(runs, "stack"), normal(3, 2, 12, 16)
     for phase in (2, 4):
-        for mixer in (stacked, *members):
+        for mixer in (stacked, *runs):
             mixer.enter_phase(phase)
 
-        alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+        alone = torch.stack([run(rows) for run, rows in zip(runs, x, strict=True)])
         torch.testing.assert_close(stacked(x), alone)
         for inputs in (x, x[:, :, :2]):
             for metric, values in stacked.metrics(inputs).items():
-                expected = torch.stack(
-                    [member.metrics(rows)[metric] for member, rows in zip(members, inputs, strict=True)]
-                )
+                expected = torch.stack([run.metrics(rows)[metric] for run, rows in zip(runs, inputs, strict=True)])
                 torch.testing.assert_close(values.reshape(3, -1), expected)
 
 
@@ -101,14 +99,14 @@ def test_runs_beside_each_other_turn_their_witnesses_as_alone(
     unit, options = POSITIONS.configured(encoding)
     arguments: dict[str, Any] = {**options}
     generator = torch.Generator().manual_seed(1)
-    members = [build(name, seed) for seed in range(2)]
-    for member in members:
+    runs = [build(name, seed) for seed in range(2)]
+    for run in runs:
         position = unit(model_dim=16, num_heads=2, length=12, generator=generator, **arguments)
-        member.turn_by(position.rotations(member.turned_widths, generator))
-        member.double()
+        run.turn_by(position.rotations(run.turned_widths, generator))
+        run.double()
     x = normal(2, 2, 12, 16)
 
-    alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+    alone = torch.stack([run(rows) for run, rows in zip(runs, x, strict=True)])
 
-    torch.testing.assert_close(stack_mixers(members, "stack")(x), alone)
+    torch.testing.assert_close(stack_mixers(runs, "stack")(x), alone)
     assert (alone - stack_mixers([build(name, seed) for seed in range(2)], "stack")(x)).abs().max() > 1e-3

@@ -14,7 +14,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
 from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
 from synthbench.mechanisms.slay.slay import Slay
-from synthbench.options import knobs_of
+from synthbench.options import options_of
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
 EPSILON = 1e-3
@@ -39,7 +39,7 @@ def kernel(built: QuadratureAttention, q: Tensor, k: Tensor) -> Tensor:
 def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
     unit: type[QuadratureAttention], arguments: dict[str, Any], normal: Callable[..., Tensor]
 ) -> None:
-    sizes = {name: 4 for name in ("M", "D", "P", "S") if name in knobs_of(unit)}
+    sizes = {name: 4 for name in ("M", "D", "P", "S") if name in options_of(unit)}
     built = unit(
         model_dim=8, num_heads=2, generator=torch.Generator().manual_seed(0), **sizes, **arguments  # type: ignore[arg-type]
     )  # fmt: skip
@@ -123,7 +123,7 @@ def test_kernel_expects_the_square_times_the_quadrature_where_declared(
 ) -> None:
     """One node at epsilon = 1: s = 1/3, so little variance. A seed counts once: its heads share what they draw."""
     d, heads, draws = 4, 8, 100
-    sizes = {name: 32 for name in ("M", "D") if name in knobs_of(unit)}
+    sizes = {name: 32 for name in ("M", "D") if name in options_of(unit)}
     built = unit(model_dim=heads * d, num_heads=heads, R=1, epsilon=1.0, **sizes)  # type: ignore[arg-type]
     q, k = normal(4, d), normal(4, d, seed=1)
     x = unit_vectors(q) @ unit_vectors(k).mT

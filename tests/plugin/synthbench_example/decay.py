@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms import ScoreAttention, mechanism
-from synthbench.options import knob
+from synthbench.options import option
 
 
 @mechanism
@@ -19,7 +19,7 @@ class Decay(ScoreAttention):
     source: ClassVar = "unpublished"
     complexity: ClassVar = "T^2 d"
 
-    rate: float = knob(0.1, "taken off a score for every step between query and key", low=0, high=10)
+    rate: float = option(0.1, "taken off a score for every step between query and key", low=0, high=10)
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """Score the queries, which are the last ones where there are fewer, against the keys."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from synthbench.options import knob
+from synthbench.options import option
 from synthbench.tasks import IGNORE, Batch, Bound, Task, task
 
 
@@ -23,8 +23,8 @@ class Lagged(Task):
     name: ClassVar = "lagged"
     source: ClassVar = "unpublished"
     length: ClassVar = 32
-    num_symbols: int = knob(8, "symbols, drawn uniformly", low=2, high=1024)
-    lag: int = knob(4, "steps between a symbol and its repetition", low=1, high=256)
+    num_symbols: int = option(8, "symbols, drawn uniformly", low=2, high=1024)
+    lag: int = option(4, "steps between a symbol and its repetition", low=1, high=256)
 
     @property
     def vocab_size(self) -> int:

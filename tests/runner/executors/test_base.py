@@ -29,8 +29,8 @@ from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOut
 @pytest.fixture
 def job(make_cell: Callable[..., Any]) -> Job:
     cell = make_cell()
-    members = tuple(cell.members([0, 1]))
-    return Job((cell,), members, members, group_size=1)
+    runs = tuple(cell.runs([0, 1]))
+    return Job((cell,), runs, runs, group_size=1)
 
 
 @pytest.fixture
@@ -60,15 +60,15 @@ def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(job: 
 
     assert isinstance(end, JobDone)
     rows = Store.open(context.results, create=False).runs()
-    assert sorted(rows.run_id) == sorted(member.run_id for member in job.members)
+    assert sorted(rows.run_id) == sorted(run.run_id for run in job.runs)
     assert set(rows.error_message) == {"its worker died 3 times, exit code -9"}
     assert set(rows.attempt) == {3}
 
 
 @pytest.mark.end_to_end
 def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunContext) -> None:
-    first, second = job.members
-    (done,) = execute(replace(job, members=(first,), missing=(first,)), context, number=1)
+    first, second = job.runs
+    (done,) = execute(replace(job, runs=(first,), missing=(first,)), context, number=1)
     end = end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), context)
 
     assert isinstance(end, JobDone)
@@ -146,7 +146,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
     rows = Store.open(tmp_path, create=False).runs()
-    assert sorted(rows.run_id) == sorted(member.run_id for job in jobs for member in job.members)
+    assert sorted(rows.run_id) == sorted(run.run_id for job in jobs for run in job.runs)
     assert rows.error_message.str.contains(message, regex=False).all()
     assert set(rows.attempt) == {1}
 

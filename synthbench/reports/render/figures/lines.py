@@ -79,11 +79,11 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 """The profile of each mechanism by its label."""
 
 
-def rungs(facts: Facts) -> Drawing | None:
+def levels(facts: Facts) -> Drawing | None:
     """How much of its load each mechanism copes with; None without a ladder, or without a run that has a score."""
     lines: _Panels = {}
     for task, mechanism, cell in facts.cells:
-        if task.ladder and (points := mean_profile(task.ladder, cell.rungs.values())):
+        if task.ladder and (points := mean_profile(task.ladder, cell.levels.values())):
             lines.setdefault(task, (task.ladder, {}))[1][mechanism.label] = points
     if not lines:
         return None
@@ -105,11 +105,11 @@ def rungs(facts: Facts) -> Drawing | None:
                 zip(ladder.loads, points.mean, points.low, points.high, strict=True), start=1
             )
         ),
-        draw=lambda: _draw_rungs(facts, lines, drawn),
+        draw=lambda: _draw_levels(facts, lines, drawn),
     )
 
 
-def _draw_rungs(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
+def _draw_levels(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
     looks = {label: look for label, look in facts.looks.items() if label in drawn}
     legend = legend_of(looks, has_pale=len(drawn) > len(looks))
     figure, axes = panels([task.label for task in lines], "skill", legend, height=1.7)

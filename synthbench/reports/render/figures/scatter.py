@@ -264,10 +264,10 @@ def _key(points: Sequence[Point], of_points: Sequence[Look]) -> list[tuple[str, 
     is_numbered = len(points) > MOST_NAMED
     order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
     entries: list[tuple[str, Artist]] = []
-    for family, members in itertools.groupby(order, key=lambda index: points[index].family):
+    for family, runs in itertools.groupby(order, key=lambda index: points[index].family):
         if is_numbered:
             entries.append((f"{shown(family)}:", Line2D([], [], linestyle="")))
-        for index in members:
+        for index in runs:
             look, label = of_points[index], shown(points[index].label)
             handle = Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=3.5)
             entries.append((f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})", handle))

@@ -205,7 +205,7 @@ def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFact
     """A line for each mechanism, those with a colour last, so that they are on top; the others are pale."""
     lines = []
     for mechanism in sorted(cells.mechanisms, key=coloured.__contains__):
-        if task.ladder and (drawn := mean_profile(task.ladder, cells.cell(task, mechanism).rungs.values())):
+        if task.ladder and (drawn := mean_profile(task.ladder, cells.cell(task, mechanism).levels.values())):
             look = f"l{coloured.index(mechanism)}" if mechanism in coloured else "pale"
             lines.append(SimpleNamespace(path=charts.over_loads(task.ladder.loads, drawn.mean), look=look))
     return lines

@@ -1,4 +1,4 @@
-"""From the accuracy on each rung to a height."""
+"""From the accuracy on each level to a score."""
 
 import math
 from itertools import pairwise
@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.heights import (
-    RungScore,
-    height,
+from synthbench.levels import (
+    LevelScore,
     isotonic,
+    ladder_score,
+    levels_in,
     load_at_half,
-    metrics_of_rungs,
+    metrics_of_levels,
     profile,
-    rungs_in,
 )
 
 SKILLS = st.lists(st.floats(-2, 2), min_size=1, max_size=16)
 
 
-def ladder(*skills: float) -> list[RungScore]:
-    """Rungs of loads 2, 4, 8, ... with some skills above a base of one quarter."""
-    return [RungScore(2.0**n, 0.25 + 0.75 * skill, 0.25, 1.0) for n, skill in enumerate(skills, start=1)]
+def ladder(*skills: float) -> list[LevelScore]:
+    """Levels of loads 2, 4, 8, ... with some skills above a base of one quarter."""
+    return [LevelScore(2.0**n, 0.25 + 0.75 * skill, 0.25, 1.0) for n, skill in enumerate(skills, start=1)]
 
 
 @given(SKILLS)
@@ -43,17 +43,17 @@ def test_no_falling_sequence_is_nearer_than_the_isotonic_fit(skills: list[float]
 
 
 @given(SKILLS)
-def test_a_height_lies_between_none_and_all_of_the_rungs(skills: list[float]) -> None:
-    assert 0 <= height(ladder(*skills)) <= len(skills)
+def test_a_score_lies_between_0_and_1(skills: list[float]) -> None:
+    assert 0 <= ladder_score(ladder(*skills)) <= 1
 
 
 def test_what_falls_already_is_only_clipped() -> None:
     assert profile(ladder(1.1, 0.5, -0.2)) == pytest.approx([1, 0.5, 0])
 
 
-def test_noise_around_the_base_is_no_height() -> None:
-    """Clipped before the fit, these rungs would make a height of .4."""
-    assert height(ladder(-0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1)) == pytest.approx(0, abs=1e-9)
+def test_noise_around_the_base_is_no_score() -> None:
+    """Clipped before the fit, these levels would make a score of .05."""
+    assert ladder_score(ladder(-0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1)) == pytest.approx(0, abs=1e-9)
 
 
 def test_half_of_the_skill_is_between_two_loads() -> None:
@@ -66,7 +66,7 @@ def test_a_ladder_that_is_mastered_or_not_begun_has_no_load_at_half() -> None:
     assert load_at_half(ladder(0.4, 0.1, 0.0)) == 0
 
 
-def test_a_row_gives_back_its_rungs() -> None:
-    rungs = ladder(1, 0.5)
-    assert rungs_in({**metrics_of_rungs(rungs), "other": 1.0}) == rungs
-    assert rungs_in({"shortcut.latest": 0.5}) == []
+def test_a_row_gives_back_its_levels() -> None:
+    levels = ladder(1, 0.5)
+    assert levels_in({**metrics_of_levels(levels), "other": 1.0}) == levels
+    assert levels_in({"shortcut.latest": 0.5}) == []

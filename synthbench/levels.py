@@ -1,0 +1,99 @@
+"""Scores of ladders: from the accuracy on each level to one number."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+LADDER_SCORE = "height over rungs"
+"""The metric of a row whose score is :func:`ladder_score`, by the name that rows have for it."""
+HALF = 0.5
+"""The skill at which a load is read off."""
+
+_FIELDS = ("load", "score", "base", "ceiling")
+
+
+class LevelScore(NamedTuple):
+    """What a row says of one level: its load, the accuracy on what is new, and what that is counted from."""
+
+    load: float
+    score: float
+    base: float
+    ceiling: float
+
+    @property
+    def skill(self) -> float:
+        """Where the accuracy lies between base (0) and ceiling (1)."""
+        return (self.score - self.base) / (self.ceiling - self.base)
+
+
+def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
+    """The levels as metrics of a row: ``rung1.load``, ``rung1.score`` and so on, the easiest first."""
+    return {
+        f"rung{number}.{field}": getattr(level, field)
+        for number, level in enumerate(levels, start=1)
+        for field in _FIELDS
+    }
+
+
+def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
+    """The levels that the metrics of a row name, the easiest first; none in a row without a ladder.
+
+    >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
+    0.5
+    """
+    levels: list[LevelScore] = []
+    while f"rung{len(levels) + 1}.load" in metrics:
+        values = [metrics.get(f"rung{len(levels) + 1}.{field}") for field in _FIELDS]
+        levels.append(LevelScore(*(float("nan") if value is None else float(value) for value in values)))
+    return levels
+
+
+def isotonic(skills: Sequence[float]) -> list[float]:
+    """The non-increasing numbers nearest to some, by the sum of squares: neighbours out of order become their mean.
+
+    Source: Ayer et al. (1955), pool adjacent violators.
+
+    >>> isotonic([1.0, 0.5, 0.75, 0.0])
+    [1.0, 0.625, 0.625, 0.0]
+    """
+    pools: list[tuple[float, int]] = []
+    for skill in skills:
+        mean, count = skill, 1
+        while pools and pools[-1][0] < mean:
+            before, size = pools.pop()
+            mean, count = (before * size + mean * count) / (size + count), size + count
+        pools.append((mean, count))
+    return [mean for mean, count in pools for _ in range(count)]
+
+
+def profile(levels: Sequence[LevelScore]) -> list[float]:
+    """Skill on each level, made non-increasing, then clipped to [0, 1].
+
+    It is clipped last, or noise around 0 would count as skill.
+    """
+    return [min(1.0, max(0.0, skill)) for skill in isotonic([level.skill for level in levels])]
+
+
+def ladder_score(levels: Sequence[LevelScore]) -> float:
+    """The share of the levels that is mastered, parts of a level included: 0 to 1.
+
+    >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
+    0.5
+    """
+    return sum(profile(levels)) / len(levels)
+
+
+def load_at_half(levels: Sequence[LevelScore]) -> float:
+    """The load at which the skill falls to one half, between two levels on a line over the logarithm of the load.
+
+    ``inf`` if it does not fall that far on the ladder; 0 if it is lower on the first level.
+    """
+    skills = profile(levels)
+    below = next((index for index, skill in enumerate(skills) if skill < HALF), None)
+    if below is None:
+        return float("inf")
+    if below == 0:
+        return 0.0
+    upper, lower = skills[below - 1], skills[below]
+    share = (upper - HALF) / (upper - lower)
+    first, last = levels[below - 1].load, levels[below].load
+    return float(first * (last / first) ** share)
