@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthbench.api import load
+from synthbench.loading import load
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.heights import height, rungs_in
