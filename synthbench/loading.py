@@ -1,4 +1,4 @@
-"""Rows of a store as a data frame, without importing what trains."""
+"""Read rows of a store as a data frame, without importing what trains."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -197,7 +197,7 @@ def _split(factor: Tensor | None) -> Iterable[Any]:
 
 
 def _by_chunk(factor: Any) -> Any:
-    """Cut [..., length, width] into [..., chunks, CHUNK, width], with zeros after the last token; None if there is none."""
+    """Cut [..., length, width] into [..., chunks, CHUNK, width], zeros after the last token; None if there is none."""
     if factor is None:
         return None
     missing = -factor.shape[-2] % CHUNK

@@ -127,7 +127,7 @@ def beyond(levels: Sequence[Rung]) -> dict[int, Rung]:
 
 
 def _is_known(level: Rung, trained: Sequence[Rung]) -> bool:
-    """Whether every token of a level is one of the trained levels' too."""
+    """Return whether every token of a level is one of the trained levels' too."""
     inputs, answers = _tokens(level)
     for each in reversed(trained):  # most often the longest has them all
         known_inputs, known_answers = _tokens(each)
