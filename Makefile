@@ -50,10 +50,10 @@ check:  ## The same in an environment that is ready: all steps, then a list of t
 		'$(BIN)/mypy' \
 		'$(BIN)/lint-imports' \
 		'$(PYTEST) -m "not slow and not gpu and not end_to_end"' \
-		'$(BIN)/python docs/generate.py --check' \
-		$(foreach name,$(REPORTS),'$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) --check') \
-		$(foreach name,$(STUDIES),'$(BIN)/python -m studies.$(name) --check') \
-		'$(BIN)/synthbench bench report --no-figures --check'
+		'$(BIN)/python .ci/together "docs/generate.py --check" \
+			$(foreach name,$(REPORTS),"synthbench report $(rows_of_$(name)) $(call formats,$(name)) --check") \
+			$(foreach name,$(STUDIES),"-m studies.$(name) --check") \
+			"synthbench bench report --no-figures --check"'
 
 reports:  ## Write what is committed of the reports
 	$(foreach name,$(REPORTS),$(REPORT) $(rows_of_$(name)) $(call formats,$(name)) &&) true

@@ -75,7 +75,7 @@ class Case(NamedTuple):
         widths = f"head width {self.head_dim}"
         if self.num_anchors:
             return f"{widths}, {self.num_anchors} anchors x {self.num_features} features"
-        return f"{widths}, {self.num_features} features" if self.num_features else widths
+        return widths
 
     def attend(self) -> Attend:
         """The form, with constants that have no data."""
@@ -84,18 +84,13 @@ class Case(NamedTuple):
             shapes = ((self.head_dim, self.num_anchors), *((n, self.num_features) for n in (self.head_dim, 1, 1)))
             constants = slay.Constants(*(torch.empty(shape, device="meta") for shape in shapes))
             return lambda q, k, v: slay.attend(constants, q, k, v, guard="add", delta=1e-6)
-        if self.form == "linear":
-            linear = kernels.load("_linear")
-            return lambda q, k, v: linear.forward((q,), (k,), v, guard="add", delta=1e-6)
         yat = kernels.load("_yat_spherical")
         return lambda q, k, v: yat.attend(1e-3, q, k, v)
 
     def inputs(self, dtype: torch.dtype) -> list[Tensor]:
-        """Queries, keys and values without data; what given features are made from is not seen."""
-        key_dim = self.num_features if self.form == "linear" else self.head_dim
-        shapes = ((HEADS, LENGTH, width) for width in (key_dim, key_dim, self.head_dim))
-        is_trained = self.form != "linear"  # whose gradients are PyTorch's
-        return [torch.empty(shape, dtype=dtype, device="meta", requires_grad=is_trained) for shape in shapes]
+        """Queries, keys and values without data."""
+        shape = HEADS, LENGTH, self.head_dim
+        return [torch.empty(shape, dtype=dtype, device="meta", requires_grad=True) for _ in range(3)]
 
 
 CASES = (
@@ -105,12 +100,8 @@ CASES = (
     Case("yat-spherical", 16),
     Case("yat-spherical", 32),
     Case("yat-spherical", 64),
-    Case("linear", 16, 0, 16),
-    Case("linear", 32, 0, 32),
-    Case("linear", 16, 0, 64),
-    Case("linear", 64, 0, 64),
 )
-"""``slay`` with m = 384 and 768 at head width 32, and with m = 384 at width 64; then the others."""
+"""``slay`` with m = 384 and 768 at head width 32, and with m = 384 at width 64; then the other."""
 
 
 class Launch(NamedTuple):
@@ -123,13 +114,13 @@ class Launch(NamedTuple):
 
 
 def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
-    """Record the launches of a form, forward and, with a gradient of its own, backward, each with that word.
+    """Record the launches of a form, forward and backward, each with that word.
 
     Raises:
         UsageError: If Triton is not installed.
     """
     try:
-        kind = type(kernels.load("_linear").output_kernel)  # Triton's own, or its interpreter's
+        kind = type(kernels.load("_slay").output_kernel)  # Triton's own, or its interpreter's
     except ImportError:
         raise UsageError("Triton is not installed: in a checkout: pip install -e '.[triton]'") from None
     found: list[Launch] = []
@@ -144,8 +135,7 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
     with mock.patch.object(kind, "run", record):
         out = attend(*inputs)
         num_forward = len(found)
-        if out.requires_grad:
-            out.backward(torch.empty_like(out))
+        out.backward(torch.empty_like(out))
     return [(DIRECTIONS[place >= num_forward], launch) for place, launch in enumerate(found)]
 
 

@@ -1,4 +1,4 @@
-"""Linear attention by the kernels of ``flash-linear-attention`` (``fla``) beside ours, in turns.
+"""Linear attention by the kernels of ``flash-linear-attention`` (``fla``) beside our forms, in turns.
 
 python -m benchmarks.flash_linear_attention --help
 
@@ -133,7 +133,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Parquet file for the rows; what it has is not measured.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure our Triton kernels and those of flash-linear-attention; by default of slay, linear and performer."""
+    """Measure our forms and those of flash-linear-attention; by default of slay, linear and performer."""
     target = resolve_device(device)
     if (reason := missing(target)) is not None:
         typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
@@ -143,7 +143,7 @@ def main(
             select_mechanisms(load_suite("paper"), mech or ["slay,linear,performer"]),
             parse_lengths(lengths),
             table,
-            forms=("kernel", "fla"),
+            forms=("attend", "fla"),
             offered=offered,
             batch_size=1,
             num_repeats=repeats,

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from synthbench.api import check, leaderboard, load, plan, quick, run, tables
+    from synthbench.api import check, leaderboard, plan, quick, run, tables
+    from synthbench.loading import load
     from synthbench.mechanisms import MECHANISMS
     from synthbench.results import Store
     from synthbench.runner.request import Request
@@ -46,7 +47,7 @@ _HOMES = {
     "Suite": "synthbench.suites",
     "check": "synthbench.api",
     "leaderboard": "synthbench.api",
-    "load": "synthbench.api",
+    "load": "synthbench.loading",
     "load_suite": "synthbench.suites",
     "plan": "synthbench.api",
     "quick": "synthbench.api",

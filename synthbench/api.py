@@ -16,16 +16,13 @@ from synthbench.reports.build import build
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import select, suites_in
-from synthbench.results import RUNS, Store, published
-from synthbench.results.schema import to_frame
+from synthbench.results import RUNS
 from synthbench.runner import run as runner
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport, device_of
 from synthbench.terminal import check as examination
-from synthbench.training.ladder_scores import USED, rescored
 from synthbench.trust import view
-from synthbench.trust.beside import NAMES
 
 
 class Markdown(str):
@@ -130,33 +127,6 @@ def quick(
         executor=executor,
         workers=workers,
     )
-
-
-def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Rows of a store, one a run; scores of ladders are counted from the baselines that are committed now.
-
-    >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
-    ['task', 'mech', 'seed', 'skill']
-
-    Args:
-        results: The store's folder; ``packaged`` is the rows that come with synthbench.
-        columns: Names of columns, as ``results/README.md`` explains them; all if None. Some are read faster than all.
-            :func:`leaderboard` and :func:`tables` need all.
-
-    Raises:
-        UnknownName: If there is no such column.
-        StoreError: If there is no store, or it cannot be read.
-    """
-    store = Store.open(published() if results in NAMES else Path(results), create=False)
-    if columns is None:
-        return rescored(store.runs())
-    wanted = list(dict.fromkeys(_listed("columns", columns)))
-    for column in wanted:
-        if column not in RUNS.names:
-            raise UnknownName("column", column, RUNS.names)
-    if not {"score", "skill", "metrics"} & set(wanted):
-        return to_frame(store.outline(wanted))
-    return rescored(to_frame(store.outline(list(dict.fromkeys([*wanted, *USED])))))[wanted]
 
 
 def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:

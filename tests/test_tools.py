@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +64,27 @@ def test_every_step_is_taken_and_those_that_failed_are_listed_last() -> None:
     assert "a word" in lines
     assert lines[-4:] == ["", "2 of 3 steps failed:", "  exit 3", "  echo 'a word'; false"]
     assert each("true", "echo last") == (0, ["true", "echo last", "last", "All 2 steps passed."])
+
+
+def test_commands_in_one_process_go_on_after_one_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "raises.py").write_text("raise ValueError('no')")
+    (tmp_path / "says.py").write_text("import sys; print(sys.argv[1:], __name__); sys.exit(0)")
+    commands = ["raises.py", "synthbench list nothing", "-m says --check", "says.py 'a b'"]
+
+    ran = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "together", *commands],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 1
+    assert [line for line in ran.stdout.splitlines() if line not in commands] == [
+        *("['--check'] __main__", "['a b'] __main__"),
+        *("failed: raises.py", "failed: synthbench list nothing"),
+    ]
+    assert "ValueError: no" in ran.stderr
 
 
 @pytest.mark.end_to_end

@@ -1,4 +1,4 @@
-"""Causal attention by a kernel that is an inner product of features: three forms of one function.
+"""Causal attention by a kernel that is an inner product of features: four forms of one function.
 
 All compute, with κ(q, k) the product over factors of ⟨a_i(q), b_i(k)⟩ and N the guard,
 
@@ -28,7 +28,9 @@ Side = Literal["query", "key"]
 
 CHUNK = 64
 GPU_GRAM_MAX_LENGTH = 512
-"""By arithmetic, not measured: on a GPU launches count, and a chunk takes as many as the whole Gram form."""
+"""By arithmetic, not measured: on a GPU launches count, and up to here the Gram matrix is small."""
+MAX_AT_ONCE = 2**28
+"""Numbers in the largest tensor of :func:`at_once`, 1 GiB in float32; a training step holds a few of them."""
 
 
 def gram_max_length(num_features: int, device: torch.device) -> int:
@@ -46,8 +48,23 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
     There may be fewer queries than keys; they are then the last ones, and the Gram form serves them.
     """
     has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
-    is_short = has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device)
-    return (gram if is_short else chunked)(query_factors, key_factors, v, guard=guard, delta=delta)
+    if has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device):
+        form = gram
+    else:
+        form = at_once if takes_at_once(key_factors, v) else chunked
+    return form(query_factors, key_factors, v, guard=guard, delta=delta)
+
+
+def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
+    """Return whether :func:`at_once` is the faster form on the device, and fits its memory.
+
+    A CPU, which gains nothing from fewer launches, loses time to tensors that do not fit its caches.
+    """
+    if v.device.type == "cpu":
+        return False
+    widths = sorted(factor.shape[-1] for factor in key_factors)
+    numbers_of_chunk = max(rank(key_factors), CHUNK * math.prod(widths[:-1]))  # a state, or copies of the values
+    return v.shape[:-1].numel() / CHUNK * numbers_of_chunk * (v.shape[-1] + 1) <= MAX_AT_ONCE
 
 
 def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
@@ -76,6 +93,21 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
             update = k_b.mT @ expand(k_a, chunk)
             state = update if state is None else state + update
     return normalise(torch.cat(sums, dim=-2), guard, delta).to(v.dtype)
+
+
+def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
+    """Attend in all chunks together: the states of :func:`chunked`, which are all held, by one cumulative sum.
+
+    So the number of operations does not grow with the length, and memory does by a state a chunk.
+    """
+    query_a, query_b = map(_by_chunk, as_two(tuple(map(widened, query_factors))))
+    key_a, key_b = map(_by_chunk, as_two(tuple(map(widened, key_factors))))
+    values = _by_chunk(with_ones(widened(v)))
+    within = kernel(_without_none(query_b, query_a), _without_none(key_b, key_a)).tril_() @ values
+    sums = (key_b.mT @ expand(key_a, values)).cumsum(-3)
+    before = pad(sums, (0, 0, 0, 0, 1, -1))  # the first chunk has none, and the last sum is read by none
+    out = (within + contract(query_a, query_b @ before)).flatten(-3, -2)
+    return normalise(out[..., : v.shape[-2], :], guard, delta).to(v.dtype)
 
 
 def recurrent(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
@@ -162,6 +194,14 @@ def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
 def _split(factor: Tensor | None) -> Iterable[Any]:
     """The chunks of a factor; without end if there is none."""
     return repeat(None) if factor is None else factor.split(CHUNK, dim=-2)
+
+
+def _by_chunk(factor: Any) -> Any:
+    """Cut [..., length, width] into [..., chunks, CHUNK, width], zeros after the last token; None if there is none."""
+    if factor is None:
+        return None
+    missing = -factor.shape[-2] % CHUNK
+    return (pad(factor, (0, 0, 0, missing)) if missing else factor).unflatten(-2, (-1, CHUNK))
 
 
 def _without_none(last: Tensor, first: Tensor | None) -> Factors:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -239,7 +240,7 @@ def _corrected_segment(
         (of_query,) = _products([q], columns, at_query, elapsed, fastest)
     put_in = v if key is None else -of_read[1].tril(-1) @ v
     begin = read * elapsed.exp()
-    axes = torch.broadcast_shapes(put_in.shape[:-1], begin.shape[:-1])
+    axes = np.broadcast_shapes(put_in.shape[:-1], begin.shape[:-1])  # PyTorch's own imports sympy, for a second
     solved: Tensor = torch.linalg.solve_triangular(
         of_read[0].tril(-1),
         torch.cat([put_in.expand(*axes, -1), begin.expand(*axes, -1)], dim=-1),

@@ -319,7 +319,7 @@ class ScoreAttention(Attention):
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel then."""
-        kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
+        kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(q) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
@@ -380,17 +380,12 @@ class FeatureAttention(Attention):
         """Attend in the form that is fastest at this length and device; all forms are the same function."""
         if state is not None:
             return self._attend_next(q, k, v, state)
-        kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
+        kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(q) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
-        if self._has_trained_features():
-            return None
-        own = kernels.of(self, q, k, v)
-        # What overrides the computation has no kernel for it; overridden features and factors reach the kernel.
-        is_inherited = type(self).attend_by_torch is FeatureAttention.attend_by_torch
-        return own if own is not None or not is_inherited else kernels.of_features(self, q, k, v)
+        return None if self._has_trained_features() else kernels.of(self, q, k, v)
 
     def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend by PyTorch's own operations, whatever the device."""
@@ -399,11 +394,16 @@ class FeatureAttention(Attention):
         if (exponents := own_form(self, "key_exponents")) is not None and log_space.may_overflow(k):
             (query_features,) = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
             return log_space.attend(query_features, exponents(k), v, guard=self.guard, delta=self.delta)
-        if q.shape[-2] == k.shape[-2] > streaming.BLOCK and not self._has_trained_features():
+        is_long = q.shape[-2] == k.shape[-2] > streaming.BLOCK
+        if is_long and not self._has_trained_features() and not self._is_computed_at_once(k, v):
             return streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
         key_factors = self.factors(k, "key")
         return linear.attend(query_factors, key_factors, v, guard=self.guard, delta=self.delta)
+
+    def _is_computed_at_once(self, k: Tensor, v: Tensor) -> bool:
+        with torch.no_grad():
+            return linear.takes_at_once(self.factors(k[..., :1, :], "key"), v)
 
     def _attend_next(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
         if type(self).attend_by_torch is not FeatureAttention.attend_by_torch:  # it may compute something else

@@ -114,18 +114,27 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     last = levels[-1]
     task = type(last.task)
     own = [*task.ladder(max(LENGTHS)), *(task.ladder(max(LENGTHS), is_extended=True) if task.extended_levels else ())]
-    known_inputs, known_answers = (set[int]().union(*tokens) for tokens in zip(*map(_tokens, levels), strict=True))
     found = {}
     for factor in FACTORS_BEYOND:
         candidates = [level for level in own if level.length == factor * last.length]
         with suppress(UsageError):
             candidates.append(_stretched(last, factor))
         for level in candidates:
-            inputs, answers = _tokens(level)
-            if inputs <= known_inputs and answers <= known_answers:
+            if _is_known(level, levels):
                 found[factor] = level
                 break
     return found
+
+
+def _is_known(level: Level, trained: Sequence[Level]) -> bool:
+    """Return whether every token of a level is one of the trained levels' too."""
+    inputs, answers = _tokens(level)
+    for each in reversed(trained):  # most often the longest has them all
+        known_inputs, known_answers = _tokens(each)
+        inputs, answers = inputs - known_inputs, answers - known_answers
+        if not inputs | answers:
+            return True
+    return False
 
 
 def _stretched(level: Level, factor: int) -> Level:
@@ -138,7 +147,10 @@ def _stretched(level: Level, factor: int) -> Level:
 def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
     """The tokens of a fixed sample of a level's inputs, and those of its targets."""
     sample = level.task.sample(np.random.Generator(np.random.Philox(key=0)), 128, level.length)
-    return frozenset(np.unique(sample.inputs).tolist()), frozenset(np.unique(sample.targets).tolist()) - {IGNORE}
+    # Counted, which is faster than sorting or hashing them.
+    counts = map(np.bincount, (sample.inputs.ravel(), sample.targets[sample.targets != IGNORE]))
+    inputs, answers = (frozenset(np.flatnonzero(count).tolist()) for count in counts)
+    return inputs, answers
 
 
 def course_of(suite: Suite, task: str) -> Course:

@@ -73,7 +73,7 @@ def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | No
         trained: The levels of the run, the easiest first.
         accuracies: By factor; None where the model reads no more tokens.
     """
-    tests = beyond(trained) if accuracies else {}
+    tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}
     for factor, accuracy in accuracies.items():
         level = tests[factor]
@@ -101,7 +101,10 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 @lru_cache(maxsize=4096)
 def _committed_beyond(trained: tuple[Level, ...]) -> tuple[int, ...]:
     """Factors of the tests whose baseline is committed, so that it may be another one than that of the row's day."""
-    return tuple(factor for factor, level in beyond(trained).items() if committed_bounds(level) is not None)
+    return tuple(factor for factor, level in _tests_beyond(trained).items() if committed_bounds(level) is not None)
+
+
+_tests_beyond = lru_cache(maxsize=4096)(beyond)
 
 
 @lru_cache(maxsize=4096)

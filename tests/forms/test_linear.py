@@ -1,16 +1,19 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import elu
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthbench.forms import linear
 from synthbench.forms.linear import Factors, Guard
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.linear import Linear
 
-FAST = [linear.gram, linear.chunked, linear.attend]
+FAST = [linear.gram, linear.chunked, linear.at_once, linear.attend]
 GUARDS: list[Guard] = ["add", "clamp"]
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
 
@@ -110,23 +113,63 @@ def test_a_state_goes_on_where_it_stopped() -> None:
     assert state.shape == (2, 3, linear.rank(key), 7)
 
 
-@pytest.mark.parametrize(("num_features", "length", "name"), [(16, 100, "gram"), (16, 101, "chunked")])
-def test_the_form_changes_where_it_was_measured_to(
-    num_features: int, length: int, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("device", "batch", "num_features", "length", "name"),
+    [
+        ("cpu", 1, 16, 100, "gram"),
+        ("cpu", 1, 16, 101, "chunked"),
+        ("meta", 1, 16, 512, "gram"),
+        ("meta", 1, 16, 513, "at_once"),
+        # Of 2^28 numbers, the most that a tensor may have: 2^20 chunks with 128 features and two columns each.
+        ("meta", 2**10, 128, 2**16, "at_once"),
+        ("meta", 2**10, 129, 2**16, "chunked"),
+    ],
+)
+def test_each_device_attends_by_the_form_that_is_fastest_and_fits(
+    device: str, batch: int, num_features: int, length: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    features, v = (torch.ones(length, num_features),), torch.ones(length, 2)
+    """The device "meta" stands for a GPU."""
+    zero = torch.zeros((), device=device)
+    features, v = (zero.expand(batch, length, num_features),), zero.expand(batch, length, 1)
     chosen = []
-    for form in (linear.gram, linear.chunked):
-
-        def record(*tensors: Any, form: Callable[..., Tensor] = form, **guard: Any) -> Tensor:
-            chosen.append(form.__name__)
-            return form(*tensors, **guard)
-
-        monkeypatch.setattr(linear, form.__name__, record)
+    for form in (linear.gram, linear.chunked, linear.at_once):
+        monkeypatch.setattr(linear, form.__name__, lambda *_, name=form.__name__, **_guard: chosen.append(name))
 
     linear.attend(features, features, v, guard="add", delta=1e-6)
 
     assert chosen == [name]
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that would launch a kernel on a GPU."""
+
+    OTHERS: ClassVar = {"_unsafe_view", "promote_types"}
+    """They launch none either, although they return no view by their signature."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func._schema.returns[0].alias_info
+        is_view = returned is not None and not returned.is_write
+        name = func._schema.name.removeprefix("aten::")
+        if not is_view and name not in self.OTHERS:
+            self.count += 2 if name == "constant_pad_nd" else 1  # which fills, then copies
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+@pytest.mark.parametrize("length", [4096, 16_384])
+def test_a_training_step_takes_at_most_60_launches_on_a_gpu(name: str, length: int) -> None:
+    """By the form for a device that is no CPU; the device "meta" computes nothing."""
+    unit = MECHANISMS[name](model_dim=256, num_heads=8).to("meta")
+    assert isinstance(unit, FeatureAttention)
+    q, k, v = (torch.empty(1, 8, length, 32, device="meta", requires_grad=True) for _ in "qkv")
+
+    with Launches() as launches:  # type: ignore[no-untyped-call]
+        out = unit.attend(q, k, v)
+        torch.autograd.grad(out, (q, k, v), torch.empty_like(out))
+
+    assert 20 <= launches.count <= 60
 
 
 def test_linear_attention_is_elu_plus_one(mix: Callable[..., Tensor], normal: Callable[..., Tensor]) -> None:

@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthbench.api import load
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.levels import ladder_score, levels_in
+from synthbench.loading import load
 from synthbench.results import Store
 from synthbench.results.schema import RUNS, row_sha256
 from synthbench.runner.plan import make_cells, shortened

@@ -4,8 +4,6 @@
 mechanism          forward                                  backward
 =================  =======================================  ================================================
 ``slay``           features made on chip, never in memory   made again on chip
-one factor of      given features                           the PyTorch form's, which is run again for it
-features
 ``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
 =================  =======================================  ================================================
 
@@ -33,14 +31,13 @@ on such a device.
 
 import os
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from synthbench.errors import UnknownName
 from synthbench.forms.kernels import self_test
@@ -58,7 +55,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 64
 """Largest width of a query, key or value."""
 MAX_FEATURES = 128
-"""Largest number of given features, and of exponential features."""
+"""Largest number of exponential features."""
 MAX_ANCHORS = 16
 """With 32, outputs were wrong at some sizes on an H200, see ``_slay.gradient_tiles``."""
 MIN_SLAY_WIDTH_BFLOAT16 = 32
@@ -81,38 +78,12 @@ def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     return form if form is not None and self_test.passes(self_test.own_kernel_test(unit, q, v)) else None
 
 
-def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that attends as this ``FeatureAttention`` does, whose features are one factor and frozen, or None."""
-    if not serves(q, k, v):
-        return None
-    with torch.no_grad():
-        factors = unit.factors(k[..., :1, :], "key")
-    if len(factors) > 1 or factors[0].shape[-1] > MAX_FEATURES:
-        return None
-    if not self_test.passes(self_test.feature_kernel_test(factors[0], v, unit.guard)):
-        return None
-    linear = load("_linear")
-
-    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        factors = unit.factors(q, "query"), unit.factors(k, "key")
-        out: Tensor = linear.forward(*factors, v, guard=unit.guard, delta=unit.delta)
-        return out
-
-    return partial(differentiable, forward, unit._bound().attend_by_torch)  # noqa: SLF001 - the mechanisms' own affair
-
-
-def saves_launches(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
+def saves_launches(q: Tensor) -> bool:
     """Return whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
 
-    Up to a length PyTorch attends in one piece, by a number of launches that does not grow, and its products are as
-    fast. Beyond it launches grow with the length, and those of a kernel do not. Where gradients are wanted, a kernel of
-    given features saves none: the PyTorch form runs again for them.
+    Up to a length PyTorch attends in one piece, by about as few launches, and its products are as fast.
     """
-    if choice() == "always":
-        return True
-    is_trained = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    has_gradient = own_form(unit, "own_kernel") is not None
-    return q.shape[-2] > GPU_GRAM_MAX_LENGTH and (has_gradient or not is_trained)
+    return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
 
 def choice() -> str:
@@ -160,28 +131,3 @@ def fits(device: torch.device) -> bool:
         return False
     properties = torch.cuda.get_device_properties(device)
     return int(getattr(properties, "shared_memory_per_block_optin", 0)) >= MAX_SHARED_BYTES
-
-
-def differentiable(kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute ``kernel``, with the gradients of ``plain``, which runs in the backward pass.
-
-    Gradients reach q, k and v, not what else ``plain`` reads, and are of the first order.
-    """
-    out: Tensor = _Differentiable.apply(kernel, plain, q, k, v)  # type: ignore[no-untyped-call]
-    return out
-
-
-class _Differentiable(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        ctx.plain = plain
-        ctx.save_for_backward(q, k, v)
-        return kernel(q, k, v)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[None, None, Tensor, Tensor, Tensor]:
-        with torch.enable_grad():
-            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
-            d_q, d_k, d_v = torch.autograd.grad(ctx.plain(*inputs), inputs, d_out, materialize_grads=True)
-        return None, None, d_q, d_k, d_v

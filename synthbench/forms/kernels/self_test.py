@@ -10,15 +10,11 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache, partial
-from importlib import import_module
 from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-from synthbench.forms import linear
-from synthbench.forms.linear import Guard
 
 LENGTH = 600
 """Tokens: three segments, the last cut short, so that states and partial tiles are tested too."""
@@ -64,37 +60,7 @@ class OwnKernel(NamedTuple):
         return deviation(kernel, unit.attend_by_torch, deepcopy(unit).double().attend_by_torch, inputs)
 
 
-class FeatureKernel(NamedTuple):
-    """The test of the kernel of given features, which has no backward."""
-
-    num_features: int
-    value_dim: int
-    guard: Guard
-    device: torch.device
-    dtype: torch.dtype
-    is_tf32: bool
-
-    def __str__(self) -> str:
-        """Name the kernel."""
-        return f"{self.num_features} features and values of {self.value_dim}"
-
-    def failure(self) -> str | None:
-        """Say what is wrong; None if nothing is."""
-        kernel = import_module("synthbench.forms.kernels._linear")  # which needs Triton
-        options: dict[str, Any] = {"guard": self.guard, "delta": 1e-6}
-
-        def by_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            out: Tensor = kernel.forward((q,), (k,), v, segment=SEGMENT, **options)
-            return out
-
-        def by_torch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return linear.gram((q,), (k,), v, **options)
-
-        q, k, v = _draw((self.num_features, self.num_features, self.value_dim), self.device, self.dtype)
-        return deviation(by_kernel, by_torch, by_torch, (q.abs(), k.abs(), v), has_gradients=False)
-
-
-_results: dict[OwnKernel | FeatureKernel, bool] = {}
+_results: dict[OwnKernel, bool] = {}
 
 
 def own_kernel_test(unit: Any, q: Tensor, v: Tensor) -> OwnKernel:
@@ -104,13 +70,7 @@ def own_kernel_test(unit: Any, q: Tensor, v: Tensor) -> OwnKernel:
     return OwnKernel(type(unit), options, q.shape[-1], v.shape[-1], q.device, q.dtype, is_tf32)
 
 
-def feature_kernel_test(features: Tensor, v: Tensor, guard: Guard) -> FeatureKernel:
-    """The test of the kernel of given features for these sizes."""
-    is_tf32 = torch.backends.cuda.matmul.allow_tf32
-    return FeatureKernel(features.shape[-1], v.shape[-1], guard, v.device, v.dtype, is_tf32)
-
-
-def passes(test: OwnKernel | FeatureKernel) -> bool:
+def passes(test: OwnKernel) -> bool:
     """Run a test unless this process has run it; True if it found nothing wrong."""
     if test not in _results:
         if test.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -129,7 +89,7 @@ def warn_once(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _failure(test: OwnKernel | FeatureKernel) -> str | None:
+def _failure(test: OwnKernel) -> str | None:
     """Run a test outside the modes of the caller; say what is wrong or was raised."""
     plain_numbers = torch.autocast(test.device.type, enabled=False)
     try:
@@ -146,9 +106,7 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
     return tuple(torch.randn(1, NUM_HEADS, LENGTH, width, generator=generator).to(device, dtype) for width in widths)
 
 
-def deviation(
-    kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...], *, has_gradients: bool = True
-) -> str | None:
+def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
     """Say how far a kernel is from the exact form, which is computed in float64; None if no further than is allowed.
 
     Allowed is the share ``ALLOWED`` of the largest value, or three times the error of PyTorch's form. That form is as
@@ -157,9 +115,9 @@ def deviation(
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
     share = ALLOWED[torch.float16 if is_tf32 else dtype]  # TF32 has as many digits as float16
-    found, plain = (_computed(form, inputs, has_gradients=has_gradients) for form in (kernel, by_torch))
-    expected = _computed(exact, tuple(x.double() for x in inputs), has_gradients=has_gradients)
-    names = ("outputs", "gradients of q", "gradients of k", "gradients of v")[: len(expected)]
+    found, plain = (_computed(form, inputs) for form in (kernel, by_torch))
+    expected = _computed(exact, tuple(x.double() for x in inputs))
+    names = ("outputs", "gradients of q", "gradients of k", "gradients of v")
     for name, own, of_torch, true in zip(names, found, plain, expected, strict=True):
         error, error_of_torch = (float((x.double() - true).abs().max()) for x in (own, of_torch))
         allowed = max(share * max(float(true.abs().max()), 1.0), 3 * error_of_torch)
@@ -168,8 +126,7 @@ def deviation(
     return None
 
 
-def _computed(form: Form, inputs: tuple[Tensor, ...], *, has_gradients: bool) -> list[Tensor]:
-    q, k, v = inputs = tuple(x.detach().requires_grad_(has_gradients) for x in inputs)
+def _computed(form: Form, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    q, k, v = inputs = tuple(x.detach().requires_grad_() for x in inputs)
     out = form(q, k, v)
-    gradients = torch.autograd.grad(out.double().sin().sum(), inputs) if has_gradients else ()
-    return [out.detach(), *gradients]
+    return [out.detach(), *torch.autograd.grad(out.double().sin().sum(), inputs)]

@@ -8,19 +8,16 @@ from torch import Tensor
 
 from synthbench.errors import UnknownName
 from synthbench.forms import kernels
-from synthbench.forms.linear import Factors
 from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention, Side
-from synthbench.mechanisms.linear import Linear
+from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-from synthbench.forms.kernels import _linear, _slay, _yat_spherical, self_test
+from synthbench.forms.kernels import _slay, _yat_spherical, self_test
 
 Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
-ONE_FACTOR = ["linear", "performer", "performer-exp", "rewa-functional", "rff", "slay-hadamard", "slay-laplace"]
-WITH_KERNEL = ["slay", "yat-spherical", *ONE_FACTOR]
+WITH_KERNEL = ["slay", "yat-spherical"]
 
 
 @pytest.fixture
@@ -39,7 +36,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return record
 
     monkeypatch.setattr(_slay, "attend", recorded("slay", _slay.attend))
-    monkeypatch.setattr(_linear, "forward", recorded("linear", _linear.forward))
     monkeypatch.setattr(_yat_spherical, "attend", recorded("yat-spherical", _yat_spherical.attend))
     return found
 
@@ -91,30 +87,21 @@ def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
 
 
 @pytest.mark.parametrize(
-    ("name", "length", "is_trained", "expected"),
+    ("name", "length", "expected"),
     [
-        ("slay", 16, False, []),
-        ("slay", 17, True, ["slay"]),
-        ("yat-spherical", 16, True, []),
-        ("yat-spherical", 17, True, ["yat-spherical"]),
-        ("linear", 16, False, []),
-        ("linear", 17, False, ["linear"]),
-        ("linear", 17, True, []),  # its gradients would be PyTorch's, and so would all of its launches
+        ("slay", 16, []),
+        ("slay", 17, ["slay"]),
+        ("yat-spherical", 16, []),
+        ("yat-spherical", 17, ["yat-spherical"]),
     ],
 )
 def test_a_kernel_is_taken_where_it_saves_launches(
-    draw: Draw,
-    runs: list[str],
-    name: str,
-    length: int,
-    is_trained: bool,  # noqa: FBT001 - a case, not a switch
-    expected: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    draw: Draw, runs: list[str], name: str, length: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(kernels.SWITCH)
     monkeypatch.setattr(kernels, "GPU_GRAM_MAX_LENGTH", 16)
 
-    make(name).attend(*(x.requires_grad_(is_trained) for x in draw(length)))
+    make(name).attend(*draw(length))
 
     assert runs == expected
 
@@ -125,17 +112,6 @@ def test_a_choice_of_kernels_that_there_is_not_is_named(draw: Draw, monkeypatch:
 
     with pytest.raises(UnknownName, match="no choice of SYNTHBENCH_KERNELS called 'alwais'; did you mean 'always'"):
         make("slay").attend(*draw(5))
-
-
-def test_long_sequences_have_states(draw: Draw, runs: list[str]) -> None:
-    unit, (q, k, v) = make("linear"), draw(200)
-    q, k, v = (x.repeat(1, 1, 2, 1) for x in (q, k, v))
-
-    out = unit.attend(q, k, v)
-
-    assert runs == ["linear"]
-    expected = unit.double().attend(q.double(), k.double(), v.double())
-    torch.testing.assert_close(out, expected.float(), rtol=1e-5, atol=1e-5)
 
 
 def test_features_that_are_trained_get_their_gradients(draw: Draw, runs: list[str]) -> None:
@@ -161,7 +137,7 @@ def test_buffers_may_be_replaced_before_the_backward_pass(draw: Draw, runs: list
     assert runs == ["slay"] * 2
 
 
-@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+@pytest.mark.parametrize("name", WITH_KERNEL)
 @pytest.mark.parametrize(
     "change",
     [
@@ -192,14 +168,14 @@ def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("slay", torch.bfloat16), ("slay", torch.float16), ("linear", torch.bfloat16), ("yat-spherical", torch.bfloat16)],
+    [("slay", torch.bfloat16), ("slay", torch.float16), ("yat-spherical", torch.bfloat16)],
     ids=str,
 )
 def test_half_precision_is_lost_only_in_what_is_written(
     draw: Draw, runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = tuple(x.to(dtype) for x in draw(70, 32, 32))
-    unit = make(name, 32).to(dtype)  # features of one factor are made by PyTorch, in that type
+    unit = make(name, 32).to(dtype)
 
     found = with_gradients(unit.attend, case)
 
@@ -216,7 +192,6 @@ def test_half_precision_is_lost_only_in_what_is_written(
     [
         ("slay", {"P": 17}, 16),
         ("slay", {"R": 9, "D": 16}, 16),
-        ("performer", {"M": 129}, 16),
         ("yat-spherical", {"normaliser": "softmax"}, 16),
         ("yat-spherical", {}, 65),
     ],
@@ -239,7 +214,7 @@ def test_narrow_heads_of_bfloat16_run_slay_by_pytorch(draw: Draw, runs: list[str
     assert not runs
 
 
-@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+@pytest.mark.parametrize("name", WITH_KERNEL)
 def test_a_cpu_runs_no_kernel(draw: Draw, name: str) -> None:
     assert not kernels.runs_on(torch.device("cpu"))
     assert make(name).gpu_kernel(*draw(5)) is None
@@ -251,29 +226,6 @@ def test_what_inherits_a_kernel_of_another_class_does_not_run_it(draw: Draw, run
     heir(model_dim=32, num_heads=2).attend(*draw(20))
 
     assert not runs
-
-
-def test_what_overrides_the_computation_has_no_kernel_for_it(draw: Draw, runs: list[str]) -> None:
-    class Doubled(Linear):
-        def attend_by_torch(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return 2 * super().attend_by_torch(q, k, v)
-
-    doubled = Doubled(model_dim=32, num_heads=2)
-
-    torch.testing.assert_close(doubled.attend(*draw(20)), 2 * Linear.attend_by_torch(doubled, *draw(20)))
-    assert not runs
-
-
-def test_overridden_factors_reach_the_kernel(draw: Draw, runs: list[str]) -> None:
-    class Squared(Linear):
-        def factors(self, x: Tensor, side: Side, first_position: int = 0) -> Factors:
-            factors: Factors = super().factors(x, side, first_position)
-            return tuple(factor.square() for factor in factors)
-
-    squared = Squared(model_dim=32, num_heads=2)
-
-    torch.testing.assert_close(squared.attend(*draw(20)), squared.attend_by_torch(*draw(20)), rtol=1e-5, atol=1e-5)
-    assert runs == ["linear"]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +246,7 @@ def test_kernels_fit_a_device_if_triton_is_there_and_tiles_do(
 
 
 def test_a_kernel_is_not_launched_with_more_tiles_than_a_grid_has(runs: list[str]) -> None:
-    unit, zero = make("linear"), torch.zeros(())
+    unit, zero = make("yat-spherical"), torch.zeros(())
     lengths = (kernels.MAX_LENGTH, kernels.MAX_LENGTH + 1)
     longest, longer = (zero.expand(1, 2, length, 16) for length in lengths)
 

@@ -23,9 +23,7 @@ def make(name: str, head_dim: int = 32, **options: Any) -> FeatureAttention | Sc
 
 
 CASES = [
-    *product([("slay", {}), ("slay", {"P": 16}), ("linear", {}), ("performer", {}), ("yat-spherical", {})], DTYPES),
-    # Where denominators of signed features are near 0, gradients leave the range of half precision.
-    (("rff", {}), torch.float32),
+    *product([("slay", {}), ("slay", {"P": 16}), ("yat-spherical", {})], DTYPES),
     *product(
         [("slay", {"head_dim": 16, "P": 16}), ("slay", {"head_dim": 64, "P": 16})], [torch.float32, torch.float16]
     ),

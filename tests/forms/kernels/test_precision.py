@@ -14,7 +14,7 @@ from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms import kernels
-from synthbench.forms.kernels import _linear, _slay, _yat_spherical, self_test
+from synthbench.forms.kernels import _slay, _yat_spherical, self_test
 
 Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
@@ -60,8 +60,8 @@ def test_products_of_parts_miss_this_much_of_scores(digits: int, count: int, lea
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("name", "module", "options"),
-    [("slay", _slay, {"P": 3, "R": 2, "D": 5}), ("linear", _linear, {}), ("yat-spherical", _yat_spherical, {})],
-    ids=["slay", "linear", "yat-spherical"],
+    [("slay", _slay, {"P": 3, "R": 2, "D": 5}), ("yat-spherical", _yat_spherical, {})],
+    ids=["slay", "yat-spherical"],
 )
 def test_kernels_that_multiply_three_parts_miss_about_what_float32_does(
     draw: Draw, name: str, module: ModuleType, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,39 @@
+"""Read rows of a store as a data frame, without importing what trains."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from synthbench.errors import UnknownName
+from synthbench.results import RUNS, Store, published
+from synthbench.results.schema import to_frame
+from synthbench.training.ladder_scores import USED, rescored
+from synthbench.trust.beside import NAMES
+
+
+def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
+    """Rows of a store, one a run; scores of ladders are counted from the baselines that are committed now.
+
+    >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
+    ['task', 'mech', 'seed', 'skill']
+
+    Args:
+        results: The store's folder; ``packaged`` is the rows that come with synthbench.
+        columns: Names of columns, as ``results/README.md`` explains them; all if None. Some are read faster than all.
+            :func:`synthbench.leaderboard` and :func:`synthbench.tables` need all.
+
+    Raises:
+        UnknownName: If there is no such column.
+        StoreError: If there is no store, or it cannot be read.
+    """
+    store = Store.open(published() if results in NAMES else Path(results), create=False)
+    if columns is None:
+        return rescored(store.runs())
+    wanted = list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
+    for column in wanted:
+        if column not in RUNS.names:
+            raise UnknownName("column", column, RUNS.names)
+    if not {"score", "skill", "metrics"} & set(wanted):
+        return to_frame(store.outline(wanted))
+    return rescored(to_frame(store.outline(list(dict.fromkeys([*wanted, *USED])))))[wanted]
