@@ -9,6 +9,10 @@ OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 """Top-level modules in which no author looks for a fault of their own."""
 
 
+LONGEST = 300
+"""Characters of an exception that are told: compilers print what they were compiling."""
+
+
 def place_of(unit: type) -> str:
     """Where a class is written: ``my_idea.py:12``; empty for one of synthbench, or of which no file is known."""
     author_class = written(unit)
@@ -34,9 +38,10 @@ def last_line(problem: BaseException, files: set[str]) -> str:
 
 
 def described(problem: BaseException, unit: type) -> str:
-    """An exception with its type, message and the line of the class's file that led to it, else the class's first."""
+    """An exception in one line: type, message and the line of the class's file that led to it, else its first."""
     place = raised_at(problem, unit) or place_of(unit)
-    return f"{type(problem).__name__}: {problem}" + (f" ({place})" if place else "")
+    text = " ".join(f"{type(problem).__name__}: {problem}".split())
+    return (text if len(text) <= LONGEST else f"{text[:LONGEST]} ...") + (f" ({place})" if place else "")
 
 
 def written(unit: type) -> type:

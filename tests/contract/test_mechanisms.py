@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from synthbench.contract import mechanisms as contract
-from synthbench.contract.mechanisms import check_mechanism, promises_of
-from synthbench.contract.verdicts import judge
+from synthbench.contract.checks import CheckResult, make_all
+from synthbench.contract.mechanisms import Probe, check_mechanism, checks_of, lazy_probe
 from synthbench.errors import ContractError, UsageError
 from synthbench.forms import linear
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention
@@ -71,12 +71,13 @@ def test_published_settings_keep_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_forms_of_long_sequences_see_no_future_and_do_not_depend_on_the_length(name: str) -> None:
-    mechanism = contract._build(MECHANISMS[name], {"max_length": 1100})
-    x = contract._noise(mechanism, 2, 1100, seed=0)
+    probe = Probe(MECHANISMS[name], {"max_length": 1100})
+    x = probe.noise(2, 1100, seed=0)
 
     with torch.no_grad():
-        contract._check_future_at(mechanism, 1100)
-        assert contract._change(mechanism(x)[:, :40], mechanism(x[:, :40])) <= contract.TOLERANCE
+        contract._check_future_at(probe, 1100)
+        change = contract._change(probe.forward(x)[:, :40], probe.forward(x[:, :40]))
+    assert change <= probe.setting.tolerance
 
 
 @pytest.mark.parametrize("name", FACTORS)
@@ -301,34 +302,37 @@ def test_the_first_position_that_sees_a_later_one_is_named() -> None:
         check_mechanism(toy("sees-the-third", see_the_last_at_the_third), {})
 
 
-def test_what_is_random_is_judged_no_further() -> None:
-    """Two outputs for one input would look like a leak, and like sequences that see each other."""
-    states = {verdict.promise: verdict.state for verdict in judge(promises_of(REDRAW, {}))}
+def results_of(unit: type[Mechanism]) -> dict[str, CheckResult]:
+    return {result.check: result for result in make_all(checks_of(lazy_probe(unit, {})))}
 
-    assert states["determinism"] == "broken"
+
+def states_of(unit: type[Mechanism]) -> dict[str, str]:
+    return {name: result.state for name, result in results_of(unit).items()}
+
+
+def failed(unit: type[Mechanism]) -> list[str]:
+    return [name for name, state in states_of(unit).items() if state == "FAILED"]
+
+
+def test_what_is_random_is_checked_no_further() -> None:
+    """Two outputs for one input would look like a leak, and like sequences that see each other."""
+    states = states_of(REDRAW)
+
+    assert states["determinism"] == "FAILED"
     assert states["batch"] == states["causality"] == "not tried"
 
 
-def test_every_promise_has_a_verdict() -> None:
+def test_every_check_has_a_result() -> None:
     """A leak hides nothing of what else is wrong, and without a shape there is nothing to say."""
-    leaking = {verdict.promise: verdict.state for verdict in judge(promises_of(LEAKS["sequence-norm"], {}))}
-    shapeless = [verdict.state for verdict in judge(promises_of(PAIR, {}))]
-
-    assert {name for name, state in leaking.items() if state == "broken"} == {
-        "causality",
-        "as trained",
-        "backward",
-        "prefixes",
-    }
-    assert set(shapeless[1:]) == {"not tried"}
-    assert shapeless[0] == "broken"
+    assert failed(LEAKS["sequence-norm"]) == ["causality", "as trained", "backward", "prefixes"]
+    assert failed(PAIR) == ["shape"]
+    assert set(list(states_of(PAIR).values())[1:]) == {"not tried"}
 
 
-def test_a_leak_in_training_alone_breaks_no_promise_of_evaluation() -> None:
+def test_a_leak_in_training_alone_fails_no_check_of_evaluation() -> None:
     unit = toy("norm-in-training", lambda one, x: divide_by_sequence_norm(one, x) if one.training else x)
 
-    broken = [verdict.promise for verdict in judge(promises_of(unit, {})) if verdict.state != "kept"]
-    assert broken == ["causality", "as trained", "backward"]
+    assert failed(unit) == ["causality", "as trained", "backward"]
 
 
 def test_arguments_reach_the_mechanism() -> None:
