@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import pandas as pd
 from torch import nn
@@ -45,8 +45,6 @@ Module = type[nn.Module] | Callable[..., nn.Module]
 
 SESSION = "__main__"
 """The Python module of what a notebook or a script defines: it runs in this process."""
-
-P = ParamSpec("P")
 
 
 class Markdown(str):
@@ -148,13 +146,6 @@ def run(
     return runner.run(_request(dict(locals())))
 
 
-def _as_run(function: Callable[..., Plan]) -> Callable[P, Plan]:
-    """Give a function the signature of :func:`run`, for completion."""
-    vars(function)["__signature__"] = inspect.signature(run).replace(return_annotation=Plan)
-    return function
-
-
-@_as_run
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
     """The plan that the same call of :func:`run` would carry out.
 
@@ -165,6 +156,10 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
     """
     request = _request({"request": request, **options})
     return plan_request(request, device_of(request))
+
+
+# For completion, without a second list of all options.
+vars(plan)["__signature__"] = inspect.signature(run).replace(return_annotation=Plan)
 
 
 def quick(
@@ -206,7 +201,8 @@ def quick(
         raise UsageError(f"mechanism is {mechanism!r} and module {module!r}; allowed: one of the two")
     how = {"results": Path(results), "device": device, "executor": executor, "workers": workers}
     name = mechanism if module is None else _checked(module, device)
-    request = first.request_of(str(name), suite, plugins=_listed("plugins", plugins), **how)
+    loaded = [*_listed("plugins", plugins), *([] if module is None else _home_of(str(name)))]
+    request = first.request_of(str(name), suite, plugins=loaded, **how)
     first.require_incumbent(request, against)
     return first.judge(request, first.run_or_read(request, runner.run), against)
 
@@ -309,7 +305,8 @@ def check(
     """
     name = target if isinstance(target, str) else mechanism_of(target)
     devices = (str(resolve_device(device)),)
-    reports = examination.check(name, _listed("plugins", plugins), timeout_s, devices)
+    loaded = [*_listed("plugins", plugins), *([] if isinstance(target, str) else _home_of(name))]
+    reports = examination.check(name, loaded, timeout_s, devices)
     return pd.DataFrame({"component": report["name"], **result} for report in reports for result in report["checks"])
 
 
@@ -336,18 +333,26 @@ def mechanism_of(module: Module) -> str:
             f"module is {kind}; allowed: a class of nn.Module or a function that builds one, since each run draws "
             "its own weights"
         )
-    layer = module if isinstance(module, type) and issubclass(module, nn.Module) else class_built_by(module)
-    made = vars(layer).get(STANDS_FOR, layer)
-    if made in MECHANISMS.registered():
-        return str(made.name)
+    is_class = isinstance(module, type) and issubclass(module, nn.Module)
+    layer: type[Any] = module if is_class else class_built_by(module)  # type: ignore[assignment]
+    known = vars(layer).get(STANDS_FOR, layer)
+    if known in MECHANISMS.registered():
+        return str(known.name)
     if issubclass(layer, Mechanism):
-        return str(register(type(layer.__name__, (layer,), {"__module__": SESSION})).name)
+        heir: type[Mechanism] = register(type(layer.__name__, (layer,), {"__module__": SESSION}))
+        return heir.name
     made = mechanism_made_of(layer, {}, SESSION)
     MECHANISMS.register(made)
-    if layer is not module and (read := read_by(module)):  # no source says what these values are now
+    if not is_class and (read := read_by(module)):  # no source says what these values are now
         read_in = f"{code_hash(made)} {sorted(read.items())}"
         set_code_hash(made, hashlib.sha256(read_in.encode()).hexdigest()[:12])
     return made.name
+
+
+def _home_of(name: str) -> list[str]:
+    """The Python module that a worker imports to know a mechanism; none for one of this session, or of a package."""
+    origin = MECHANISMS[name].__module__
+    return [] if origin == SESSION or "/" in name or MECHANISMS.is_built_in(name) else [origin]
 
 
 def _checked(module: Module, device: str) -> str:
@@ -358,7 +363,7 @@ def _checked(module: Module, device: str) -> str:
     """
     name = mechanism_of(module)
     subject = Subject(MECHANISMS.kind, name)
-    with Trial([]) as trial:
+    with Trial(_home_of(name)) as trial:
         failure = first_failure(vet([subject], trial, devices=devices_of(resolve_device(device)))[subject])
     if failure is not None:
         raise ContractError(failure)
@@ -387,7 +392,9 @@ def _request(given: dict[str, Any]) -> Request:
         changes[folder] = changes[folder] and Path(changes[folder])
     request = replace(request, **changes)
     if module is not None:
-        return replace(request, mechanisms=[_checked(module, request.device), *request.mechanisms])
+        name = _checked(module, request.device)
+        plugins = [*request.plugins, *_home_of(name)]
+        return replace(request, mechanisms=[name, *request.mechanisms], plugins=plugins)
     return request
 
 

@@ -60,7 +60,10 @@ def first_failure(results: Iterable[CheckResult]) -> str | None:
 def _results(checks: Iterable[Check]) -> Iterator[CheckResult]:
     is_pointless = False
     for check in checks:
-        state, detail = ("not tried", "") if is_pointless else _made(check)
+        state: State = "not tried"
+        detail = ""
+        if not is_pointless:
+            state, detail = _made(check)
         is_pointless = is_pointless or (state == "FAILED" and check.is_needed)
         yield CheckResult(check.name, check.meaning, state, detail)
 

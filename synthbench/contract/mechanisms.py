@@ -52,9 +52,10 @@ MOST_COMPILED = 2
 AT_ONCE = 4096
 """Tokens of sequences with other futures that pass through at once: more take memory where pairs of tokens are held."""
 
-STEPS = (1e-6, 1e-7)
-"""Of finite differences, relative to the size of what they move; a kink is rarely within both."""
-AGREEMENT = 1e-3
+STEPS = (1e-6, 1e-4, 1e-3)
+"""Of finite differences, relative to the size of what they move: kinks ask for a small one, what is rounded to float32
+inside for a large one."""
+AGREEMENT = 1e-2
 """Largest error of a derivative, relative to its size, that finite differences explain."""
 
 OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
@@ -110,8 +111,8 @@ class Probe:
         return self.setting.noise(self.mechanism, *shape, seed=seed)
 
     def single(self) -> Mechanism:
-        """Copy it in float32, in which models are trained."""
-        return in_precision(copy.deepcopy(self.mechanism), torch.float32)
+        """Build it in float32, in which models are trained."""
+        return in_precision(self.build(), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
         """Call it, or another one of its kind.
@@ -153,6 +154,7 @@ class Probe:
 
     def _built(self, unit: type[Mechanism], seed: int, around: Mapping[str, Any]) -> Mechanism:
         generator = torch.Generator().manual_seed(seed)
+        torch.set_default_dtype(torch.float32)  # whatever an earlier call made of it
         try:
             built = unit(generator=generator, **{**SHAPE, **around, **self.arguments})
         except SynthbenchError:
@@ -222,7 +224,7 @@ def _refusal(probe: Probe) -> str:
         x = probe.noise(2, length, seed=0).requires_grad_()
         try:
             with without_compilation():
-                out = mechanism(x)
+                out = mechanism(x.clone())  # what is changed in place may be no leaf
                 torch.autograd.backward(out.sum())
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - foreign code may raise anything
             refusal = described(problem, probe.unit)
@@ -311,7 +313,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
 def _check_shape(probe: Probe) -> None:
     before = {name: parameter.shape for name, parameter in probe.mechanism.named_parameters()}
     failures: dict[int, ContractError] = {}
-    lengths = probe.lengths(LENGTHS)
+    lengths, single = probe.lengths(LENGTHS), probe.single()
     for length in lengths:
         x = probe.noise(2, length, seed=length)
         try:
@@ -325,20 +327,20 @@ def _check_shape(probe: Probe) -> None:
                 f"{probe.name} makes, drops or resizes the parameter {changed[0]!r} in its first call; make all of "
                 "them in the constructor: the optimiser trains those that are there then"
             )
-        if probe.setting.dtype == torch.float64:
-            _require_like(probe, x.float(), probe.forward(x.float(), probe.single()))
         _require_like(probe, x, out)
+        _require_like(probe, x.float(), probe.forward(x.float(), single))
     if len(failures) == len(lengths):
         raise failures[lengths[0]]
     if failures:
+        first = next(iter(failures.values()))
         raise ContractError(
-            f"{probe.name} is not defined at {'length' if len(failures) == 1 else 'lengths'} {_words(failures)}; "
-            f"every length from 1 token on must work: {next(iter(failures.values()))}"
-        )
+            f"{probe.name} is not defined at {'length' if len(failures) == 1 else 'lengths'} {_words(failures)}: "
+            f"{described(first.__cause__ or first, probe.unit)}; every length from 1 token on must work"
+        ) from first
     if not probe.runs:
         x = probe.input().requires_grad_()
         with torch.enable_grad(), probe.blamed(x):
-            torch.autograd.backward(probe.mechanism(x).sum())
+            torch.autograd.backward(probe.mechanism(x.clone()).sum())
     if probe.refusal:
         raise CheckWarning(
             f"checked in {probe.setting} with tolerance {probe.setting.tolerance:g}, as it refuses float64: "
@@ -367,7 +369,7 @@ def _check_input(probe: Probe) -> None:
 def _check_determinism(probe: Probe) -> None:
     x = probe.input()
     for mode in (False, True):
-        trained = copy.deepcopy(probe.mechanism).train(mode)
+        trained = probe.build().train(mode)
         before = {name: value.clone() for name, value in _tensors(trained).items()}
         with draws_noted() as drawn:
             first = probe.forward(x, trained)
@@ -607,7 +609,7 @@ def _check_derivative(probe: Probe) -> None:
     """
     if probe.setting.dtype != torch.float64:
         return  # float32 leaves too few digits
-    mechanism = copy.deepcopy(probe.mechanism)
+    mechanism = probe.build()
     x = probe.noise(2, probe.lengths((9,))[0], seed=0).requires_grad_()
     weights = torch.randn_like(x)
     trained = {name: value for name, value in mechanism.named_parameters() if value.requires_grad}
@@ -619,7 +621,7 @@ def _check_derivative(probe: Probe) -> None:
     wrong = []
     for name, values in {"the input": x, **trained}.items():
         if values.grad is not None:
-            ratios = [_slope_ratio(loss, values, step) for step in STEPS]
+            ratios = [_slope_ratio(loss, values, values.grad, step) for step in STEPS]
             if not any(abs(ratio - 1) <= AGREEMENT for ratio in ratios):
                 wrong.append(f"{name} ({ratios[0]:.3g} of it)")
     if wrong:
@@ -631,17 +633,18 @@ def _check_derivative(probe: Probe) -> None:
 
 
 @torch.no_grad()
-def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, step: float) -> float:
+def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, step: float) -> float:
     """The slope that a gradient says over that of finite differences, along a random direction; 1 if both are rounding.
 
     Args:
         loss: A number, from what ``values`` are at the time.
-        values: A tensor with its gradient; it is left as it was.
+        values: A tensor; it is left as it was.
+        gradient: What is said to be that of the loss by it.
         step: Relative to the size of the values.
     """
     generator = torch.Generator().manual_seed(values.numel())
     direction = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
-    said = float((values.grad.conj() * direction).real.sum())
+    said = float((gradient.conj() * direction).real.sum())
     step *= float(values.abs().square().mean().sqrt().clamp(min=1e-3))
     before, ends = values.clone(), []
     for way in (1, -1):

@@ -42,7 +42,14 @@ from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb
 from synthbench.places import described, place_of
 from synthbench.positions import POSITIONS
-from synthbench.process import become_worker, end_children, exit_of, orphans_ended, require_guarded_main, settings_restored
+from synthbench.process import (
+    become_worker,
+    end_children,
+    exit_of,
+    orphans_ended,
+    require_guarded_main,
+    settings_restored,
+)
 from synthbench.registry import Registry, code_hash, version_of
 from synthbench.suites import extended, load_suite
 from synthbench.suites.config import ModelSettings

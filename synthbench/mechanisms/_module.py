@@ -32,7 +32,18 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
 )
 """What the model around a mechanism says of it, by the constructor's parameter that asks for it."""
 
-OTHER_WIDTHS = ("hidden_dim", "input_size", "input_dim", "in_features", "out_features", "in_dim", "out_dim", "channels")
+OTHER_WIDTHS = (
+    "hidden_dim",
+    "input_size",
+    "input_dim",
+    "in_features",
+    "out_features",
+    "in_dim",
+    "out_dim",
+    "channels",
+    "in_channels",
+    "out_channels",
+)
 IF_REQUIRED: Mapping[str, str] = MappingProxyType(
     {**dict.fromkeys(OTHER_WIDTHS, "model_dim"), **dict.fromkeys(("block_size", "seq_len"), "max_length")}
 )
@@ -92,7 +103,8 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
     Raises:
         UsageError: If the parameters of the function cannot be told.
     """
-    name = getattr(function.func if isinstance(function, partial) else function, "__name__", "Module")
+    written = function.func if isinstance(function, partial) else function
+    name = getattr(written, "__name__", "Module")
     name = name if name.isidentifier() else "Module"  # that of a lambda is not
 
     @wraps(function)
@@ -108,7 +120,8 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
         raise UsageError(
             f"module is {function!r}, whose parameters are not known; allowed: a Python function"
         ) from None
-    content = {"__new__": build, "__signature__": signature, "__module__": "__main__", "__doc__": function.__doc__}
+    content = {"__new__": build, "__signature__": signature, "__doc__": written.__doc__}
+    content |= {key: getattr(written, key, name) for key in ("__module__", "__qualname__")}
     return type(name, (nn.Module,), content)
 
 

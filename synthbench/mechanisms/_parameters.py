@@ -1,6 +1,4 @@
-"""Parameters of foreign modules: which are used at a length, and a copy of them away from special values."""
-
-import copy
+"""Parameters of foreign modules: which are used at a length, and all of them away from special values."""
 
 import torch
 from torch import Tensor, nn
@@ -33,15 +31,14 @@ def unused_parameters(mixer: Mixer, x: Tensor) -> list[str]:
     """Names of the trained parameters on which no output depends.
 
     Args:
-        mixer: A mechanism of one run; it stays as it is.
+        mixer: A mechanism of one run; its parameters are moved a little.
         x: Inputs, [batch, length, width].
     """
-    copied = copy.deepcopy(mixer)
-    perturb(copied)
+    perturb(mixer)
     with torch.enable_grad(), without_compilation():
-        torch.autograd.backward(copied(x.detach().requires_grad_()).square().mean())
+        torch.autograd.backward(mixer(x.detach().requires_grad_()).square().mean())
     return [
         name
-        for name, parameter in copied.named_parameters()
+        for name, parameter in mixer.named_parameters()
         if parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
     ]

@@ -115,7 +115,7 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
         f"{unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
         for length in STATE_LENGTHS
     )
-    facts = {"parameters": _parameters(unit(**arguments).to(devices[0])), "state": f"{state}, in numbers a layer"}
+    facts = {"parameters": _parameters(unit(**arguments), devices[0]), "state": f"{state}, in numbers a layer"}
     if "cpu" in devices:
         speed = ", ".join(
             f"{time['ms']:.2f} ms at length {length} ({time['times_softmax']:.1f} times softmax)"
@@ -125,10 +125,10 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
     return {**facts, "batched by": STRATEGIES[strategy_of(unit, arguments)]}
 
 
-def _parameters(mechanism: Mechanism) -> str:
+def _parameters(mechanism: Mechanism, device: str) -> str:
     """How many count, how many of these are trained, and which are not."""
-    x = torch.randn(1, mechanism.max_length, mechanism.model_dim).to(next(mechanism.parameters()).device)
-    unused = unused_parameters(mechanism, x)
+    x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
+    unused = unused_parameters(mechanism.to(device), x)
     frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]
     sizes = {name: num_numbers(parameter) for name, parameter in mechanism.named_parameters() if name not in unused}
     text = f"{sum(sizes.values())} in a layer of width {mechanism.model_dim}"

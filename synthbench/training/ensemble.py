@@ -187,7 +187,7 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
         return 0  # its tests hold it to using all
     x = torch.randn(1, length, mechanism.model_dim, generator=torch.Generator().manual_seed(length))
     try:
-        unused = unused_parameters(mechanism, x)
+        unused = unused_parameters(copy.deepcopy(mechanism), x)
     except Exception:  # noqa: BLE001 - it may need another device, or fail when it is trained
         return 0
     return sum(num_numbers(mechanism.get_parameter(name)) for name in unused)
@@ -273,9 +273,9 @@ class LoopedMixer(Mixer):
     """Any mechanism: the tensors are stacked so that one optimiser trains them, the runs go one after the other."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        """Take one mechanism a run."""
+        """Take one mechanism a run; their tensors are replaced."""
         super().__init__()
-        self._alone = [copy.deepcopy(mechanism) for mechanism in mechanisms]  # a list hides their own tensors
+        self._alone = list(mechanisms)  # a list hides their own tensors; a copy would not copy what they compiled
         self._names: dict[str, list[str]] = {}
         """The paths of every tensor: several for one that layers share."""
         for kind in ("parameters", "buffers"):
@@ -286,7 +286,7 @@ class LoopedMixer(Mixer):
                 tensor, flat = _tensor(mechanisms[0], path), path.replace(".", "/")
                 self._names[flat] = [path, *others]
                 stacked = torch.stack([_tensor(mechanism, path).detach() for mechanism in mechanisms])
-                setattr(self, flat, _parameter_like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
+                setattr(self, flat, _like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
 
     def forward(self, x: MemberTokens) -> MemberTokens:
         """Run them one by one."""
@@ -337,9 +337,9 @@ def _tensor(module: nn.Module, name: str) -> Tensor:
     return tensor
 
 
-def _parameter_like(parameter: nn.Parameter, values: Tensor) -> nn.Parameter:
-    """A parameter of the same kind: without weight decay, or frozen, where the given one is."""
-    return type(parameter)(values, requires_grad=parameter.requires_grad)
+def _like(tensor: Tensor, values: Tensor) -> Tensor:
+    """Values as a parameter of the same kind, without weight decay or frozen, if the given tensor is a parameter."""
+    return type(tensor)(values, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
@@ -356,7 +356,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
             if not isinstance(module, MemberLayer):
                 padding = [1] * (activation_axes - 1 - tensor.ndim)
                 values = values.view(len(modules), *padding, *tensor.shape)
-            setattr(module, name, _parameter_like(tensor, values) if isinstance(tensor, nn.Parameter) else values)
+            setattr(module, name, _like(tensor, values))
     return stacked
 
 
