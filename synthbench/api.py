@@ -1,16 +1,27 @@
 """The Python interface: what the command line does, for a script or a notebook."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import nn
 
-from synthbench.errors import UnknownName, UsageError
+from synthbench.contract.checks import first_failure
+from synthbench.contract.trial import Subject, Trial, vet
+from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.first_verdict import FirstVerdict
 from synthbench.first_verdict import quick as first_verdict
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.mechanisms import mechanism as register
+from synthbench.mechanisms._module import class_built_by, read_by
+from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.options import MAIN_SUITE, check_seeds, parse_rates, parse_seeds
+from synthbench.plugins import STANDS_FOR
+from synthbench.registry import code_hash, set_code_hash
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
@@ -18,11 +29,18 @@ from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import select, suites_in
 from synthbench.results import RUNS
 from synthbench.runner import run as runner
+from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import RunReport, device_of
+from synthbench.runner.run import RunReport, device_of, devices_of
 from synthbench.terminal import check as examination
 from synthbench.trust import view
+
+Module = type[nn.Module] | Callable[..., nn.Module]
+"""A layer of one's own, or a function that builds it."""
+
+SESSION = "__main__"
+"""The Python module of what a notebook or a script defines: it runs in this process."""
 
 
 class Markdown(str):
@@ -46,54 +64,119 @@ class Tables(dict[str, Markdown]):
         return f"Tables({', '.join(self)})"
 
 
-def run(request: Request | None = None, /, **options: Any) -> RunReport:
+def run(
+    request: Request | None = None,
+    /,
+    *,
+    module: Module | None = None,
+    suite: str = Request.suite,
+    tasks: str | Sequence[str] = Request.tasks,
+    mechanisms: str | Sequence[str] = Request.mechanisms,
+    seeds: str | int | Sequence[int] | None = Request.seeds,
+    rates: str | float | Sequence[float] | None = Request.rates,
+    block: str | None = Request.block,
+    positions: str | None = Request.positions,
+    condition: str | None = Request.condition,
+    match: str | None = Request.match,
+    device: str = Request.device,
+    steps: int | None = Request.steps,
+    limit: int | None = Request.limit,
+    results: str | Path = Request.results,
+    executor: str = Request.executor,
+    address: str | None = Request.address,
+    workers: int | None = Request.workers,
+    per_gpu: int | None = Request.per_gpu,
+    timeout_s: float | None = Request.timeout_s,
+    group_size: int | None = Request.group_size,
+    rerun: str = Request.rerun,
+    predictions: str | Path | None = Request.predictions,
+    deterministic: bool = Request.deterministic,
+    shard: str | None = Request.shard,
+    only: Collection[tuple[str, str]] | None = Request.only,
+    plugins: str | Sequence[str] = Request.plugins,
+) -> RunReport:
     """Run what is missing and write a row for each run.
 
+    ::
+
+        synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
+
     Args:
-        request: What to run. Default: a plain :class:`Request`.
-        options: Its fields that differ: ``suite="smoke"``, ``tasks="@memory"``, ``mechanisms=["slay:R=3", "gla"]``.
+        request: A request to begin with, if not the default one; options that differ from their defaults replace its.
+        module: A layer of your own, run beside ``mechanisms``: see :func:`mechanism_of`.
+        suite: Its name, or a suite file.
+        tasks: Names, categories (``@memory``) or patterns, as on the command line.
+        mechanisms: The same, with options as in ``slay:R=3``. Default: those of the suite, or the module alone.
+        seeds: Whole numbers, or a range such as ``42-44``. Default: those of the suite.
+        rates: Some of the suite's learning rates. Default: all.
+        block: The block around the mechanism. Default: the suite's.
+        positions: The position encoding. Default: the suite's.
+        condition: ``stock`` or ``bare``. Default: the suite's.
+        match: ``params`` or ``state``, with a number or that of the suite's first mechanism: what all are given alike.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        steps: Fewer than the suite's; such rows are in no report.
+        limit: Fewer test sequences than the suite's; such rows are in no report.
+        results: Folder of the store.
+        executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
+        address: Of a Ray cluster that is running, or ``local`` to try the slurm executor out.
+        workers: Worker processes; one a core if None. A module of this session runs in this process.
+        per_gpu: Processes that share a GPU; one if None.
+        timeout_s: Seconds after which a job is ended.
+        group_size: Most runs that are trained as one program.
+        rerun: Which finished rows are made again: ``none``, ``failed`` or ``all``.
+        predictions: Folder that gets what each model predicts in the test.
+        deterministic: Whether to use deterministic algorithms only.
+        shard: ``2/3``: of three parts of the plan the second.
+        only: Names of the tasks and mechanisms to run together.
+        plugins: Files and Python modules with further components.
 
     Returns:
         ``ok``, ``rows`` as a data frame, ``failed``.
 
     Raises:
-        UnknownName: If an option, or what it names, does not exist.
+        UnknownName: If what an option names does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store cannot be written.
-        ContractError: If a plugin cannot be loaded.
+        ContractError: If a plugin cannot be loaded, or the module fails a check; then nothing is run.
     """
-    return runner.run(_request(request, options))
+    return runner.run(_request(dict(locals())))
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
     """The plan that the same call of :func:`run` would carry out.
 
     Raises:
-        UnknownName: If an option, or what it names, does not exist.
+        UnknownName: If what an option names does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store exists and cannot be read.
     """
-    request = _request(request, options)
+    request = _request({"request": request, **options})
     return plan_request(request, device_of(request))
 
 
+# For completion, without a second list of all options.
+vars(plan)["__signature__"] = inspect.signature(run).replace(return_annotation=Plan)
+
+
 def quick(
-    mechanism: str,
+    mechanism: str | None = None,
     *,
+    module: Module | None = None,
     against: str | None = None,
     suite: str = MAIN_SUITE,
-    results: str | Path = "results",
+    results: str | Path = Request.results,
     ledger: str | Path | None = None,
     minutes: float | None = None,
     plugins: str | Sequence[str] = (),
-    device: str = "auto",
-    executor: str = "auto",
+    device: str = Request.device,
+    executor: str = Request.executor,
     workers: int | None = None,
 ) -> FirstVerdict:
     """Give a first verdict: run one seed of a ladder's quick tasks, and compare it with what others reached there.
 
     Args:
         mechanism: One mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
+        module: Instead, a layer of your own: see :func:`mechanism_of`.
         against: The reference, any mechanism that has rows of these tasks; the best packaged one of the same class
             (linear time, no more state) if None.
         suite: A suite with a ladder.
@@ -113,16 +196,19 @@ def quick(
         UnknownName: If the mechanism, the reference or the suite does not exist.
         UsageError: If a value is not allowed.
         StoreError: If a store or the ledger cannot be read or written.
-        ContractError: If a plugin cannot be loaded, or the mechanism fails a check.
+        ContractError: If a plugin cannot be loaded, or the mechanism or module fails a check.
     """
+    if (mechanism is None) == (module is None):
+        raise UsageError(f"mechanism is {mechanism!r} and module {module!r}; allowed: one of the two")
+    name = mechanism if module is None else _checked(module, device)
     return first_verdict(
-        mechanism,
+        str(name),
         against=against,
         suite=suite,
         results=Path(results),
         ledger=None if ledger is None else Path(ledger),
         minutes=minutes,
-        plugins=_listed("plugins", plugins),
+        plugins=[*_listed("plugins", plugins), *([] if module is None else _home_of(str(name)))],
         device=device,
         executor=executor,
         workers=workers,
@@ -177,35 +263,106 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
     )
 
 
-def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFrame:
-    """Check the contract of a component, or of all components of a plugin; :mod:`synthbench.contract` lists it.
+def check(
+    target: str | Module, *, plugins: str | Sequence[str] = (), device: str = "cpu", timeout_s: float | None = None
+) -> pd.DataFrame:
+    """Check a component, a layer of your own, or all components of a plugin; docs/plugins.md lists the checks.
 
     Args:
-        target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
+        target: A component's name, with options as in ``slay:R=3``, the file of a plugin, or what
+            :func:`mechanism_of` takes.
         plugins: Other plugins that are loaded first.
+        device: Where mechanisms are checked.
+        timeout_s: Seconds after which a component that does not come back is given up; 300 if None.
 
     Returns:
-        One row per promise: ``unit``, ``promise``, ``meaning``, ``state`` (kept, broken, not tried) and ``detail``.
+        One row a check: ``component``, ``check``, ``meaning``, ``state`` (passed, warning, FAILED, not tried) and
+        ``detail``.
 
     Raises:
         UnknownName: If nothing has this name.
         UsageError: If an argument is not allowed.
-        ContractError: If a plugin cannot be loaded, or a unit cannot be built.
+        ContractError: If a plugin cannot be loaded, or a component cannot be built.
     """
-    reports = examination.check(target, _listed("plugins", plugins or []))
-    return pd.DataFrame({"unit": report["name"], **verdict} for report in reports for verdict in report["verdicts"])
+    name = target if isinstance(target, str) else mechanism_of(target)
+    devices = (str(resolve_device(device)),)
+    loaded = [*_listed("plugins", plugins), *([] if isinstance(target, str) else _home_of(name))]
+    reports = examination.check(name, loaded, timeout_s, devices)
+    return pd.DataFrame({"component": report["name"], **result} for report in reports for result in report["checks"])
+
+
+def mechanism_of(module: Module) -> str:
+    """Register a layer of one's own as a mechanism of this session, and return its name.
+
+    A later one of the same name takes its place, as when a cell of a notebook is run again.
+
+    >>> mechanism_of(lambda width, groups: nn.Linear(width, width))
+    Traceback (most recent call last):
+    synthbench.errors.UsageError: Module cannot be built as a mechanism: its constructor requires 'groups'; ...
+
+    Args:
+        module: A class of a causal ``nn.Module`` from [batch, length, width] to the same shape, or a function that
+            builds one, as ``lambda width, num_heads: ...``. The parameters of either that have usual names of width,
+            heads and longest sequence are supplied; docs/plugins.md lists them.
+
+    Raises:
+        UsageError: If it is neither, requires something else, or has the name of another mechanism.
+    """
+    if isinstance(module, nn.Module) or not callable(module):
+        kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)
+        raise UsageError(
+            f"module is {kind}; allowed: a class of nn.Module or a function that builds one, since each run draws "
+            "its own weights"
+        )
+    is_class = isinstance(module, type) and issubclass(module, nn.Module)
+    layer: type[Any] = module if is_class else class_built_by(module)  # type: ignore[assignment]
+    known = vars(layer).get(STANDS_FOR, layer)
+    if known in MECHANISMS.registered():
+        return str(known.name)
+    if issubclass(layer, Mechanism):
+        heir: type[Mechanism] = register(type(layer.__name__, (layer,), {"__module__": SESSION}))
+        return heir.name
+    made = mechanism_made_of(layer, {}, SESSION)
+    MECHANISMS.register(made)
+    if not is_class and (read := read_by(module)):  # no source says what these values are now
+        read_in = f"{code_hash(made)} {sorted(read.items())}"
+        set_code_hash(made, hashlib.sha256(read_in.encode()).hexdigest()[:12])
+    return made.name
+
+
+def _home_of(name: str) -> list[str]:
+    """The Python module that a worker imports to know a mechanism; none for one of this session, or of a package."""
+    origin = MECHANISMS[name].__module__
+    return [] if origin == SESSION or "/" in name or MECHANISMS.is_built_in(name) else [origin]
+
+
+def _checked(module: Module, device: str) -> str:
+    """The name of a layer of one's own that passes its checks.
+
+    Raises:
+        ContractError: If it fails one.
+    """
+    name = mechanism_of(module)
+    subject = Subject(MECHANISMS.kind, name)
+    with Trial(_home_of(name)) as trial:
+        failure = first_failure(vet([subject], trial, devices=devices_of(resolve_device(device)))[subject])
+    if failure is not None:
+        raise ContractError(failure)
+    return name
 
 
 def _columns(name: str, estimate: Interval | Rank) -> dict[str, float | int]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
-    allowed = [field.name for field in fields(Request)]
-    for option in options:
-        if option not in allowed:
-            raise UnknownName("option", option, allowed)
-    changes = dict(options)
+def _request(given: dict[str, Any]) -> Request:
+    """The request that the arguments of :func:`run` describe."""
+    request, module = given.pop("request") or Request(), given.pop("module", None)
+    defaults = {field.name: field.default for field in fields(Request)}
+    for option in given:
+        if option not in defaults:
+            raise UnknownName("option", option, defaults)
+    changes = {option: value for option, value in given.items() if value is not defaults[option]}
     for listed in {"tasks", "mechanisms", "plugins"} & changes.keys():
         changes[listed] = _listed(listed, changes[listed])
     if "seeds" in changes:
@@ -214,7 +371,12 @@ def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
         changes["rates"] = _rates(changes["rates"])
     for folder in {"results", "predictions"} & changes.keys():
         changes[folder] = changes[folder] and Path(changes[folder])
-    return replace(request or Request(), **changes)
+    request = replace(request, **changes)
+    if module is not None:
+        name = _checked(module, request.device)
+        plugins = [*request.plugins, *_home_of(name)]
+        return replace(request, mechanisms=[name, *request.mechanisms], plugins=plugins)
+    return request
 
 
 def _listed(option: str, given: Any) -> list[str]:

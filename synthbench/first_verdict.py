@@ -28,8 +28,8 @@ from synthbench import plugins as plugin_files
 from synthbench.bits import choice_in
 from synthbench.canonical import canonical_json, sha256
 from synthbench.cli.output import about, aligned
+from synthbench.contract.checks import first_failure
 from synthbench.contract.trial import Trial, record
-from synthbench.contract.verdicts import violation
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE, parse_term, registered, split_terms
@@ -750,7 +750,7 @@ def require_checks(request: Request) -> None:
         Store.open(request.results, create=True)
         record(findings, request.results / CONTRACT)  # the runs need not find it out again
     for verdicts in findings.values():
-        if (broken := violation(verdicts)) is not None:
+        if (broken := first_failure(verdicts)) is not None:
             raise ContractError(broken)
 
 

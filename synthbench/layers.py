@@ -29,16 +29,17 @@ def exempt_from_decay(module: nn.Module, *names: str) -> None:
             setattr(module.get_submodule(owner), leaf, UndecayedParameter(parameter.detach()))
 
 
-def in_double(module: M) -> M:
-    """Convert a module to float64, and what is complex in it to complex128, which ``.double()`` leaves alone.
+def in_precision(module: M, dtype: torch.dtype) -> M:
+    """Convert a module, in place, to float32 or float64, and what is complex in it to numbers of two such parts.
 
-    >>> in_double(nn.ParameterList([torch.ones(1, dtype=torch.complex64)]))[0].dtype
+    >>> in_precision(nn.ParameterList([torch.ones(1, dtype=torch.complex64)]), torch.float64)[0].dtype
     torch.complex128
     """
-    module.double()
+    # Not `module.to(dtype)`, which would drop imaginary parts.
+    module = module.double() if dtype == torch.float64 else module.float()
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.is_complex():
-            tensor.data = tensor.data.to(torch.complex128)
+            tensor.data = tensor.data.to(dtype.to_complex())
     return module
 
 

@@ -316,6 +316,9 @@ def _located(problem: BaseException, path: Path) -> str:
 BUILT_IN = "builtin"
 """The origin of a component that comes with synthbench."""
 
+LONGEST = 300
+"""Characters of an exception that are told: compilers print what they were compiling."""
+
 OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 """Top-level modules in which no author looks for a fault of their own."""
 
@@ -345,9 +348,10 @@ def last_line(problem: BaseException, files: set[str]) -> str:
 
 
 def described(problem: BaseException, unit: type) -> str:
-    """An exception with its type, message and the line of the class's file that led to it, else the class's first."""
+    """An exception in one line: type, message and the line of the class's file that led to it, else its first."""
     place = raised_at(problem, unit) or place_of(unit)
-    return f"{type(problem).__name__}: {problem}" + (f" ({place})" if place else "")
+    text = " ".join(f"{type(problem).__name__}: {problem}".split())
+    return (text if len(text) <= LONGEST else f"{text[:LONGEST]} ...") + (f" ({place})" if place else "")
 
 
 def written(unit: type) -> type:

@@ -1,12 +1,16 @@
+import inspect
 from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from torch import Tensor, nn
 
 import synthbench
-from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.results import RUNS
 
 
@@ -32,7 +36,9 @@ def test_a_run_says_what_became_of_it(report: synthbench.RunReport) -> None:
 
 
 def test_the_same_run_again_has_nothing_to_do(report: synthbench.RunReport, tiny_suite: Path) -> None:
-    options = {"suite": str(tiny_suite), "tasks": ["copy:length=8"], "mechanisms": "linear", "device": "cpu"}
+    options: dict[str, Any] = {
+        "suite": str(tiny_suite), "tasks": ["copy:length=8"], "mechanisms": "linear", "device": "cpu",
+    }  # fmt: skip
 
     plan = synthbench.plan(**options, results=report.results)
     again = synthbench.run(**options, results=report.results)
@@ -103,12 +109,57 @@ def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
     assert "# Leaderboard" in shown
 
 
-def test_a_check_is_a_verdict_on_every_promise() -> None:
-    verdicts = synthbench.check("identity")
+def test_each_check_has_a_state() -> None:
+    checks = synthbench.check("identity")
 
-    assert set(verdicts["unit"]) == {"identity"}
-    assert set(verdicts["state"]) == {"kept"}
-    assert len(verdicts) > 5
+    assert set(checks["component"]) == {"identity"}
+    assert set(checks["state"]) == {"passed"}
+    assert len(checks) > 5
+
+
+class SumSoFar(nn.Module):
+    """A layer of one's own, with names of other libraries."""
+
+    def __init__(self, d_model: int, nhead: int = 2, gain: float = 1.0) -> None:
+        super().__init__()
+        self.inner, self.nhead, self.gain = nn.Linear(d_model, d_model), nhead, gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.gain * self.inner(x).cumsum(1)
+        return out
+
+
+class Ahead(SumSoFar):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).flip(1)
+
+
+def own_layer(width: int, num_heads: int) -> nn.Module:
+    return SumSoFar(width, num_heads, gain=0.5)
+
+
+@pytest.mark.end_to_end
+def test_a_layer_of_ones_own_is_checked_and_run_by_one_call(tmp_path: Path, tiny_suite: Path) -> None:
+    how: dict[str, Any] = {"suite": str(tiny_suite), "tasks": "copy:length=8", "device": "cpu", "results": tmp_path}
+    made: list[Any] = [SumSoFar, own_layer, partial(SumSoFar, gain=0.25), partial(SumSoFar, gain=0.75)]
+    rows = [synthbench.run(module=layer, seeds=0, **how).rows for layer in made]
+
+    assert [set(of_one["mech"]) for of_one in rows] == [{"sum_so_far"}, {"own_layer"}, {"sum_so_far"}, {"sum_so_far"}]
+    assert all((of_one["status"] == "ok").all() for of_one in rows)
+    versions = {version for of_one in (rows[0], *rows[2:]) for version in of_one["mech_version"]}
+    assert len(versions) == 3  # what a partial is given is part of it
+    with pytest.raises(ContractError, match="'ahead' is not causal"):
+        synthbench.run(module=Ahead, **{**how, "results": tmp_path / "none"})
+    assert not (tmp_path / "none").exists()
+
+
+def test_completion_shows_every_option() -> None:
+    options = {field.name: field.default for field in fields(synthbench.Request)}
+
+    for function in (synthbench.run, synthbench.plan):
+        parameters = inspect.signature(function).parameters
+        assert {name: parameters[name].default for name in options} == options
+        assert set(parameters) == {"request", "module", *options}
 
 
 OF_TWO_SUITES = pd.DataFrame({**dict.fromkeys(RUNS.names), "suite": ["paper", "core"], "is_full": True})
@@ -117,7 +168,11 @@ OF_TWO_SUITES = pd.DataFrame({**dict.fromkeys(RUNS.names), "suite": ["paper", "c
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: synthbench.run(task="copy"), UnknownName, "no option called 'task'; did you mean 'tasks'"),
+        (lambda: synthbench.plan(task="copy"), UnknownName, "no option called 'task'; did you mean 'tasks'"),
+        (lambda: synthbench.run(module=SumSoFar(8)), UsageError, "an instance of SumSoFar; allowed: a class"),
+        (lambda: synthbench.check(3), UsageError, "module is 3; allowed: a class"),  # type: ignore[arg-type]
+        (lambda: synthbench.check(lambda size: nn.Linear(size, size)), UsageError, "requires 'size'"),
+        (synthbench.quick, UsageError, "allowed: one of the two"),
         (lambda: synthbench.plan(suite="smoke", tasks="coppy"), UnknownName, "did you mean 'copy'"),
         (lambda: synthbench.check("liner"), UnknownName, "linear"),
         (lambda: synthbench.load("published", ["scor"]), UnknownName, "no column called 'scor'; did you mean 'score'"),

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.mechanisms import Mechanism
 
 LENGTHS = (33, 130, 400)
-SCALES = (1.0, 10.0, 1e3)
 
 MAXIMUM = (
     "this looks like a maximum over all positions, such as the key stabiliser of FAVOR+: a future that repeats tokens "
@@ -32,22 +32,22 @@ CIRCULAR = (
 
 
 @torch.no_grad()
-def cause_of_leak(mechanism: Mechanism, tolerance: float) -> str | None:
+def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None:
     """What a leak comes from, as far as probes tell; None where none of the known kinds fits.
 
     Args:
-        mechanism: In float64, in the mode in which it leaks.
-        tolerance: Largest change, relative to the largest output, that counts as rounding.
+        mechanism: In the mode in which it leaks.
+        setting: Its device and precision.
     """
     try:
         for length in sorted({min(length, mechanism.max_length) for length in LENGTHS}):
             if length < 4:
                 continue
-            x = _noise(mechanism, length, seed=length)
-            for scale in SCALES:
-                future = scale * _noise(mechanism, length, seed=length + 1)
-                if _leak(mechanism, x, future).max() > tolerance:
-                    return _cause(mechanism, x, future, tolerance)
+            x = setting.noise(mechanism, 2, length, seed=length)
+            for scale in setting.scales:
+                future = scale * setting.noise(mechanism, 2, length, seed=length + 1)
+                if _leak(mechanism, x, future).max() > setting.tolerance:
+                    return _cause(mechanism, x, future, setting.tolerance)
     except Exception:  # noqa: BLE001 - what fails on some probe has no cause that is known
         return None
     return None
@@ -130,11 +130,6 @@ def _leak(mechanism: Mechanism, x: Tensor, future: Tensor, cut: int | None = Non
 
 def _is_same(actual: Tensor, expected: Tensor, tolerance: float) -> bool:
     return bool((actual - expected).abs().max() <= tolerance * expected.abs().max())
-
-
-def _noise(mechanism: Mechanism, length: int, *, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64)
 
 
 def _states() -> dict[str, object]:

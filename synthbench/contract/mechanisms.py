@@ -2,24 +2,35 @@
 
 Causality is tested by replacing the end of a sequence with noise and looking for a change before the cut. Float64,
 since rounding must not look like a leak; noise up to a thousand times the size of the input, since a maximum or a
-small constant hides a leak at scale 1; finite noise, since NaN times a masked zero is NaN without any leak.
+small constant hides a leak at scale 1; finite noise, since NaN times a masked zero is NaN without any leak; parameters
+away from their first values, since a gate or a projection that begins at zero hides whatever is behind it.
+
+A mechanism that refuses float64, or the CPU, is checked in float32, or on another device; see :func:`lazy_probe`.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from synthbench.contract.causality import TOLERANCE as FLOAT32_TOLERANCE
 from synthbench.contract.causality import Shape, alterations, describe_leak, find_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
+from synthbench.contract.checks import Check, CheckWarning, require_all
+from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
-from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
+from synthbench.layers import in_precision
 from synthbench.mechanisms import Mechanism
+from synthbench.mechanisms._module import without_compilation
+from synthbench.mechanisms._parameters import perturb, unused_parameters
 from synthbench.options import MAIN_SUITE
 from synthbench.plugins import described
 
@@ -35,173 +46,346 @@ WHOLE_BLOCKS = (Shape(9, 64, 64, 16, 2), Shape(9, 128, 128, 16, 2), Shape(3, 100
 A long batch is small, since it is most of the check's time where pairs of tokens are held.
 """
 
+MOST_COMPILED = 2
+"""Shapes at which compiled code is checked: each may take seconds to compile."""
+
 AT_ONCE = 4096
 """Tokens of sequences with other futures that pass through at once: more take memory where pairs of tokens are held."""
 
-SCALES = (1.0, 10.0, 1e3)
-TOLERANCE = 1e-7
-"""Largest change, relative to the largest output, that counts as rounding: a padded FFT needs 1e-9."""
-LAST_BITS = 1e-12
-"""The same between two calls on one input: where a tensor lies in memory decides the last bits of its sums."""
+STEPS = (1e-6, 1e-4, 1e-3)
+"""Of finite differences, relative to the size of what they move: kinks ask for a small one, what is rounded to float32
+inside for a large one."""
+AGREEMENT = 1e-2
+"""Largest error of a derivative, relative to its size, that finite differences explain."""
+
+OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
+"""Words in messages of what runs on a GPU only."""
 
 
-def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Promise]:
-    """All that is promised of a mechanism, in the order in which it is checked.
+@dataclass(frozen=True)
+class Probe:
+    """A mechanism as it is checked."""
+
+    unit: type[Mechanism]
+    arguments: Mapping[str, Any]
+    setting: Setting = DOUBLE
+    refusal: str = ""
+    """Why it is not checked in float64."""
+    runs: bool = True
+    """Whether it runs in this setting, or in any that was tried."""
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """One in evaluation mode, in the setting's precision."""
+        return self.build()
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
+
+    def build(self, seed: int = 0, *, is_perturbed: bool = True, **around: Any) -> Mechanism:
+        """Build it, with its parameters away from special values.
+
+        Raises:
+            ContractError: If it cannot be built, copied or trained in float32.
+        """
+        built = self._built(self.unit, seed, around)
+        if is_perturbed:
+            perturb(built)
+        return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
+
+    def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
+        """Build it, and tell how it leaves PyTorch's global generator, which :class:`Mechanism` seeds from its own."""
+        states, unit = [], self.unit
+
+        def initialise(mechanism: Any, generator: torch.Generator | None) -> None:
+            unit.initialise(mechanism, generator)
+            states.append(torch.get_rng_state().numpy().tobytes())
+
+        noting = type(unit.__name__, (unit,), {"initialise": initialise, "__module__": unit.__module__})
+        return self._built(noting, seed, {}), b"".join(states)
+
+    def noise(self, *shape: int, seed: int) -> Tensor:
+        """Draw inputs, [*shape, width]."""
+        return self.setting.noise(self.mechanism, *shape, seed=seed)
+
+    def single(self) -> Mechanism:
+        """Build it in float32, in which models are trained."""
+        return in_precision(self.build(), torch.float32)
+
+    def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
+        """Call it, or another one of its kind.
+
+        Raises:
+            ContractError: If that raises anything, or gives no tensor.
+        """
+        with self.blamed(x):
+            out: Tensor = (mechanism or self.mechanism)(x)
+        if not isinstance(out, Tensor):
+            raise ContractError(f"{self.name} returns {type(out).__name__}; allowed: a tensor like its input")
+        return out
+
+    @contextmanager
+    def blamed(self, x: Tensor) -> Iterator[None]:
+        """Turn whatever is raised at an input into one line.
+
+        Raises:
+            ContractError: Instead.
+        """
+        try:
+            yield
+        except SynthbenchError:
+            raise
+        except (Exception, SystemExit) as problem:
+            needs_gpu = x.device.type == "cpu" and any(word in str(problem).lower() for word in OF_A_GPU)
+            raise ContractError(
+                f"{self.name} fails on input of shape {list(x.shape)}, {x.dtype}: {described(problem, self.unit)}"
+                + ("; check it with --device cuda where there is a GPU" if needs_gpu else "")
+            ) from problem
+
+    def lengths(self, lengths: Iterable[int]) -> list[int]:
+        """List the lengths that it reads, the longest one in place of longer ones."""
+        return sorted({min(length, self.mechanism.max_length) for length in lengths})
+
+    def input(self) -> Tensor:
+        """Draw two sequences of ordinary length."""
+        return self.noise(2, self.lengths((33,))[0], seed=0)
+
+    def _built(self, unit: type[Mechanism], seed: int, around: Mapping[str, Any]) -> Mechanism:
+        generator = torch.Generator().manual_seed(seed)
+        torch.set_default_dtype(torch.float32)  # whatever an earlier call made of it
+        try:
+            built = unit(generator=generator, **{**SHAPE, **around, **self.arguments})
+        except SynthbenchError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ContractError(f"{self.name} cannot be built: {described(error, self.unit)}") from error
+        _require_float32_parameters(self.name, built)
+        return built
+
+
+def _require_float32_parameters(name: str, built: Mechanism) -> None:
+    for path, parameter in built.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ContractError(
+                f"{name} has a parameter {path!r} without a shape, which its first call would make (nn.LazyLinear and "
+                "the like); give the layer its sizes"
+            )
+        if parameter.dtype.is_floating_point and parameter.dtype != torch.float32:
+            raise ContractError(
+                f"{name} keeps {path!r} in {parameter.dtype}; models are trained, and recorded, in float32: leave it "
+                "in float32 and cast it in forward"
+            )
+    for path, module in built.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                raise ContractError(
+                    f"{name} keeps {f'{path}.{key}'.lstrip('.')!r}, which is computed from parameters, so it cannot be "
+                    "copied; compute it in forward, and for torch.nn.utils.weight_norm take "
+                    "torch.nn.utils.parametrizations.weight_norm"
+                )
+
+
+def lazy_probe(
+    unit: type[Mechanism], arguments: Mapping[str, Any], devices: Sequence[str] = ("cpu",)
+) -> Callable[[], Probe]:
+    """Choose the first device and precision in which a mechanism runs, float64 before float32, when first asked.
 
     Args:
         unit: The class, registered or not.
         arguments: Its hyper-parameters, and what of the model around it should not be small.
+        devices: In order of preference.
 
     Raises:
         UsageError: If an argument is not allowed.
         ContractError: If the mechanism cannot be built.
     """
-    mechanism = _build(unit, arguments)
+    Probe(unit, arguments).build()
 
-    def promise(name: str, meaning: str, check: Callable[[Mechanism], None], *, is_needed: bool = False) -> Promise:
-        return Promise(name, meaning, lambda: check(mechanism), is_needed)
+    @cache
+    def probe() -> Probe:
+        for device in devices:
+            refusal = ""
+            for dtype in (torch.float64, torch.float32):
+                tried = Probe(unit, arguments, Setting(device, dtype), refusal)
+                if not (refusal := _refusal(tried)):
+                    return tried
+        return Probe(unit, arguments, Setting(devices[0], torch.float32), runs=False)
+
+    return probe
+
+
+def _refusal(probe: Probe) -> str:
+    """Why a mechanism does not run in a setting; empty if it does. On one that is built for this call alone."""
+    mechanism = probe.build()
+    refusal = ""
+    for length in probe.lengths((33, 64)):  # some know whole blocks only, which the first check names
+        x = probe.noise(2, length, seed=0).requires_grad_()
+        try:
+            with without_compilation():
+                out = mechanism(x.clone())  # what is changed in place may be no leaf
+                torch.autograd.backward(out.sum())
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - foreign code may raise anything
+            refusal = described(problem, probe.unit)
+            continue
+        if out.dtype != x.dtype:
+            return f"it returns {out.dtype}"
+        is_exact = probe.setting.dtype != torch.float64 or _is_smooth(mechanism, x.detach())
+        return "" if is_exact else "it computes in a lower precision inside"
+    return refusal
+
+
+@torch.no_grad()
+def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
+    """Whether twice a tiny change of the input gives twice the change of the output, as in float64 throughout."""
+    step = 1e-10 * torch.ones_like(x)
+    with without_compilation():
+        start, once, twice = (mechanism(x + times * step) for times in range(3))
+    change, left = (twice - start).abs().max(), (twice - 2 * once + start).abs().max()
+    return bool(left <= 0.1 * change + 1e-14 * start.abs().max())
+
+
+def checks_of(probe: Callable[[], Probe]) -> list[Check]:
+    """List the checks of a mechanism, in the order in which they are made; :func:`lazy_probe` gives the argument."""
+
+    def check(
+        name: str, meaning: str, make: Callable[[Probe], None], *, is_needed: bool = False, is_compiled: bool = False
+    ) -> Check:
+        chosen = make if is_compiled else without_compilation()(make)
+        return Check(name, meaning, lambda: chosen(probe()), is_needed)
 
     return [
-        promise("shape", f"keeps shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
-        promise("input", "leaves its input as it was", _check_input),
-        promise("gradients", "finite outputs and gradients at scales 1 and 30; all is trained", _check_gradients),
-        promise("determinism", "one input, one output; a call changes nothing", _check_determinism, is_needed=True),
-        promise("batch", "the sequences of a batch do not see each other", _check_batch_independence),
-        promise(
-            "causality",
-            "output t depends on inputs 0..t, in training too",
-            _check_future,
+        check("shape", f"keeps shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
+        check("input", "leaves its input as it was", _check_input),
+        check(
+            "gradients",
+            "finite outputs and gradients at scales 1 and 30; all parameters are used",
+            _check_gradients,
         ),
-        promise(
+        check("derivative", "gradients are those of finite differences", _check_derivative),
+        check("determinism", "one input, one output; a call changes nothing", _check_determinism, is_needed=True),
+        check("batch", "the sequences of a batch do not see each other", _check_batch_independence),
+        check("causality", "output t depends on inputs 0..t, in training too", _check_future),
+        check(
             "as trained",
             f"the same in float32, at the lengths and batches of suite {MAIN_SUITE}, at whole blocks and far",
-            lambda _mechanism: _check_as_trained(unit, arguments),
+            _check_as_trained,
+            is_compiled=True,
         ),
-        promise(
+        check(
             "backward",
             "outputs up to t give later inputs and other sequences no gradient",
-            lambda _mechanism: _check_backward(unit, arguments),
+            _check_backward,
+            is_compiled=True,
         ),
-        promise("prefixes", "the length changes nothing that came before", _check_prefixes),
-        promise("last", "the last position alone is the last of all", _check_last),
-        promise("state", "what follows depends on no more numbers than state_elements says", check_state),
-        promise("stream", "token by token gives the same, and keeps state_elements numbers", check_stream),
-        promise(
-            "copies",
-            "deepcopy and state_dict give the same outputs",
-            lambda mechanism: _check_copies(mechanism, _build(unit, arguments, seed=1)),
+        check("prefixes", "the length changes nothing that came before", _check_prefixes),
+        check("last", "the last position alone is the last of all", _check_last),
+        check(
+            "state",
+            "what follows depends on no more numbers than state_elements says",
+            lambda probe: check_state(probe.mechanism, probe.setting),
         ),
-        promise(
-            "seed",
-            "the generator decides all that is drawn",
-            lambda mechanism: _check_seed(mechanism, lambda seed: _build_noting_draws(unit, arguments, seed)),
+        check(
+            "stream",
+            "token by token gives the same, and keeps state_elements numbers",
+            lambda probe: check_stream(probe.mechanism, probe.setting),
         ),
+        check("copies", "deepcopy and state_dict give the same outputs", _check_copies),
+        check("seed", "the generator decides all that is drawn", _check_seed),
     ]
 
 
 def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    """Check all that is promised of a mechanism.
+    """Make all checks of a mechanism.
 
     Args:
         unit: The class, registered or not.
         arguments: Its hyper-parameters, and what of the model around it should not be small.
 
     Raises:
-        ContractError: At the first promise broken; the message says which, where and by how much.
+        ContractError: At the first that fails; the message says which, where and by how much.
     """
-    keep_all(promises_of(unit, arguments))
-
-
-def _build(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int = 0) -> Mechanism:
-    generator = torch.Generator().manual_seed(seed)
-    try:
-        return unit(generator=generator, **{**SHAPE, **arguments}).double().eval()
-    except SynthbenchError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ContractError(
-            f"mechanism {getattr(unit, 'name', unit.__name__)!r} cannot be built: {described(error, unit)}"
-        ) from error
-
-
-def _build_noting_draws(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int) -> tuple[Mechanism, bytes]:
-    """The mechanism, and how it leaves PyTorch's global generator, which :class:`Mechanism` seeds from its own."""
-    states = []
-
-    def initialise(self: Any, generator: torch.Generator | None) -> None:
-        unit.initialise(self, generator)
-        states.append(torch.get_rng_state().numpy().tobytes())
-
-    noting = type(unit.__name__, (unit,), {"initialise": initialise, "__module__": unit.__module__})
-    return _build(noting, arguments, seed), b"".join(states)
-
-
-def _noise(mechanism: Mechanism, *shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, mechanism.model_dim, generator=generator, dtype=torch.float64)
-
-
-def _forward(mechanism: Mechanism, x: Tensor) -> Tensor:
-    try:
-        out: Tensor = mechanism(x)
-    except SynthbenchError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ContractError(
-            f"{_name(mechanism)} fails on input of shape {list(x.shape)}, {x.dtype}: "
-            f"{described(error, type(mechanism))}"
-        ) from error
-    if not isinstance(out, Tensor):
-        raise ContractError(f"{_name(mechanism)} returns {type(out).__name__}; allowed: a tensor like its input")
-    return out
+    require_all(checks_of(lazy_probe(unit, arguments)))
 
 
 @torch.no_grad()
-def _check_shape(mechanism: Mechanism) -> None:
-    single = copy.deepcopy(mechanism).float()
-    for length in _allowed(mechanism, LENGTHS):
-        for module, dtype in ((mechanism, torch.float64), (single, torch.float32)):
-            x = _noise(mechanism, 2, length, seed=length).to(dtype)
-            out = _forward(module, x)
-            if (out.shape, out.dtype, out.device) != (x.shape, x.dtype, x.device):
-                raise ContractError(
-                    f"{_name(mechanism)} maps {_kind(x)} to {_kind(out)}; shape, dtype and device must be kept"
-                )
+def _check_shape(probe: Probe) -> None:
+    before = {name: parameter.shape for name, parameter in probe.mechanism.named_parameters()}
+    failures: dict[int, ContractError] = {}
+    lengths, single = probe.lengths(LENGTHS), probe.single()
+    for length in lengths:
+        x = probe.noise(2, length, seed=length)
+        try:
+            out = probe.forward(x)
+        except ContractError as problem:
+            failures[length] = problem
+            continue
+        after = {name: parameter.shape for name, parameter in probe.mechanism.named_parameters()}
+        if changed := sorted(dict(before.items() ^ after.items())):
+            raise ContractError(
+                f"{probe.name} makes, drops or resizes the parameter {changed[0]!r} in its first call; make all of "
+                "them in the constructor: the optimiser trains those that are there then"
+            )
+        _require_like(probe, x, out)
+        _require_like(probe, x.float(), probe.forward(x.float(), single))
+    if len(failures) == len(lengths):
+        raise failures[lengths[0]]
+    if failures:
+        first = next(iter(failures.values()))
+        raise ContractError(
+            f"{probe.name} is not defined at {'length' if len(failures) == 1 else 'lengths'} {_words(failures)}: "
+            f"{described(first.__cause__ or first, probe.unit)}; every length from 1 token on must work"
+        ) from first
+    if not probe.runs:
+        x = probe.input().requires_grad_()
+        with torch.enable_grad(), probe.blamed(x):
+            torch.autograd.backward(probe.mechanism(x.clone()).sum())
+    if probe.refusal:
+        raise CheckWarning(
+            f"checked in {probe.setting} with tolerance {probe.setting.tolerance:g}, as it refuses float64: "
+            f"{probe.refusal}"
+        )
+
+
+def _require_like(probe: Probe, x: Tensor, out: Tensor) -> None:
+    if (out.shape, out.dtype, out.device) != (x.shape, x.dtype, x.device):
+        raise ContractError(f"{probe.name} maps {_kind(x)} to {_kind(out)}; shape, dtype and device must be kept")
 
 
 @torch.no_grad()
-def _check_input(mechanism: Mechanism) -> None:
-    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+def _check_input(probe: Probe) -> None:
+    x = probe.input()
     before = x.clone()
-    _forward(mechanism, x)
+    probe.forward(x)
     if not torch.equal(x, before):
         raise ContractError(
-            f"{_name(mechanism)} changes its input in place, by {_change(before, x):.2g} of its size; the residual "
+            f"{probe.name} changes its input in place, by {_change(before, x):.2g} of its size; the residual "
             "connection around it reads the input too"
         )
 
 
 @torch.no_grad()
-def _check_determinism(mechanism: Mechanism) -> None:
-    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+def _check_determinism(probe: Probe) -> None:
+    x = probe.input()
     for mode in (False, True):
-        trained = copy.deepcopy(mechanism).train(mode)
+        trained = probe.build().train(mode)
         before = {name: value.clone() for name, value in _tensors(trained).items()}
         with draws_noted() as drawn:
-            first = _forward(trained, x)
+            first = probe.forward(x, trained)
             plain = _plain_values(trained)  # after the first call, which may note the length for the next one
-            second = _forward(trained, x)
+            second = probe.forward(x, trained)
         for name, value in _tensors(trained).items():
             if name not in before or not torch.equal(value, before[name]):
                 raise ContractError(
-                    f"{_name(mechanism)} changes its own {name!r} in forward; a call must leave the mechanism as it was"
+                    f"{probe.name} changes its own {name!r} in forward; a call must leave the mechanism as it was"
                 )
         if not mode:
-            _refuse_changes(mechanism, plain, _plain_values(trained))
-        if not _change(first, second) <= LAST_BITS:
+            _refuse_changes(probe, plain, _plain_values(trained))
+        if not _change(first, second) <= probe.setting.last_bits:
             cause = cause_of_difference(drawn, dropouts_of(trained) if mode else [])
             raise ContractError(
-                f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
+                f"{probe.name} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
                 f"{_change(first, second):.2g} apart; {f'{cause}; ' if cause else ''}"
                 "what is random is drawn once, when it is built"
             )
@@ -217,220 +401,304 @@ def _plain_values(mechanism: Mechanism) -> dict[str, str]:
     }
 
 
-def _refuse_changes(mechanism: Mechanism, before: dict[str, str], after: dict[str, str]) -> None:
+def _refuse_changes(probe: Probe, before: dict[str, str], after: dict[str, str]) -> None:
     for name, value in after.items():
         if value != before.get(name):
             raise ContractError(
-                f"{_name(mechanism)} changes its own {name!r} in forward, from {before.get(name, 'unset')} to {value}; "
+                f"{probe.name} changes its own {name!r} in forward, from {before.get(name, 'unset')} to {value}; "
                 "a call must leave the mechanism as it was"
             )
 
 
 @torch.no_grad()
-def _check_batch_independence(mechanism: Mechanism) -> None:
-    for length in _allowed(mechanism, (2, 33)):
-        batch = _noise(mechanism, 4, length, seed=length)
-        together = _forward(mechanism, batch)
+def _check_batch_independence(probe: Probe) -> None:
+    for length in probe.lengths((2, 33)):
+        batch = probe.noise(4, length, seed=length)
+        together = probe.forward(batch)
         for row in range(len(batch)):
-            alone = _forward(mechanism, batch[row : row + 1])
+            alone = probe.forward(batch[row : row + 1])
             change = _change(together[row], alone[0])
-            if not change <= TOLERANCE:
+            if not change <= probe.setting.tolerance:
                 raise ContractError(
-                    f"{_name(mechanism)} lets the sequences of a batch see each other: at length {length} the output "
+                    f"{probe.name} lets the sequences of a batch see each other: at length {length} the output "
                     f"of row {row} changes by {change:.2g} of its size when the row is alone"
                 )
 
 
 @torch.no_grad()
-def _check_future(mechanism: Mechanism) -> None:
+def _check_future(probe: Probe) -> None:
     try:
-        for length in _allowed(mechanism, LENGTHS):
+        for length in probe.lengths(LENGTHS):
             for mode in (False, True):
-                _check_future_at(mechanism.train(mode), length)
+                probe.mechanism.train(mode)
+                _check_future_at(probe, length)
     finally:
-        mechanism.eval()  # the promises after this one are tried as if it had been kept
+        probe.mechanism.eval()  # the checks after this one are made as if it had passed
 
 
-def _check_future_at(mechanism: Mechanism, length: int) -> None:
-    x = _noise(mechanism, 2, length, seed=length)
-    before = _forward(mechanism, x)
+def _check_future_at(probe: Probe, length: int) -> None:
+    x = probe.noise(2, length, seed=length)
+    before = probe.forward(x)
     others = []
     for cut in sorted({1, length // 4, length // 2, length - 1} - {0, length}):
-        noise = _noise(mechanism, 2, length - cut, seed=length + cut)
-        others += [(cut, scale, torch.cat([x[:, :cut], scale * noise], dim=1)) for scale in SCALES]
+        noise = probe.noise(2, length - cut, seed=length + cut)
+        others += [(cut, scale, torch.cat([x[:, :cut], scale * noise], dim=1)) for scale in probe.setting.scales]
     num_at_once = max(1, AT_ONCE // x[..., 0].numel())
     for first in range(0, len(others), num_at_once):
         several = others[first : first + num_at_once]
-        together = _forward(mechanism, torch.cat([other for *_, other in several]))
+        together = probe.forward(torch.cat([other for *_, other in several]))
         for (cut, scale, other), after in zip(several, together.split(len(x)), strict=True):
-            if not _change(before[:, :cut], after[:, :cut]) <= TOLERANCE:
-                alone = _forward(mechanism, other)  # that it sees the other sequences of its batch is another fault
-                if not _change(before[:, :cut], alone[:, :cut]) <= TOLERANCE:
-                    _refuse_leak(mechanism, before, alone, cut, scale)
+            if not _change(before[:, :cut], after[:, :cut]) <= probe.setting.tolerance:
+                alone = probe.forward(other)  # that it sees the other sequences of its batch is another fault
+                if not _change(before[:, :cut], alone[:, :cut]) <= probe.setting.tolerance:
+                    _refuse_leak(probe, before, alone, cut, scale)
 
 
-def _check_as_trained(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    for mechanism, x, modes in _as_trained(unit, arguments, (*shapes_of_main_suite(), *WHOLE_BLOCKS)):
-        noise = _noise(mechanism, *x.shape[:2], seed=1).float()
+def _check_as_trained(probe: Probe) -> None:
+    first, *others = WHOLE_BLOCKS
+    *suite, last = shapes_of_main_suite()
+    # The first two are those at which compiled code is checked.
+    for mechanism, x, modes in _as_trained(probe, (first, last, *suite, *others)):
+        noise = probe.setting.noise(mechanism, *x.shape[:2], seed=1).float()
         for is_training in modes:
             mechanism.train(is_training)
             with torch.set_grad_enabled(is_training):
-                before = _forward(mechanism, x.clone().requires_grad_(is_training)).detach()
-                is_later = torch.arange(x.shape[1]) >= alterations(*x.shape[:2])[:, None]
+                before = probe.forward(x.clone().requires_grad_(is_training), mechanism).detach()
+                is_later = (torch.arange(x.shape[1]) >= alterations(*x.shape[:2])[:, None]).to(x.device)
                 other = torch.where(is_later[..., None], noise, x)
-                after = _forward(mechanism, other.requires_grad_(is_training)).detach()
+                after = probe.forward(other.requires_grad_(is_training), mechanism).detach()
                 leak = find_leak(before, after, ~is_later)
                 if leak is not None:
-                    raise ContractError(f"{_name(mechanism)} {describe_leak(leak, before, is_training=is_training)}")
+                    raise ContractError(f"{probe.name} {describe_leak(leak, before, is_training=is_training)}")
 
 
-def _check_backward(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    for mechanism, x, _ in _as_trained(unit, arguments, WHOLE_BLOCKS):
+def _check_backward(probe: Probe) -> None:
+    for mechanism, x, _ in _as_trained(probe, WHOLE_BLOCKS):
         length = x.shape[1]
-        values = x.requires_grad_()
-        out = _forward(mechanism.train(), values)
         for cut in (length // 3, length - 2):
-            (gradient,) = torch.autograd.grad(out[0, : cut + 1].square().sum(), values, retain_graph=True)
-            seen = gradient.abs().amax(-1) / _size(gradient)
+            values = x.clone().requires_grad_()
+            out = probe.forward(values, mechanism.train())  # once a cut: compiled code frees what a backward pass reads
+            torch.autograd.backward(out[0, : cut + 1].square().sum())
+            if values.grad is None:
+                continue
+            seen = values.grad.abs().amax(-1) / _size(values.grad)
             for of_what, unseen in (("later inputs", seen[0, cut + 1 :]), ("other sequences", seen[1:])):
                 if not float(unseen.max()) <= FLOAT32_TOLERANCE:
                     raise ContractError(
-                        f"{_name(mechanism)} has a backward pass that sees what it must not: the outputs of a sequence "
+                        f"{probe.name} has a backward pass that sees what it must not: the outputs of a sequence "
                         f"up to position {cut} of {length} give {of_what} a gradient of {float(unseen.max()):.2g} of "
                         f"the largest, at batch {len(x)} in float32"
                     )
 
 
-def _as_trained(
-    unit: type[Mechanism], arguments: Mapping[str, Any], shapes: Iterable[Shape]
-) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
-    """Yield the mechanism in float32, built for each of some shapes, a batch of that shape, and the shape's modes."""
+def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
+    """Yield the mechanism in float32, built for each of some shapes, a batch of that shape, and the shape's modes.
+
+    Of compiled code the first two shapes.
+    """
+    before, num_checked = _num_compiled(), 0
     for (max_length, model_dim, num_heads), alike in groupby(shapes, key=lambda shape: shape[2:5]):
         around = {"max_length": max_length, "model_dim": model_dim, "num_heads": num_heads}
-        mechanism = _build(unit, {**around, **arguments}).float()
+        mechanism = in_precision(probe.build(**around), torch.float32)
         for shape in alike:
+            if num_checked >= MOST_COMPILED and _num_compiled() > before:
+                return
+            num_checked += 1
             length = min(shape.length, mechanism.max_length)
-            yield mechanism, _noise(mechanism, shape.batch_size, length, seed=length).float(), shape.modes
+            x = probe.setting.noise(mechanism, shape.batch_size, length, seed=length).float()
+            yield mechanism, x, shape.modes
 
 
-def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:
+def _num_compiled() -> int:
+    """Functions that ``torch.compile`` has met in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
+
+
+def _refuse_leak(probe: Probe, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:
     difference = (before - after)[:, :cut].abs().amax((0, 2)) / _size(before[:, :cut])
-    first = int((~(difference <= TOLERANCE)).nonzero()[0])  # NaN is a change too
-    cause = cause_of_leak(mechanism, TOLERANCE)
+    first = int((~(difference <= probe.setting.tolerance)).nonzero()[0])  # NaN is a change too
+    cause = cause_of_leak(probe.mechanism, probe.setting)
     raise ContractError(
-        f"{_name(mechanism)} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
+        f"{probe.name} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
         f"noise of scale {scale:g}, the output at position {first} changes, by {difference[first]:.2g} of its size; "
         "output t may depend on inputs 0..t only" + (f"; {cause}" if cause else "")
     )
 
 
 @torch.no_grad()
-def _check_prefixes(mechanism: Mechanism) -> None:
-    for length in _allowed(mechanism, LENGTHS[1:]):
-        x = _noise(mechanism, 2, length, seed=length)
-        whole = _forward(mechanism, x)
+def _check_prefixes(probe: Probe) -> None:
+    for length in probe.lengths(LENGTHS[1:]):
+        x = probe.noise(2, length, seed=length)
+        whole = probe.forward(x)
         for cut in sorted({1, length // 2, length - 1}):
-            change = _change(whole[:, :cut], _forward(mechanism, x[:, :cut]))
-            if not change <= TOLERANCE:
+            change = _change(whole[:, :cut], probe.forward(x[:, :cut]))
+            if not change <= probe.setting.tolerance:
                 raise ContractError(
-                    f"{_name(mechanism)} depends on the length: the first {cut} of {length} tokens by themselves give "
+                    f"{probe.name} depends on the length: the first {cut} of {length} tokens by themselves give "
                     f"outputs that differ by {change:.2g} of their size; take no constant from the length at hand"
                 )
 
 
 @torch.no_grad()
-def _check_last(mechanism: Mechanism) -> None:
-    for length in _allowed(mechanism, (1, 2, 33)):
-        x = _noise(mechanism, 2, length, seed=length)
-        expected, last = _forward(mechanism, x)[:, -1:], mechanism.forward_last(x)
-        if last.shape != expected.shape or not _change(expected, last) <= TOLERANCE:
+def _check_last(probe: Probe) -> None:
+    for length in probe.lengths((1, 2, 33)):
+        x = probe.noise(2, length, seed=length)
+        expected, last = probe.forward(x)[:, -1:], probe.mechanism.forward_last(x)
+        if last.shape != expected.shape or not _change(expected, last) <= probe.setting.tolerance:
             raise ContractError(
-                f"{_name(mechanism)} computes another last position alone than with the others: forward_last gives "
+                f"{probe.name} computes another last position alone than with the others: forward_last gives "
                 f"{list(last.shape)} where forward ends in {list(expected.shape)}, or differs by more than rounding "
                 f"at length {length}; set takes_last_queries only if attend takes fewer queries than keys"
             )
 
 
-def _check_gradients(mechanism: Mechanism) -> None:
+def _check_gradients(probe: Probe) -> None:
     # float32, in which training overflows if it does; float64 would hide it.
     for scale in (1.0, 30.0):
-        single = copy.deepcopy(mechanism).float().train()
-        x = (scale * _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)).float().requires_grad_()
-        out = _forward(single, x)
-        _require_finite(mechanism, "output", out, scale)
+        single = probe.single().train()
+        x = (scale * probe.input()).float().requires_grad_()
+        out = probe.forward(x, single)
+        _require_finite(probe, "output", out, scale)
+        if not out.requires_grad:
+            raise ContractError(f"{probe.name} gives an output without a gradient; it can never be trained")
         torch.autograd.backward(out.square().mean())
-        gradients = {name: value.grad for name, value in single.named_parameters() if value.requires_grad}
+        if x.grad is None or (scale == 1.0 and not x.grad.any()):
+            raise ContractError(f"{probe.name} gives the input no gradient; nothing before it could be trained")
+        gradients = {name: value.grad for name, value in single.named_parameters() if value.grad is not None}
         for name, gradient in {"the input": x.grad, **gradients}.items():
-            if gradient is None:
-                raise ContractError(
-                    f"{_name(mechanism)} gives {name} no gradient; what is not trained must be a buffer, "
-                    "what is trained must reach the output"
-                )
-            _require_finite(mechanism, f"gradient of {name}", gradient, scale)
-            if scale == 1.0 and not gradient.any():
-                raise ContractError(
-                    f"{_name(mechanism)} gives {name} a gradient of 0 everywhere: it can never be trained"
-                )
+            _require_finite(probe, f"gradient of {name}", gradient, scale)
+    _remark_on_unused(probe)
 
 
-def _require_finite(mechanism: Mechanism, what: str, values: Tensor, scale: float) -> None:
+def _remark_on_unused(probe: Probe) -> None:
+    """Warn of parameters that get no gradient, which may be used for longer sequences only.
+
+    Raises:
+        CheckWarning: If there are some.
+    """
+    length, remarks = probe.input().shape[1], []
+    unused = unused_parameters(probe.single(), probe.input().float())
+    for longer in probe.lengths(LENGTHS):
+        if unused and longer > length:
+            still = unused_parameters(probe.single(), probe.noise(1, longer, seed=0).float())
+            if used := [name for name in unused if name not in still]:
+                remarks.append(f"no output depends on {', '.join(used)} at {length} tokens, but at {longer}")
+            length, unused = longer, still
+    if unused:
+        remarks.append(f"no output depends on {', '.join(unused)} at up to {length} tokens")
+    if remarks:
+        raise CheckWarning(f"{'; '.join(remarks)}; a run counts no parameter that is not used at its length")
+
+
+def _require_finite(probe: Probe, what: str, values: Tensor, scale: float) -> None:
     num_bad = int((~values.isfinite()).sum())
     if num_bad:
         raise ContractError(
-            f"{_name(mechanism)} overflows: {num_bad} of {values.numel()} values of the {what} are not finite "
+            f"{probe.name} overflows: {num_bad} of {values.numel()} values of the {what} are not finite "
             f"for inputs of scale {scale:g} in float32"
         )
 
 
+def _check_derivative(probe: Probe) -> None:
+    """Compare gradients with finite differences, each tensor along a random direction.
+
+    Raises:
+        CheckWarning: If they differ. Not an error, since a straight-through estimator or a detached normaliser differs
+            on purpose.
+    """
+    if probe.setting.dtype != torch.float64:
+        return  # float32 leaves too few digits
+    mechanism = probe.build()
+    x = probe.noise(2, probe.lengths((9,))[0], seed=0).requires_grad_()
+    weights = torch.randn_like(x)
+    trained = {name: value for name, value in mechanism.named_parameters() if value.requires_grad}
+
+    def loss() -> Tensor:
+        return (probe.forward(x, mechanism) * weights).sum()
+
+    torch.autograd.backward(loss())
+    wrong = []
+    for name, values in {"the input": x, **trained}.items():
+        if values.grad is not None:
+            ratios = [_slope_ratio(loss, values, values.grad, step) for step in STEPS]
+            if not any(abs(ratio - 1) <= AGREEMENT for ratio in ratios):
+                wrong.append(f"{name} ({ratios[0]:.3g} of it)")
+    if wrong:
+        raise CheckWarning(
+            f"{probe.name} has a backward pass that is not the derivative of its forward pass, as finite differences "
+            f"show for {', '.join(wrong[:3])}{' and others' if len(wrong) > 3 else ''}; this is right only if it is "
+            "meant, as in a straight-through estimator"
+        )
+
+
 @torch.no_grad()
-def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
-    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
-    expected = _forward(mechanism, x)
+def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, step: float) -> float:
+    """The slope that a gradient says over that of finite differences, along a random direction; 1 if both are rounding.
+
+    Args:
+        loss: A number, from what ``values`` are at the time.
+        values: A tensor; it is left as it was.
+        gradient: What is said to be that of the loss by it.
+        step: Relative to the size of the values.
+    """
+    generator = torch.Generator().manual_seed(values.numel())
+    direction = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
+    said = float((gradient.conj() * direction).real.sum())
+    step *= float(values.abs().square().mean().sqrt().clamp(min=1e-3))
+    before, ends = values.clone(), []
+    for way in (1, -1):
+        values.copy_(before + way * step * direction)
+        ends.append(loss())
+    values.copy_(before)
+    found = float(ends[0] - ends[1]) / (2 * step)
+    rounding = 1e-13 * max(1.0, float(ends[0].abs())) / step
+    return 1.0 if abs(said - found) <= rounding else said / found if found else float("inf")
+
+
+@torch.no_grad()
+def _check_copies(probe: Probe) -> None:
+    x = probe.input()
+    expected, other = probe.forward(x), probe.build(seed=1)
     try:
-        other.load_state_dict(mechanism.state_dict())
+        other.load_state_dict(probe.mechanism.state_dict())
     except RuntimeError as error:
-        raise ContractError(
-            f"{_name(mechanism)} cannot load its own state_dict: {described(error, type(mechanism))}"
-        ) from error
-    for how, module in (("deepcopy", copy.deepcopy(mechanism)), ("state_dict", other)):
-        out = _forward(module, x)
-        if not _change(expected, out) <= LAST_BITS:
+        raise ContractError(f"{probe.name} cannot load its own state_dict: {described(error, probe.unit)}") from error
+    for how, module in (("deepcopy", copy.deepcopy(probe.mechanism)), ("state_dict", other)):
+        out = probe.forward(x, module)
+        if not _change(expected, out) <= probe.setting.last_bits:
             raise ContractError(
-                f"{_name(mechanism)} does not survive {how}: the copy's outputs differ by "
+                f"{probe.name} does not survive {how}: the copy's outputs differ by "
                 f"{_change(expected, out):.2g} of their size; random features must be buffers"
             )
 
 
 @torch.no_grad()
-def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, bytes]]) -> None:
-    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+def _check_seed(probe: Probe) -> None:
+    x = probe.input()
     with draws_noted() as drawn:
-        again, left = build(0)
-    first, second = _forward(mechanism, x), _forward(again, x)
-    if not _change(first, second) <= LAST_BITS:
+        again = probe.build()
+    first, second = probe.forward(x), probe.forward(x, again)
+    if not _change(first, second) <= probe.setting.last_bits:
         cause = cause_of_difference(drawn, [])
         raise ContractError(
-            f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
+            f"{probe.name} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
             f"apart; {f'{cause}; ' if cause else ''}draw every parameter and feature with PyTorch"
         )
-    other, left_by_other = build(1)
+    (one, left), (other, left_by_other) = probe.noting_draws(0), probe.noting_draws(1)
     if left and left == left_by_other:  # two seeds, one state: it was set again; constants alone leave the states apart
-        _refuse_equal_draws(again, other)
+        _refuse_equal_draws(probe, one, other)
 
 
-def _refuse_equal_draws(mechanism: Mechanism, other: Mechanism) -> None:
+def _refuse_equal_draws(probe: Probe, one: Mechanism, other: Mechanism) -> None:
     others = _tensors(other)
-    for name, values in _tensors(mechanism).items():
+    for name, values in _tensors(one).items():
         is_varied = (values.flatten() != values.flatten()[:1]).any()
         if is_varied and torch.equal(values, others[name]):
             raise ContractError(
-                f"{_name(mechanism)} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
+                f"{probe.name} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
                 "which is already seeded from the run's; leave out torch.manual_seed"
             )
-
-
-def _allowed(mechanism: Mechanism, lengths: tuple[int, ...]) -> list[int]:
-    return sorted({min(length, mechanism.max_length) for length in lengths})
 
 
 def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
@@ -452,8 +720,4 @@ def _kind(x: Tensor) -> str:
 
 def _words(numbers: Iterable[int]) -> str:
     *most, last = map(str, numbers)
-    return f"{', '.join(most)} and {last}"
-
-
-def _name(mechanism: Mechanism) -> str:
-    return f"mechanism {getattr(mechanism, 'name', type(mechanism).__name__)!r}"
+    return f"{', '.join(most)} and {last}" if most else last

@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
 from synthbench.mechanisms._hybrid import Hybrid
@@ -20,6 +21,8 @@ MARGIN = 8
 """Probes beyond what a mechanism says it keeps, so that a state that is too small for it shows."""
 SMALLEST = 1e-7
 """Singular values below this, relative to the largest, are rounding, which may be that of float32."""
+SMALLEST_IN_SINGLE = 1e-4
+"""The same where the sums are made in float32 too."""
 
 STREAMED = 37
 """Tokens that a mechanism takes one by one."""
@@ -27,7 +30,7 @@ AGREEMENT = 1e-9
 """Largest difference between a token by itself and all at once, relative to the largest output."""
 
 
-def numbers_carried(mechanism: Mechanism, past: int, most: int) -> int:
+def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
     """Numbers of the past that the outputs after it depend on; at most ``most``.
 
     If everything a mechanism keeps of its first inputs is n numbers, a later output is a function of these and of later
@@ -35,22 +38,24 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int) -> int:
     the outputs. A decay can hide numbers, so this is a lower bound of what is kept.
 
     Args:
-        mechanism: In float64, for sequences of up to ``2 * past`` tokens.
+        mechanism: For sequences of up to ``2 * past`` tokens.
         past: Tokens of the past; as many follow.
         most: Directions that are tried.
+        setting: The mechanism's device and precision.
     """
-    generator = torch.Generator().manual_seed(past)
-    x = torch.randn(1, 2 * past, mechanism.model_dim, generator=generator, dtype=torch.float64)
-    directions = torch.randn(most, past, mechanism.model_dim, generator=generator, dtype=torch.float64)
+    x = setting.noise(mechanism, 1, 2 * past, seed=past)
     gradients = []
-    for some in directions.split(AT_ONCE):
+    for some in setting.noise(mechanism, most, past, seed=past + 1).split(AT_ONCE):
         first, after = (half.repeat(len(some), 1, 1) for half in x.split(past, dim=1))
         later = mechanism(torch.cat([first.requires_grad_(), after], dim=1))[:, past:]
         if not later.requires_grad:
             return 0
-        gradients.append(torch.autograd.grad(later, first, some, materialize_grads=True)[0].flatten(1))
-    sizes = torch.linalg.svdvals(torch.cat(gradients))
-    return int((sizes > SMALLEST * sizes[0]).sum())
+        torch.autograd.backward(later, some)  # reentrant checkpoints have no other way
+        gradients.append(torch.zeros_like(first) if first.grad is None else first.grad)
+    mechanism.zero_grad()
+    sizes = torch.linalg.svdvals(torch.cat(gradients).flatten(1))
+    smallest = SMALLEST if x.dtype == torch.float64 else SMALLEST_IN_SINGLE
+    return int((sizes > smallest * sizes[0]).sum())
 
 
 def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]:
@@ -73,21 +78,21 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 
 @torch.no_grad()
-def check_stream(mechanism: Mechanism) -> None:
+def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
     """Check that a mechanism with a form for single tokens computes the same by it, and counts what it keeps.
 
     Raises:
         ContractError: If an output differs from that of ``forward``, or ``state_elements`` says another number.
     """
     length = min(STREAMED, mechanism.max_length)
-    generator = torch.Generator().manual_seed(length)
-    x = torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64)
+    x = setting.noise(mechanism, 2, length, seed=length)
     outs, kept = streamed(mechanism, x)
     if kept is None:
         return
     expected = mechanism(x)
     differences = (outs - expected).abs().amax((0, 2)) / expected.abs().max().clamp(min=torch.finfo(x.dtype).tiny)
-    wrong = (~(differences <= AGREEMENT)).nonzero()
+    most = AGREEMENT if x.dtype == torch.float64 else setting.tolerance
+    wrong = (~(differences <= most)).nonzero()
     if len(wrong):
         first = int(wrong[0])
         raise ContractError(
@@ -108,7 +113,7 @@ def parts_of(mechanism: Mechanism) -> list[Mechanism]:
     return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
 
 
-def check_state(mechanism: Mechanism) -> None:
+def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
     """Check that a mechanism says of its state no less than what it carries, where that is small enough to measure.
 
     Raises:
@@ -123,7 +128,7 @@ def check_state(mechanism: Mechanism) -> None:
         if past * mechanism.model_dim >= said + MARGIN:
             break
         past *= 2
-    carried = numbers_carried(mechanism, past, said + MARGIN)
+    carried = numbers_carried(mechanism, past, said + MARGIN, setting)
     if carried > said:
         raise ContractError(
             f"mechanism {mechanism.name!r} says that it keeps {said} numbers after {past} tokens (state_elements), and "

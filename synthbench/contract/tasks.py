@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Int
 
-from synthbench.contract.verdicts import Promise, keep_all
+from synthbench.contract.checks import Check, require_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import Option, Value, arguments_of, options_of
 from synthbench.tasks import accuracy, level_bounds
@@ -36,8 +36,8 @@ MOST_BITS = 64
 """Most bits of a token that a reference may need."""
 
 
-def promises_of(task: Task, length: int | None = None) -> list[Promise]:
-    """All that is promised of a task at one length, in the order in which it is checked.
+def checks_of(task: Task, length: int | None = None) -> list[Check]:
+    """List the checks of a task at one length, in the order in which they are made.
 
     Args:
         task: An instance; its options are varied around their values.
@@ -49,24 +49,24 @@ def promises_of(task: Task, length: int | None = None) -> list[Promise]:
     tokens = task.length if length is None else length
     task.check_length(tokens)
 
-    def promise(name: str, check: Callable[..., None], *at: int, is_needed: bool = False) -> Promise:
-        meaning = (check.__doc__ or "").partition("\n")[0].rstrip(".")
-        return Promise(name, meaning, partial(check, task, *at), is_needed)
+    def check(name: str, make: Callable[..., None], *at: int, is_needed: bool = False) -> Check:
+        meaning = (make.__doc__ or "").partition("\n")[0].rstrip(".")
+        return Check(name, meaning, partial(make, task, *at), is_needed)
 
     return [
-        promise("shapes", check_shapes, tokens, is_needed=True),
-        promise("ids", check_ids, tokens, is_needed=True),
-        promise("scored", check_scored, tokens),
-        promise("aliasing", check_aliasing, tokens),
-        promise("seeding", check_seeding, tokens),
-        promise("global generator", check_global_generator, tokens),
-        promise("splits", check_splits, tokens),
-        promise("kinds", check_kinds, tokens),
-        promise("lengths", check_lengths),
-        promise("bounds", check_bounds, tokens),
-        promise("floor", check_floor, tokens),
-        promise("options", check_options, tokens),
-        promise("rungs", check_levels),
+        check("shapes", check_shapes, tokens, is_needed=True),
+        check("ids", check_ids, tokens, is_needed=True),
+        check("scored", check_scored, tokens),
+        check("aliasing", check_aliasing, tokens),
+        check("seeding", check_seeding, tokens),
+        check("global generator", check_global_generator, tokens),
+        check("splits", check_splits, tokens),
+        check("kinds", check_kinds, tokens),
+        check("lengths", check_lengths),
+        check("bounds", check_bounds, tokens),
+        check("floor", check_floor, tokens),
+        check("options", check_options, tokens),
+        check("rungs", check_levels),
     ]
 
 
@@ -81,7 +81,7 @@ def check_task(task: Task, length: int | None = None) -> None:
         ContractError: If the task breaks its contract; the message says what, where and by how much.
         UsageError: If the task has no sequence of this length.
     """
-    keep_all(promises_of(task, length))
+    require_all(checks_of(task, length))
 
 
 def check_shapes(task: Task, length: int) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as TrialTimeout
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import torch
 from pebble import ProcessExpired, ProcessPool
@@ -29,13 +31,25 @@ from synthbench.blocks import BLOCKS
 from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
-from synthbench.contract.verdicts import Promise, Verdict, judge
+from synthbench.contract.checks import Check, CheckResult, CheckWarning, make_all
+from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.errors import ContractError, SynthbenchError
+from synthbench.layers import in_precision
 from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms._module import without_compilation
+from synthbench.mechanisms._parameters import perturb
 from synthbench.options import arguments_of, coerce, term_of
 from synthbench.plugins import described, place_of
 from synthbench.positions import POSITIONS
-from synthbench.process import become_worker, begin, end_children, exit_of, orphans_ended, require_guarded_main
+from synthbench.process import (
+    become_worker,
+    begin,
+    end_children,
+    exit_of,
+    orphans_ended,
+    require_guarded_main,
+    settings_restored,
+)
 from synthbench.registry import Registry, code_hash, version_of
 from synthbench.suites import extended, load_suite
 from synthbench.suites.config import ModelSettings
@@ -51,6 +65,9 @@ REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in 
 
 TIMEOUT_S = 300.0
 """Longest trial: a recurrent mechanism takes seconds, a busy machine ten times that."""
+
+Devices = tuple[str, ...]
+"""Where mechanisms are checked, in order of preference."""
 
 STEPS = 400
 """Of the training that tries a task's ceiling."""
@@ -152,113 +169,127 @@ class Trial:
         return result
 
 
-def vet(subjects: Sequence[Subject], trial: Trial, cache: Path | None = None) -> dict[Subject, list[Verdict]]:
-    """What the contract says of some units, each promise by itself.
+def vet(
+    subjects: Sequence[Subject], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
+) -> dict[Subject, list[CheckResult]]:
+    """Check some units, each check by itself.
 
     Args:
         subjects: Units that do not come with synthbench.
         trial: Where they are tried; units of this session are tried here instead.
         cache: Folder of earlier findings, read only; None for none.
+        devices: Where mechanisms are checked: on the first on which one runs.
     """
-    return {subject: _vet(subject, trial, cache) for subject in subjects}
+    return {subject: _vet(subject, trial, cache, devices) for subject in subjects}
 
 
-def record(findings: Mapping[Subject, list[Verdict]], cache: Path) -> None:
-    """Keep findings in a folder, a file a unit, for the next time."""
+def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
+    """Keep findings in a folder, a file a unit, for the next time; the devices as for :func:`vet`."""
     cache.mkdir(parents=True, exist_ok=True)
-    for subject, verdicts in findings.items():
-        path = cache / f"{_key(subject)}.json"
+    for subject, results in findings.items():
+        path = cache / f"{_key(subject, devices)}.json"
         written = path.with_suffix(f".{uuid4().hex}.tmp")  # drivers on two machines may have the same process id
         known = {"kind": subject.kind, "name": subject.name, "version": version_of(subject.unit)}
-        content = {**known, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
+        content = {**known, "checks": [dataclasses.asdict(result) for result in results]}
         written.write_text(json.dumps(content, indent=1), encoding="utf-8")
         written.replace(path)
 
 
-def examine(subject: Subject) -> list[Verdict]:
-    """Check the whole contract of a unit in this process."""
-    return judge(_promises(subject))
+def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
+    """Make all checks of a unit in this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of foreign code, at inputs that only a check gives it
+        return make_all(_checks(subject, devices))
 
 
 def built(subject: Subject) -> str:
     """Build a unit once; the hash of its source."""
-    _promises(subject)
+    _checks(subject)
     return code_hash(subject.unit)
 
 
-def _vet(subject: Subject, trial: Trial, cache: Path | None) -> list[Verdict]:
+_examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
+"""The latest results on each class of this session, and what was asked: an API call checks before it runs."""
+
+
+def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
     if subject.is_in_session:
-        return examine(subject)
+        asked = (dict(subject.arguments), devices)
+        if _examined.get(subject.unit, (None,))[0] != asked:
+            with settings_restored():
+                torch.set_num_threads(1)  # small products: more threads wait for each other
+                _examined[subject.unit] = asked, examine(subject, devices)
+        return _examined[subject.unit][1]
     what = f"{subject.kind} {subject.name!r}"
     code = trial.attempt(what, built, subject)
-    known = _known(_key(subject, code), cache)
+    known = _known(_key(subject, devices, code), cache)
     if known is not None:
         return known
     try:
-        return trial.attempt(what, examine, subject)
+        return trial.attempt(what, examine, subject, devices)
     except ContractError as problem:
-        return [Verdict("process", "stays in its process and comes back", "broken", str(problem))]
+        return [CheckResult("process", "stays in its process and comes back", "FAILED", str(problem))]
 
 
-def _key(subject: Subject, code: str | None = None) -> str:
+def _key(subject: Subject, devices: Devices, code: str | None = None) -> str:
     decisive = [
-        subject.kind, subject.name, code or code_hash(subject.unit), sorted(subject.arguments.items()),
+        subject.kind, subject.name, code or code_hash(subject.unit), sorted(subject.arguments.items()), devices,
         synthbench.__version__, torch.__version__,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
-def _known(key: str, cache: Path | None) -> list[Verdict] | None:
+def _known(key: str, cache: Path | None) -> list[CheckResult] | None:
     try:
         content = json.loads((cache / f"{key}.json").read_text(encoding="utf-8")) if cache else None
-        return [Verdict(**verdict) for verdict in content["verdicts"]] if content else None
+        return [CheckResult(**result) for result in content["checks"]] if content else None
     except (OSError, ValueError, TypeError, KeyError):
         return None  # found out again
 
 
-def _promises(subject: Subject) -> list[Promise]:
+def _checks(subject: Subject, devices: Devices = ("cpu",)) -> list[Check]:
     unit = subject.unit
     try:
-        return [_placed(promise, unit) for promise in _promises_of_kind(subject, unit)]
+        return [_placed(check, unit) for check in _checks_of_kind(subject, unit, devices)]
     except SynthbenchError:
         raise
     except (Exception, SystemExit) as problem:
         raise ContractError(f"{subject.kind} {subject.name!r} cannot be built: {described(problem, unit)}") from problem
 
 
-def _placed(promise: Promise, unit: type[Any]) -> Promise:
-    """The promise whose message also says where the code stands: the line that raised, else the class's first."""
+def _placed(check: Check, unit: type[Any]) -> Check:
+    """The check whose message also says where the code stands: the line that raised, else the class's first."""
 
-    def check() -> None:
+    def make() -> None:
         try:
-            promise.check()
+            check.make()
         except ContractError as problem:
             place = "" if problem.__cause__ else place_of(unit)  # what has a cause names the line that raised
             raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
-        except SynthbenchError:
+        except (SynthbenchError, CheckWarning):
             raise
         except (Exception, SystemExit) as problem:
             raise ContractError(described(problem, unit)) from problem
 
-    return promise._replace(check=check)
+    return check._replace(make=make)
 
 
-def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
+def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list[Check]:
     if subject.kind == TASKS.kind:
         length, options = sized(subject.name, subject.arguments)
         task = unit(**options)
         return [
-            *of_tasks.promises_of(task, length),
-            Promise("ceiling", "no small model scores above the ceiling", lambda: _check_ceiling(task, length)),
+            *of_tasks.checks_of(task, length),
+            Check("ceiling", "no small model scores above the ceiling", lambda: _check_ceiling(task, length)),
         ]
     arguments = coerce(subject.kind, unit, dict(subject.arguments))
+    tokens = Check("tokens", "in a whole model, later tokens change no earlier logit", lambda: None)
     if subject.kind == MECHANISMS.kind:
+        probe = of_mechanisms.lazy_probe(unit, arguments, devices)
         return [
-            *of_mechanisms.promises_of(unit, arguments),
-            Promise(
-                "tokens",
-                "in a whole model, later tokens change no earlier logit",
-                lambda: _check_tokens(subject.name, arguments, "attention_only", "learned"),
+            *of_mechanisms.checks_of(probe),
+            tokens._replace(
+                make=lambda: _check_tokens(subject.name, arguments, "attention_only", "learned", probe().setting)
             ),
         ]
     term = term_of(unit, arguments)
@@ -267,16 +298,9 @@ def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
     around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
     _models("softmax", {}, *around, length=LENGTHS[0])
     return [
-        Promise(
-            "tokens",
-            "in a whole model, later tokens change no earlier logit",
-            lambda: _check_tokens("softmax", {}, *around),
-            is_needed=True,
-        ),
-        Promise(
-            "determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)
-        ),
-        Promise("members", "runs beside each other give what they give alone", lambda: _check_runs(*around)),
+        tokens._replace(make=lambda: _check_tokens("softmax", {}, *around), is_needed=True),
+        Check("determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)),
+        Check("runs", "runs beside each other give what they give alone", lambda: _check_runs(*around)),
     ]
 
 
@@ -301,9 +325,15 @@ def _check_ceiling(task: Task, length: int) -> None:
 
 
 def _models(
-    mechanism: str, arguments: Mapping[str, Any], block: str, positions: str, *, length: int
+    mechanism: str,
+    arguments: Mapping[str, Any],
+    block: str,
+    positions: str,
+    *,
+    length: int,
+    setting: Setting = DOUBLE,
 ) -> list[SequenceModel]:
-    """Two small models that differ in their seed, in float64."""
+    """Two small models that differ in their seed, their parameters away from special values."""
     fields = {**of_mechanisms.SHAPE, **arguments}
     settings = ModelSettings(
         block=block,
@@ -313,30 +343,28 @@ def _models(
         num_layers=2,
         bias=True,
     )
-    return [
-        SequenceModel(
-            settings,
-            VOCABULARY,
-            length,
-            MECHANISMS[mechanism].layers_of(fields, settings.num_layers),
-            torch.Generator().manual_seed(seed),
-        )
-        .double()
-        .eval()
-        for seed in range(2)
-    ]
+    models = []
+    for seed in range(2):
+        layers = MECHANISMS[mechanism].layers_of(fields, settings.num_layers)
+        model = SequenceModel(settings, VOCABULARY, length, layers, torch.Generator().manual_seed(seed))
+        perturb(model)
+        models.append(in_precision(model, setting.dtype).to(setting.device).eval())
+    return models
 
 
+@without_compilation()
 @torch.no_grad()
-def _check_tokens(mechanism: str, arguments: Mapping[str, Any], block: str, positions: str) -> None:
+def _check_tokens(
+    mechanism: str, arguments: Mapping[str, Any], block: str, positions: str, setting: Setting = DOUBLE
+) -> None:
     for length in LENGTHS:
-        model = _models(mechanism, arguments, block, positions, length=length)[0]
-        tokens = _tokens(3, length)
+        model = _models(mechanism, arguments, block, positions, length=length, setting=setting)[0]
+        tokens = _tokens(3, length).to(setting.device)
         before = model(tokens)
         for cut in sorted({1, length // 2, length - 1}):
             after = model(torch.cat([tokens[:, :cut], (tokens[:, cut:] + 1) % VOCABULARY], dim=1))
             change = float((before - after)[:, :cut].abs().max() / before.abs().max())
-            if not change <= of_mechanisms.TOLERANCE:
+            if not change <= setting.tolerance:
                 raise ContractError(
                     f"a model of {mechanism!r} in block {block!r} with positions {positions!r} is not causal: other "
                     f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
@@ -376,7 +404,7 @@ def _check_runs(block: str, positions: str) -> None:
     if not change <= TOLERANCE:
         raise ContractError(
             f"block {block!r} with positions {positions!r}: two runs as one program give logits {change:.2g} of "
-            "their size from those of each alone; make it of layers that know of runs (synthbench.layers)"
+            "their size from those of each alone; make it of layers that know of batched runs (synthbench.layers)"
         )
 
 

@@ -3,9 +3,11 @@
 import inspect
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -16,19 +18,36 @@ from synthbench.errors import UsageError
 from synthbench.options import option
 from synthbench.plugins import place_of, raised_at
 
+WIDTHS = ("width", "dim", "model_dim", "d_model", "embed_dim", "hidden_size", "n_embd", "embedding_dim", "emb_dim")
+HEADS = ("num_heads", "n_heads", "heads", "n_head", "nhead", "num_attention_heads")
+LENGTHS = ("max_length", "max_len", "max_seq_len", "l_max", "max_position_embeddings", "context_length", "n_ctx")
 SUPPLIED: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("width", "dim", "model_dim", "d_model", "embed_dim", "hidden_size", "n_embd"), "model_dim"),
-        **dict.fromkeys(("num_heads", "n_heads", "heads", "n_head", "nhead"), "num_heads"),
-        **dict.fromkeys(("max_length", "max_len", "max_seq_len", "l_max", "block_size"), "max_length"),
+        **dict.fromkeys(WIDTHS, "model_dim"),
+        **dict.fromkeys(HEADS, "num_heads"),
+        **dict.fromkeys(LENGTHS, "max_length"),
         "bias": "bias",
         "generator": "generator",
     }
 )
 """Facts of the model around a mechanism, by the constructor's parameter that asks for them."""
 
-AMBIGUOUS = "block_size"
-"""The longest sequence in GPTs, and the length of a block in sparse attention, where it has a default."""
+OTHER_WIDTHS = (
+    "hidden_dim",
+    "input_size",
+    "input_dim",
+    "in_features",
+    "out_features",
+    "in_dim",
+    "out_dim",
+    "channels",
+    "in_channels",
+    "out_channels",
+)
+IF_REQUIRED: Mapping[str, str] = MappingProxyType(
+    {**dict.fromkeys(OTHER_WIDTHS, "model_dim"), **dict.fromkeys(("block_size", "seq_len"), "max_length")}
+)
+"""The same for names that mean something else where they have a default, as the length of a block does."""
 
 FACTS = ("name", "label", "family", "source", "complexity", "version")
 """Class variables that a module may declare as a mechanism does."""
@@ -59,7 +78,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
         taken: Names that cannot be those of hyper-parameters.
 
     Raises:
-        UsageError: If a parameter is required and not one of :data:`SUPPLIED`.
+        UsageError: If a parameter is required and is supplied under no such name.
     """
     fields, options = {}, {}
     owner = _constructor_of(module)
@@ -67,14 +86,55 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
     for parameter in inspect.signature(owner).parameters.values():
         name, default = parameter.name, parameter.default
         is_keyword = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if is_keyword and name in SUPPLIED and (name != AMBIGUOUS or default is parameter.empty):
-            fields[name] = SUPPLIED[name]
+        supplied = {**IF_REQUIRED, **SUPPLIED} if default is parameter.empty else SUPPLIED
+        if is_keyword and name in supplied:
+            fields[name] = supplied[name]
         elif default is parameter.empty and parameter.kind not in VARIADIC:
             raise _unknown(module, owner, name)
         elif is_keyword and name not in taken and (option := _option(module, default, hints.get(name))):
             fields[name] = name
             options[name] = option
     return Construction(fields, options)
+
+
+def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
+    """A class that takes what a function takes, and whose instances are what the function returns.
+
+    Raises:
+        UsageError: If the parameters of the function cannot be told.
+    """
+    written = function.func if isinstance(function, partial) else function
+    name = getattr(written, "__name__", "Module")
+    name = name if name.isidentifier() else "Module"  # that of a lambda is not
+
+    @wraps(function)
+    def build(_cls: type[nn.Module], **given: Any) -> nn.Module:
+        built = function(**given)
+        if not isinstance(built, nn.Module):
+            raise UsageError(f"module {name} builds {type(built).__name__}; allowed: an nn.Module")
+        return built
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"module is {function!r}, whose parameters are not known; allowed: a Python function"
+        ) from None
+    content = {"__new__": build, "__signature__": signature, "__doc__": written.__doc__}
+    content |= {key: getattr(written, key, name) for key in ("__module__", "__qualname__")}
+    return type(name, (nn.Module,), content)
+
+
+def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
+    """Plain values that a function reads from outside, or that a partial one is given, by name."""
+    if isinstance(function, partial):
+        return {**read_by(function.func), **function.keywords}
+    if not inspect.isfunction(function):
+        return {}
+    outside = inspect.getclosurevars(function)
+    return {
+        name: value for name, value in {**outside.globals, **outside.nonlocals}.items() if isinstance(value, VALUES)
+    }
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
@@ -121,6 +181,16 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
         torch.set_rng_state(before)
 
 
+@contextmanager
+def without_compilation() -> Iterator[None]:
+    """Run what ``torch.compile`` wraps as it is written: each shape, precision and mode would be compiled anew."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and its import takes a second
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
 def _next_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
@@ -128,7 +198,7 @@ def _next_seed(generator: torch.Generator) -> int:
 def _constructor_of(module: type[nn.Module]) -> type:
     """The class whose constructor names its parameters; one that takes only ``*args, **kwargs`` passes them on."""
     for owner in module.__mro__:
-        if "__init__" in vars(owner):
+        if {"__init__", "__signature__"} & vars(owner).keys():
             parameters = inspect.signature(owner).parameters.values()
             if not parameters or any(parameter.kind not in VARIADIC for parameter in parameters):
                 return owner
@@ -169,12 +239,12 @@ def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = No
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "
-        f"supplied by name: {', '.join(SUPPLIED)}"
+        f"supplied by name: {', '.join((*SUPPLIED, *IF_REQUIRED))}"
     )
 
 
 def _unknown(module: type[nn.Module], owner: type, name: str) -> UsageError:
-    nearest = get_close_matches(name, SUPPLIED, n=1)
+    nearest = get_close_matches(name, (*SUPPLIED, *IF_REQUIRED), n=1)
     whose = "" if owner is module else f", that of {owner.__name__},"
     return UsageError(
         refusal(module, f"its constructor{whose} requires {name!r}")

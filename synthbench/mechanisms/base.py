@@ -612,7 +612,7 @@ def mechanism(
         if not isinstance(unit, type) or not issubclass(unit, nn.Module):
             raise UsageError(f"mechanism() is given {unit!r}; allowed: a class derived from nn.Module")
         if not issubclass(unit, Mechanism):
-            MECHANISMS.register(_made_of(unit, facts))
+            MECHANISMS.register(mechanism_made_of(unit, facts, _module.calling_module()))
             return unit
         for key, fact in facts.items():
             setattr(unit, key, fact)
@@ -623,8 +623,14 @@ def mechanism(
     return register if unit is None else register(unit)
 
 
-def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMechanism]:
-    """The mechanism that runs a module; the module remembers it, for an entry point that names the module."""
+def mechanism_made_of(module: type[nn.Module], facts: dict[str, str], origin: str) -> type[ModuleMechanism]:
+    """The mechanism that runs a module; the module remembers it, for an entry point that names the module.
+
+    Args:
+        module: Its class.
+        facts: What is said of it, such as its ``name``, in place of what its class declares.
+        origin: The Python module that it counts as defined in.
+    """
     taken = {*dir(ModuleMechanism), *_module.FACTS, *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}
     construction = _module.construction_of(module, taken)
     content = {
@@ -633,7 +639,7 @@ def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMecha
         **_module.declared_facts(module),
         **facts,
         "__doc__": module.__doc__,
-        "__module__": _module.calling_module(),
+        "__module__": origin,
         "__qualname__": module.__qualname__,
         "module_class": module,
         "construction": construction,
@@ -644,6 +650,11 @@ def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMecha
     return made
 
 
+def num_numbers(parameter: Tensor) -> int:
+    """Count the real numbers of a tensor: two for a complex one."""
+    return parameter.numel() * (2 if parameter.is_complex() else 1)
+
+
 def num_parameters(module: nn.Module) -> int:
-    """Number of values in the parameters, frozen ones too; a complex one counts as two, and buffers do not count."""
-    return sum(parameter.numel() * (2 if parameter.is_complex() else 1) for parameter in module.parameters())
+    """Count the numbers in the parameters, frozen ones too; buffers do not count."""
+    return sum(map(num_numbers, module.parameters()))

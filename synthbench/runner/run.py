@@ -17,8 +17,8 @@ import torch
 
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
-from synthbench.contract.trial import REGISTRIES, Subject, Trial, record, vet
-from synthbench.contract.verdicts import Verdict, violation
+from synthbench.contract.checks import CheckResult, first_failure
+from synthbench.contract.trial import REGISTRIES, Devices, Subject, Trial, record, vet
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
@@ -40,7 +40,7 @@ from synthbench.training.ladder_scores import rescored
 CONTRACT = "contract"
 """Folder beside the rows with the contract's findings on components that do not come with synthbench."""
 
-Findings = dict[Subject, list[Verdict]]
+Findings = dict[Subject, list[CheckResult]]
 
 
 @dataclass(repr=False)
@@ -187,7 +187,7 @@ def prepare(request: Request) -> Prepared:
     with Trial(request.plugins, request.timeout_s) as trial:
         trial.try_plugins()
         selected = select_components(request)
-        findings = findings_on(selected, trial, request.results / CONTRACT)
+        findings = findings_on(selected, trial, request.results / CONTRACT, devices_of(device))
     plan = plan_request(request, device, selected)
     executor = make_executor(
         request,
@@ -206,7 +206,7 @@ def _opened(prepared: Prepared) -> RunContext:
     if request.predictions is not None:
         prepare_folder(request.predictions)
     if findings:
-        record(findings, request.results / CONTRACT)
+        record(findings, request.results / CONTRACT, devices_of(prepared.device))
     return RunContext(
         results=request.results.absolute(),
         device=str(prepared.device),
@@ -215,9 +215,9 @@ def _opened(prepared: Prepared) -> RunContext:
         replaced=prepared.plan.replaced,
         plugins=request.plugins,
         violations={
-            subject.name: broken
-            for subject, verdicts in findings.items()
-            if subject.kind == MECHANISMS.kind and (broken := violation(verdicts)) is not None
+            subject.name: failure
+            for subject, results in findings.items()
+            if subject.kind == MECHANISMS.kind and (failure := first_failure(results)) is not None
         },
         is_deterministic=request.deterministic,
         predictions=request.predictions and request.predictions.absolute(),
@@ -240,22 +240,29 @@ def device_of(request: Request) -> torch.device:
     return resolve_device(request.device)
 
 
-def findings_on(selected: Selected, trial: Trial, cache: Path | None = None) -> Findings:
+def devices_of(device: torch.device) -> Devices:
+    """Where a mechanism is checked before it is trained on a device: on the CPU, in float64, if it runs there."""
+    is_here = device.type != "cpu" and torch.cuda.is_available()  # a cluster's GPU may be elsewhere
+    return ("cpu", str(device)) if is_here else ("cpu",)
+
+
+def findings_on(selected: Selected, trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)) -> Findings:
     """The contract's findings on the selected components that do not come with synthbench.
 
     Args:
         selected: What a request names.
         trial: Where they are tried.
         cache: Folder of earlier findings; None asks anew.
+        devices: Where mechanisms are checked: on the first on which one runs.
 
     Raises:
         ContractError: If one cannot be built, or breaks the contract and is no mechanism: those get rows that say so.
     """
-    findings = vet(foreign_subjects(selected), trial, cache)
-    for subject, verdicts in findings.items():
-        broken = violation(verdicts)
-        if broken is not None and subject.kind != MECHANISMS.kind:
-            raise ContractError(broken)
+    findings = vet(foreign_subjects(selected), trial, cache, devices)
+    for subject, results in findings.items():
+        failure = first_failure(results)
+        if failure is not None and subject.kind != MECHANISMS.kind:
+            raise ContractError(failure)
     return findings
 
 

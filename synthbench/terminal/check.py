@@ -4,31 +4,41 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from synthbench import plugins
 from synthbench.bench.forward import next_to_softmax
 from synthbench.cli.facts import STATE_LENGTHS, task_facts
-from synthbench.contract.trial import REGISTRIES, Subject, Trial, vet
-from synthbench.contract.verdicts import Verdict, violation
+from synthbench.contract.checks import CheckResult, first_failure
+from synthbench.contract.trial import REGISTRIES, Devices, Subject, Trial, vet
 from synthbench.errors import UnknownName
-from synthbench.mechanisms import MECHANISMS, num_parameters
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.mechanisms._parameters import unused_parameters
+from synthbench.mechanisms.base import num_numbers
 from synthbench.options import coerce, parse_term
+from synthbench.process import settings_restored
 from synthbench.registry import origin_of, resolve_among, version_of
 from synthbench.tasks import TASKS
 from synthbench.training.ensemble import strategy_of
 
 Report = dict[str, Any]
 
+STRATEGIES = {"fold": "folding", "stack": "stacking", "loop": "running one after the other"}
 
-def check(target: str, named: Sequence[str], timeout_s: float | None = None) -> list[Report]:
-    """Check the contract of a unit, or of every unit of a plugin, in a process of its own.
+
+def check(
+    target: str, named: Sequence[str], timeout_s: float | None = None, devices: Devices = ("cpu",)
+) -> list[Report]:
+    """Check a unit, or every unit of a plugin, in a process of its own.
 
     Args:
         target: A unit's name, with arguments as in ``slay:R=3``, or the file of a plugin.
         named: Other plugins that are loaded first.
         timeout_s: Seconds after which a unit that does not come back is given up; 300 if None.
+        devices: Where mechanisms are checked: on the first on which one runs.
 
     Returns:
-        For each unit what it is, ``verdicts`` on all promises, whether it ``passed``, and ``facts`` if it did.
+        For each unit what it is, the results of all ``checks``, whether it ``passed``, and ``facts`` if it did.
     """
     names = list(named)
     if target.endswith(".py"):
@@ -36,24 +46,23 @@ def check(target: str, named: Sequence[str], timeout_s: float | None = None) -> 
     with Trial(names, timeout_s) as trial:
         trial.try_plugins()
         plugins.load(names)
-        subjects = _subjects(target)
-        findings = vet(subjects, trial)
-        return [_report(subject, verdicts, trial) for subject, verdicts in findings.items()]
+        findings = vet(_subjects(target), trial, devices=devices)
+        return [_report(subject, results, trial, devices) for subject, results in findings.items()]
 
 
 def lines_of(report: Report) -> list[str]:
     """A report in words."""
-    verdicts = report["verdicts"]
-    kept = sum(verdict["state"] == "kept" for verdict in verdicts)
+    results = report["checks"]
+    num = {state: sum(result["state"] == state for result in results) for state in ("passed", "warning")}
     lines = [f"{report['kind']} {report['name']}, version {report['version']}, from {report['origin']}", ""]
-    for verdict in verdicts:
-        state = verdict["state"].upper() if verdict["state"] == "broken" else verdict["state"]
-        lines.append(f"  {state:<10}{verdict['promise']:<18}{verdict['meaning']}")
-        if verdict["detail"]:
-            lines.append(f"{'':<12}{verdict['detail']}")
+    for result in results:
+        lines.append(f"  {result['state']:<10}{result['check']:<18}{result['meaning']}")
+        if result["detail"]:
+            lines.append(f"{'':<12}{result['detail']}")
     lines += ["", *(f"  {name}: {value}" for name, value in report["facts"].items())]
-    verdict = "passed, its rows are ranked" if report["passed"] else "refused, it is not trained and not ranked"
-    return [*lines, f"  {kept} of {len(verdicts)} promises kept: {verdict}"]
+    verdict = "its rows are ranked" if report["passed"] else "refused, it is not trained and not ranked"
+    warned = f", {num['warning']} with a warning" if num["warning"] else ""
+    return [*lines, f"  {sum(num.values())} of {len(results)} checks passed{warned}: {verdict}"]
 
 
 def _subjects(target: str) -> list[Subject]:
@@ -67,8 +76,8 @@ def _subjects(target: str) -> list[Subject]:
     raise UnknownName("unit", name, [name for registry in REGISTRIES.values() for name in registry])
 
 
-def _report(subject: Subject, verdicts: list[Verdict], trial: Trial) -> Report:
-    has_passed = violation(verdicts) is None
+def _report(subject: Subject, results: list[CheckResult], trial: Trial, devices: Devices) -> Report:
+    has_passed = first_failure(results) is None
     return {
         "kind": subject.kind,
         "name": subject.name,
@@ -76,19 +85,21 @@ def _report(subject: Subject, verdicts: list[Verdict], trial: Trial) -> Report:
         "version": version_of(subject.unit),
         "origin": origin_of(subject.unit),
         "passed": has_passed,
-        "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],
-        "facts": _facts(subject, trial) if has_passed else {},
+        "checks": [dataclasses.asdict(result) for result in results],
+        "facts": _facts(subject, trial, devices) if has_passed else {},
     }
 
 
-def _facts(subject: Subject, trial: Trial) -> dict[str, str]:
+def _facts(subject: Subject, trial: Trial, devices: Devices) -> dict[str, str]:
     if subject.is_in_session:
-        return facts_of(subject)
-    return trial.attempt(f"{subject.kind} {subject.name!r}", facts_of, subject)
+        with settings_restored():
+            torch.set_num_threads(1)
+            return facts_of(subject, devices)
+    return trial.attempt(f"{subject.kind} {subject.name!r}", facts_of, subject, devices)
 
 
-def facts_of(subject: Subject) -> dict[str, str]:
-    """What is worth knowing of a unit that keeps its contract, in words."""
+def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
+    """What is worth knowing of a unit that passes its checks, in words; speed only where the CPU is asked for."""
     if subject.kind == TASKS.kind:
         known = task_facts(subject.name, subject.arguments)
         return {
@@ -99,18 +110,30 @@ def facts_of(subject: Subject) -> dict[str, str]:
         }
     if subject.kind != MECHANISMS.kind:
         return {}
-    arguments = coerce(subject.kind, subject.unit, dict(subject.arguments))
+    unit, arguments = subject.unit, coerce(subject.kind, subject.unit, dict(subject.arguments))
     state = ", ".join(
-        f"{subject.unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
+        f"{unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
         for length in STATE_LENGTHS
     )
-    speed = ", ".join(
-        f"{time['ms']:.2f} ms at length {length} ({time['times_softmax']:.1f} times softmax)"
-        for length, time in next_to_softmax(subject.name, arguments).items()
-    )
-    return {
-        "parameters": f"{num_parameters(subject.unit(**arguments))} in a layer of width 64",
-        "state": f"{state}, in numbers a layer",
-        "forward": f"{speed}, 8 sequences on one thread",
-        "members": f"trained together by: {strategy_of(subject.unit, arguments)}",
-    }
+    facts = {"parameters": _parameters(unit(**arguments), devices[0]), "state": f"{state}, in numbers a layer"}
+    if "cpu" in devices:
+        speed = ", ".join(
+            f"{time['ms']:.2f} ms at length {length} ({time['times_softmax']:.1f} times softmax)"
+            for length, time in next_to_softmax(subject.name, arguments).items()
+        )
+        facts["forward"] = f"{speed}, 8 sequences on one thread"
+    return {**facts, "batched by": STRATEGIES[strategy_of(unit, arguments)]}
+
+
+def _parameters(mechanism: Mechanism, device: str) -> str:
+    """How many count, how many of these are trained, and which are not."""
+    x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
+    unused = unused_parameters(mechanism.to(device), x)
+    frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]
+    sizes = {name: num_numbers(parameter) for name, parameter in mechanism.named_parameters() if name not in unused}
+    text = f"{sum(sizes.values())} in a layer of width {mechanism.model_dim}"
+    if frozen:
+        text += (
+            f", {sum(sizes[name] for name in sizes if name not in frozen)} of them trained; frozen: {', '.join(frozen)}"
+        )
+    return text + (f"; not counted, as no output depends on them: {', '.join(unused)}" if unused else "")

@@ -22,9 +22,13 @@ from torch.nn.functional import gelu, pad
 from synthbench.blocks import BLOCKS, Block, conv_elements
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
-from synthbench.layers import Embedding, Linear, Mixer, RunLayer, in_double
+from synthbench.layers import Embedding, Linear, Mixer, RunLayer, in_precision
 from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_parameters
+from synthbench.mechanisms._module import without_compilation
+from synthbench.mechanisms._parameters import unused_parameters
+from synthbench.mechanisms.base import num_numbers
 from synthbench.positions import POSITIONS
+from synthbench.registry import is_built_in
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import Readout
 
@@ -130,7 +134,9 @@ class SequenceModel(nn.Module):
             + conv_elements(block.conv, block.conv_on, block.model_dim)
             for block in self.layers
         ]
-        return ModelSize(num_parameters(self), sum(map(num_parameters, mixing)), mean_state(states))
+        unused = sum(_num_unused(cast("Mechanism", block.mixer), length) for block in self.layers)
+        num_mixing = sum(map(num_parameters, mixing))
+        return ModelSize(num_parameters(self) - unused, num_mixing - unused, mean_state(states))
 
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
@@ -172,6 +178,18 @@ class SequenceModel(nn.Module):
         after.position += 1
         logits: Tensor = self.head(x.unsqueeze(-2))
         return logits.squeeze(-2), after
+
+
+def _num_unused(mechanism: Mechanism, length: int) -> int:
+    """Numbers in the parameters of a mechanism of a plugin on which no output depends at a length."""
+    if is_built_in(type(mechanism)):
+        return 0  # its tests hold it to using all
+    x = torch.randn(1, length, mechanism.model_dim, generator=torch.Generator().manual_seed(length))
+    try:
+        unused = unused_parameters(copy.deepcopy(mechanism), x)
+    except Exception:  # noqa: BLE001 - it may need another device, or fail when it is trained
+        return 0
+    return sum(num_numbers(mechanism.get_parameter(name)) for name in unused)
 
 
 class BottleneckHead(nn.Module):
@@ -251,26 +269,27 @@ class FoldedAttention(StackedMixer):
 
 
 class LoopedMixer(Mixer):
-    """Any mechanism: the tensors are stacked so that one optimiser trains them, the runs run one after the other."""
+    """Any mechanism: the tensors are stacked so that one optimiser trains them, the runs go one after the other."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        """Take one mechanism a run."""
+        """Take one mechanism a run; their tensors are replaced."""
         super().__init__()
-        self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
-        self._names = {}
+        self._alone = list(mechanisms)  # a list hides their own tensors; a copy would not copy what they compiled
+        self._names: dict[str, list[str]] = {}
+        """The paths of every tensor: several for one that layers share."""
         for kind in ("parameters", "buffers"):
-            for name, tensor in getattr(mechanisms[0], f"named_{kind}")():
-                flat = name.replace(".", "/")
-                self._names[name] = flat
-                stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
-                setattr(self, flat, _parameter_like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
+            paths: dict[int, list[str]] = {}
+            for path, tensor in getattr(mechanisms[0], f"named_{kind}")(remove_duplicate=False):
+                paths.setdefault(id(tensor), []).append(path)
+            for path, *others in paths.values():
+                tensor, flat = _tensor(mechanisms[0], path), path.replace(".", "/")
+                self._names[flat] = [path, *others]
+                stacked = torch.stack([_tensor(mechanism, path).detach() for mechanism in mechanisms])
+                setattr(self, flat, _like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
 
     def forward(self, x: RunTokens) -> RunTokens:
-        """Run the runs one by one."""
-        template = self._template[0].train(self.training)
-        return torch.stack(
-            [torch.func.functional_call(template, self._tensors(run), (rows,)) for run, rows in enumerate(x)]
-        )
+        """Run them one by one."""
+        return torch.stack([alone(rows) for alone, rows in zip(self._current(), x, strict=True)])
 
     def forward_last(self, x: RunTokens) -> RunToken:
         """What ``forward`` gives at the last position."""
@@ -279,40 +298,36 @@ class LoopedMixer(Mixer):
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
         """What ``forward`` gives at one token of every sequence, run by run, and the states after it."""
         after, outs = state.copied(), []
-        template = _Step(self._template[0].train(self.training))
-        for run, rows in enumerate(x):
-            tensors = {f"mechanism.{name}": tensor for name, tensor in self._tensors(run).items()}
-            arguments = (rows, after.part(str(run)))
-            out, after.parts[str(run)] = torch.func.functional_call(template, tensors, arguments)
+        for name, (alone, rows) in enumerate(zip(self._current(), x, strict=True)):
+            out, after.parts[str(name)] = alone.stream_step(rows, after.part(str(name)))
             outs.append(out)
         return torch.stack(outs), after
 
     def enter_phase(self, phase: int) -> None:
         """Hand on the phase of a curriculum."""
-        self._template[0].enter_phase(phase)
+        for alone in self._alone:
+            alone.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Metrics of all runs, one by one."""
-        probe = copy.deepcopy(self._template[0])
-        of_runs = []
-        for run, rows in enumerate(x):
-            probe.load_state_dict(self._tensors(run), strict=False)
-            of_runs.append(probe.metrics(rows))
+        of_runs = [alone.metrics(rows) for alone, rows in zip(self._current(), x, strict=True)]
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
-    def _tensors(self, run: int) -> dict[str, Tensor]:
-        return {name: getattr(self, flat)[run] for name, flat in self._names.items()}
+    def _current(self) -> list[Mechanism]:
+        """The mechanisms with the tensors that are trained.
 
-
-class _Step(nn.Module):
-    """A mechanism that is called for one token: only a call can be given other tensors than a module's own."""
-
-    def __init__(self, mechanism: Mechanism) -> None:
-        super().__init__()
-        self.mechanism = mechanism
-
-    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.mechanism.stream_step(x, state)
+        These stay in place until the next call: an activation checkpoint calls the mechanism again in the backward
+        pass, where a :func:`torch.func.functional_call` would have put the first ones back.
+        """
+        for run, alone in enumerate(self._alone):
+            alone.train(self.training)
+            for flat, paths in self._names.items():
+                values = getattr(self, flat)[run]
+                for path in paths:
+                    owner, _, leaf = path.rpartition(".")
+                    held = vars(alone.get_submodule(owner))
+                    (held["_parameters"] if leaf in held["_parameters"] else held["_buffers"])[leaf] = values
+        return self._alone
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:
@@ -321,9 +336,9 @@ def _tensor(module: nn.Module, name: str) -> Tensor:
     return tensor
 
 
-def _parameter_like(parameter: nn.Parameter, values: Tensor) -> nn.Parameter:
-    """A parameter of the same kind: without weight decay, or frozen, where the given one is."""
-    return type(parameter)(values, requires_grad=parameter.requires_grad)
+def _like(tensor: Tensor, values: Tensor) -> Tensor:
+    """Values as a parameter of the same kind, without weight decay or frozen, if the given tensor is a parameter."""
+    return type(tensor)(values, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
@@ -340,7 +355,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
             if not isinstance(module, RunLayer):
                 padding = [1] * (activation_axes - 1 - tensor.ndim)
                 values = values.view(len(modules), *padding, *tensor.shape)
-            setattr(module, name, _parameter_like(tensor, values) if isinstance(tensor, nn.Parameter) else values)
+            setattr(module, name, _like(tensor, values))
     return stacked
 
 
@@ -367,19 +382,19 @@ def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
 def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -> Strategy:
     generator = torch.Generator()
     generator.manual_seed(0)
-    runs = [in_double(mechanism(**dict(fields), generator=generator)).eval() for _ in range(2)]
+    runs = [in_precision(mechanism(**dict(fields), generator=generator), torch.float64).eval() for _ in range(2)]
     names = [name for name, _ in [*runs[0].named_parameters(), *runs[0].named_buffers()]]
     has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)
     candidate: Strategy = "fold" if isinstance(runs[0], Attention) and not has_own_tensors else "stack"
     length = min(5, runs[0].max_length)
     x = torch.randn(2, 3, length, runs[0].model_dim, generator=generator, dtype=torch.float64)
-    with torch.no_grad():
-        alone = torch.stack([run(rows) for run, rows in zip(runs, x, strict=True)])
-        try:
+    try:
+        with torch.no_grad(), without_compilation():
+            alone = torch.stack([run(rows) for run, rows in zip(runs, x, strict=True)])
             program = stack_mixers(runs, candidate)
             together, last = program(x), program.forward_last(x)
-        except Exception:  # noqa: BLE001 - a mechanism that was not written for this may raise anything
-            return "loop"
+    except Exception:  # noqa: BLE001 - a mechanism that was not written for this may raise anything
+        return "loop"
     return candidate if _is_close(together, alone) and _is_close(last, alone[..., -1:, :]) else "loop"
 
 

@@ -9,8 +9,8 @@ import torch
 
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
+from synthbench.contract.checks import first_failure
 from synthbench.contract.trial import REGISTRIES, Trial, examine
-from synthbench.contract.verdicts import violation
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import registered, require_current, split_terms
@@ -200,7 +200,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
     """Plan a submission, in a process that has the code: its rows by run id, and the checks that fail, in words."""
     subjects = foreign_subjects(select_components(request))
-    broken = [f"contract: {said}" for subject in subjects if (said := violation(examine(subject)))]
+    broken = [f"contract: {said}" for subject in subjects if (said := first_failure(examine(subject)))]
     return _wanted(_whole(request, device_type)), broken
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, pad
 
 from synthbench.contract import causes
-from synthbench.contract.mechanisms import TOLERANCE, check_mechanism
+from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism
 from synthbench.mechanisms.base import Side
@@ -79,4 +79,4 @@ def test_what_does_not_leak_has_no_cause(name: str) -> None:
 
 def cause_of(unit: type[Mechanism]) -> str | None:
     mechanism = unit(model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0)).double().eval()
-    return causes.cause_of_leak(mechanism, TOLERANCE)
+    return causes.cause_of_leak(mechanism)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from synthbench.contract import tasks as contract
-from synthbench.contract.tasks import check_task, promises_of
-from synthbench.contract.verdicts import keep_all
+from synthbench.contract.checks import require_all
+from synthbench.contract.tasks import check_task, checks_of
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import option
 from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
@@ -26,7 +26,7 @@ def test_every_task_keeps_the_contract_at_another_length(name: str) -> None:
     task = TASKS[name]()
     length = task.min_length + (task.length - task.min_length) // 4 * 2
     # Its shortest length and its ladder are the same at any other.
-    keep_all(one for one in promises_of(task, length) if one.name not in ("lengths", "rungs"))
+    require_all(one for one in checks_of(task, length) if one.name not in ("lengths", "rungs"))
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     assert len(list((tmp_path / "contract").glob("*.json"))) == 6
 
 
-def test_a_verdict_is_found_out_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins.load([FAULTS])
     subject = Subject("mechanism", "sound")
     tried: list[str] = []
@@ -100,7 +100,7 @@ def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
     with Trial([FAULTS], timeout_s=10.0) as trial:
         findings = vet([Subject("mechanism", "hangs-always"), Subject("mechanism", "dies-always")], trial)
 
-    details = [verdicts[0].detail for verdicts in findings.values()]
+    details = [results[0].detail for results in findings.values()]
     assert details[0] == "mechanism 'hangs-always' hangs: its process was ended after 10 s"
     assert details[1] == "mechanism 'dies-always' ends the process that it runs in, with exit code 9"
 
@@ -178,10 +178,10 @@ def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
             out: torch.Tensor = self.drop(super().forward(x))
             return out
 
-    (broken,) = [verdict for verdict in examine(Subject("block", "drops")) if verdict.state == "broken"]
+    (failed,) = [result for result in examine(Subject("block", "drops")) if result.state == "FAILED"]
 
-    assert broken.promise == "determinism"
-    assert "drop (Dropout, p=0.1) drops values while it trains: set it to 0" in broken.detail
+    assert failed.check == "determinism"
+    assert "drop (Dropout, p=0.1) drops values while it trains: set it to 0" in failed.detail
 
 
 def test_a_block_that_passes_its_convolution_over_is_named() -> None:
@@ -195,4 +195,4 @@ def test_a_block_that_passes_its_convolution_over_is_named() -> None:
 
     with pytest.raises(ContractError, match=r"does not use its convolution; let its `around` call `mix`"):
         examine(Subject("block", "bare", {"conv": 4}))
-    assert not any(verdict.state == "broken" for verdict in examine(Subject("block", "bare")))
+    assert not any(result.state == "FAILED" for result in examine(Subject("block", "bare")))

@@ -37,7 +37,7 @@ def test_a_new_file_passes_its_own_tests_and_the_check(kind: list[str], synthben
     assert checked.returncode == 0, checked.stderr
     (report,) = json.loads(checked.stdout)
     assert (report["name"], report["passed"], report["origin"]) == ("my_idea", True, "my_idea.py")
-    assert {verdict["state"] for verdict in report["verdicts"]} == {"kept"}
+    assert {result["state"] for result in report["checks"]} == {"passed"}
     assert "2 passed" in tested.stdout, tested.stdout
 
 

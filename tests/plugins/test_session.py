@@ -59,4 +59,4 @@ def test_units_of_a_script_run_here_workers_refuse_them_and_a_leak_is_a_row_that
 
     assert "a component was defined in this session, where worker processes do not find it" in done[0]
     assert done[1].startswith("leaks contract mechanism 'leaks' is not causal")
-    assert done[2:] == ["broken kept", "sums ok None", "kept"]
+    assert done[2:] == ["FAILED passed", "sums ok None", "passed"]

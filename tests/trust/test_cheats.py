@@ -107,7 +107,7 @@ LOOKS_AHEAD = (
     + """
 from synthbench.contract import trial
 
-trial.judge = lambda promises: []
+trial.make_all = lambda checks: []
 """
 )
 
