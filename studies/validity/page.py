@@ -159,7 +159,7 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     """
     synthetic = grid(select(rows, SYNTHETIC).without_variants().rows)
     chosen = _at_chosen_rates(rows)
-    runs = records(chosen, [*COLUMNS, "step_ms_median"])
+    runs = records(chosen, COLUMNS)
     text = grid(chosen, runs)
     of_text = _by_name(text.mechanisms)
     pairs = {

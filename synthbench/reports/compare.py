@@ -85,7 +85,7 @@ class PairedTask:
     def printed(self) -> dict[str, Any]:
         """All fields as a table prints them."""
         facts = asdict(self)
-        del facts["rungs"]
+        del facts["levels"]
         return facts
 
 

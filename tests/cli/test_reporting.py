@@ -52,7 +52,7 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
 def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Command) -> None:
     verdict, heading, *ranking, page = synthbench("report", "--suite", "custom", "--format", "md").stdout.splitlines()
 
-    assert verdict.startswith("Softmax has the highest mean skill over 2 tasks in 1 category: 0.87 (")
+    assert verdict == "Basic: Softmax .87 > Slay .61"
     assert heading.split() == ["rank", "mechanism", "skill"]
     assert [line.split()[1:3] for line in ranking] == [["Softmax", "0.87"], ["Slay", "0.61"]]
     assert page == "reports/custom/README.md"

@@ -152,7 +152,8 @@ def test_the_rows_give_every_number_that_is_printed(report: str) -> None:
         is_off |= printed[column].isna() != wanted.isna()
         assert not is_off.any(), (column, printed[is_off], wanted[is_off])
 
-    for category in printed["category"].unique() if report != "text" else ():
+    # Of two reports only the cells are committed, and the tables of text are in bits.
+    for category in printed["category"].unique() if report in ("paper", "core", "peers") else ():
         page = html.unescape((ROOT / "reports" / report / f"{category}.md").read_text(encoding="utf-8"))
         for is_of_loads, block in enumerate(re.findall(r"(?:^\|.*\n)+", page.replace("\\", ""), re.MULTILINE)):
             (_, *tasks), _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines())

@@ -87,7 +87,7 @@ def test_a_convolution_is_judged_on_what_was_run_with_it(
     some = [rows[rows["task"].isin(["mqar", "parity_running"])] for rows in with_conv]
     text = "\n".join(disputes._convolution(pd.concat([*without, *some])))
 
-    assert "changes the mean skill of 2 mechanisms on 1 recall task by +0.50" in text
+    assert "changes the mean score of 2 mechanisms on 1 recall task by +0.50" in text
     assert not [*disputes._convolution(pd.concat(without))]
 
 
