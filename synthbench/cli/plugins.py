@@ -36,15 +36,17 @@ def new(
 def check(
     target: Annotated[str, typer.Argument(help="A component's name (slay:R=3 sets options), or a plugin's file.")],
     plugin: Plugins = None,
+    device: Annotated[str, typer.Option(help="Where mechanisms are checked: cpu, cuda or cuda:1.")] = "cpu",
     timeout: Annotated[
         float | None, typer.Option(help="Seconds after which a hanging component is killed. Default: 300.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether a component keeps its contract; exit 4 if not. Its code runs in a separate process."""
+    """Check a component; exit 4 if a check fails. Its code runs in a separate process."""
+    from synthbench.runner.environment import resolve_device
     from synthbench.terminal import check as examination
 
-    reports = examination.check(target, plugins.named(plugin), timeout)
+    reports = examination.check(target, plugins.named(plugin), timeout, (str(resolve_device(device)),))
     if as_json:
         say(json.dumps(reports, indent=1))
     else:

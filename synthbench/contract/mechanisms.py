@@ -241,9 +241,10 @@ def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
     """Whether twice a tiny change of the input gives twice the change of the output, as in float64 throughout."""
     step = 1e-10 * torch.ones_like(x)
     with without_compilation():
-        start, once, twice = (mechanism(x + times * step) for times in range(3))
+        start, again, once, twice = (mechanism(x + times * step) for times in (0, 0, 1, 2))
     change, left = (twice - start).abs().max(), (twice - 2 * once + start).abs().max()
-    return bool(left <= 0.1 * change + 1e-14 * start.abs().max())
+    # What is random says nothing of the precision, and is named by a check of its own.
+    return bool(left <= 0.1 * change + 1e-14 * start.abs().max()) or not torch.equal(start, again)
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
@@ -456,9 +457,8 @@ def _check_future_at(probe: Probe, length: int) -> None:
 
 def _check_as_trained(probe: Probe) -> None:
     first, *others = WHOLE_BLOCKS
-    *suite, last = shapes_of_main_suite()
-    # The first two are those at which compiled code is checked.
-    for mechanism, x, modes in _as_trained(probe, (first, last, *suite, *others)):
+    # Compiled code is checked at the first two: a whole block in both modes, and the suite's shortest.
+    for mechanism, x, modes in _as_trained(probe, (first, *shapes_of_main_suite(), *others)):
         noise = probe.setting.noise(mechanism, *x.shape[:2], seed=1).float()
         for is_training in modes:
             mechanism.train(is_training)

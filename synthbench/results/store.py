@@ -951,8 +951,7 @@ class File:
                         left -= pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
                         if left < 0:
                             raise Damaged(f"it unfolds to more than {self.limits.file_bytes} bytes")
-                        column = column.cast(field.type)
-                    arrays.append(column)
+                    arrays.append(column if column.type == field.type else column.cast(field.type))
                 missing -= batch.num_rows
                 yield pa.Table.from_arrays(arrays, schema=schema)
             if missing:
@@ -1060,8 +1059,18 @@ def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
             raise Damaged(f"it lacks the column {field.name}")
         stated = types.get(field.name, field.type)
         held = stated.value_type if pa.types.is_dictionary(stated) else stated
-        if held != field.type:
+        if not _may_hold(held, field.type):
             raise Damaged(f"column {field.name} is {held}, not {field.type}")
+
+
+def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a type may be that of the same values as another writer, such as pandas, keeps them."""
+    kinds = (
+        lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
+        pa.types.is_integer,
+        pa.types.is_timestamp,
+    )
+    return bool(held == wanted or any(is_kind(held) and is_kind(wanted) for is_kind in kinds))
 
 
 def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> None:
@@ -1070,9 +1079,12 @@ def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> 
     Raises:
         StoreError: If its footer says so, and its seal or an unknown column that this is no flipped bit.
     """
+    stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
+    if stated is None:
+        return  # another writer loses it; the rows say it too
     try:
-        version = int((metadata.metadata or {})[b"synthbench.schema_version"])
-    except (ValueError, KeyError):
+        version = int(stated)
+    except ValueError:
         raise Damaged("it does not say which schema it has") from None
     if version > SCHEMA_VERSION and (is_sealed or not set(metadata.schema.names) <= set(RUNS.names)):
         raise StoreError(

@@ -1,13 +1,16 @@
+import copy
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from synthbench.layers import Linear
-from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism, num_parameters
+from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism, mechanism, num_parameters
 from synthbench.mechanisms import base as mechanisms_base
+from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.registry import Registry
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
@@ -25,6 +28,7 @@ from synthbench.training.ensemble import (
 from synthbench.training.train import Trainer, build_models
 
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
+SIZE = {"model_dim": 8, "num_heads": 2, "num_layers": 1, "positions": "none"}
 STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
 
 
@@ -186,6 +190,43 @@ def test_a_frozen_parameter_stays_frozen_and_counts(strategy: Strategy) -> None:
     assert num_parameters(runs[0]) == 2 * FIELDS["model_dim"]
     program = stack_mixers(runs, strategy)
     assert sorted(parameter.requires_grad for parameter in program.parameters()) == [False, True]
+
+
+class Recomputed(nn.Module):
+    """Calls its own method again in the backward pass, where it must find the tensors that are trained."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.value, self.idle = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.inner, x, use_reentrant=True)
+        return out
+
+    def inner(self, x: Tensor) -> Tensor:
+        out: Tensor = self.value(x).cumsum(1)
+        return out
+
+
+def test_a_reentrant_checkpoint_gives_each_run_its_gradient() -> None:
+    made = mechanism_made_of(Recomputed, {}, __name__)
+    alone = [made(**FIELDS, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    program = stack_mixers([copy.deepcopy(run) for run in alone], "loop")
+    x = torch.rand(2, 3, 5, 8)
+
+    torch.autograd.backward(program(x.clone().requires_grad_()).square().sum())
+    for run, rows in zip(alone, x, strict=True):
+        torch.autograd.backward(run(rows.clone().requires_grad_()).square().sum())
+
+    stacked = dict(program.named_parameters())["module/value/weight"]
+    torch.testing.assert_close(stacked.grad, torch.stack([run.module.value.weight.grad for run in alone]))
+
+
+def test_what_no_output_depends_on_is_not_counted() -> None:
+    layer: Layer = (mechanism_made_of(Recomputed, {}, __name__), FIELDS)
+    model = SequenceModel(load_suite("smoke").model.model_copy(update=SIZE), 5, 7, [layer], torch.Generator())
+
+    assert model.size(7).num_parameters_mixer == 8 * 8 + 8
 
 
 @pytest.mark.usefixtures("own_registry")
