@@ -1064,13 +1064,16 @@ def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a type may be that of the same values as another writer, such as pandas, keeps them."""
-    kinds = (
-        lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
-        pa.types.is_integer,
-        pa.types.is_timestamp,
+    """Tell whether another writer, such as pandas, may keep the same values in a type; a cast refuses what differs."""
+    is_text = pa.types.is_large_string(held) or pa.types.is_string_view(held)
+    is_number = pa.types.is_integer(held) or pa.types.is_floating(held)
+    return bool(
+        held == wanted
+        or pa.types.is_null(held)
+        or (is_text and pa.types.is_string(wanted))
+        or (is_number and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)))
+        or (pa.types.is_timestamp(held) and pa.types.is_timestamp(wanted))
     )
-    return bool(held == wanted or any(is_kind(held) and is_kind(wanted) for is_kind in kinds))
 
 
 def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> None:

@@ -311,7 +311,7 @@ def test_dictionaries_of_another_writer_are_read_as_plain_values(table: pa.Table
 
 def test_rows_that_pandas_wrote_again_are_read_as_before(table: pa.Table, tmp_path: Path) -> None:
     """It widens texts, whole numbers and times, and loses what the footer says."""
-    frame = table.to_pandas().astype({"seed": "int64", "created_at": "datetime64[ns, UTC]"})
+    frame = table.to_pandas().astype({"seed": "int64", "started_at": "datetime64[ns, UTC]"})
     content = io.BytesIO()
     frame.to_parquet(content, index=False)
     wide = table.set_column(

@@ -29,7 +29,7 @@ class MyModule(nn.Module):
     def forward(self, x):
         return self.out(self.lstm(x)[0])
 """
-FAILING = "        if x.shape[-1] > 16:\n            raise ArithmeticError('too wide')\n        return"
+FAILING = "        if x.shape[-1] > 48:\n            raise ArithmeticError('too wide')\n        return"
 
 
 def test_two_runs_of_a_plain_module_agree_bit_for_bit(synthbench: Command, tmp_path: Path) -> None:
@@ -41,7 +41,8 @@ def test_two_runs_of_a_plain_module_agree_bit_for_bit(synthbench: Command, tmp_p
         assert ran.returncode == 0, ran.stderr
         rows.append(Store.open(tmp_path / results, create=False).runs().sort_values("run_id"))
 
-    decided = ["run_id", "status", "score", "train_loss", "eval_loss", "metrics", "n_params_mixer", "state_size"]
+    # Not the score: the driver draws the test of a plugin anew.
+    decided = ["run_id", "status", "train_loss", "eval_loss", "metrics", "n_params_mixer", "state_size"]
     assert rows[0][decided].to_numpy().tolist() == rows[1][decided].to_numpy().tolist()
     assert set(rows[0].status) == {"ok"}
     assert rows[0].train_loss.nunique() == len(rows[0]) > 1  # each seed draws its own weights

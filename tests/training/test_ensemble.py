@@ -210,7 +210,7 @@ class Recomputed(nn.Module):
 
 def test_a_reentrant_checkpoint_gives_each_run_its_gradient() -> None:
     made = mechanism_made_of(Recomputed, {}, __name__)
-    alone = [made(**FIELDS, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    alone: list[Any] = [made(**FIELDS, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
     program = stack_mixers([copy.deepcopy(run) for run in alone], "loop")
     x = torch.rand(2, 3, 5, 8)
 
