@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from synthbench.cli import check as examination
 from synthbench.contract.checks import first_failure
 from synthbench.contract.trial import Subject, Trial, vet
 from synthbench.errors import ContractError, UnknownName, UsageError
@@ -33,7 +34,6 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport, device_of, devices_of
-from synthbench.terminal import check as examination
 from synthbench.trust import view
 
 Module = type[nn.Module] | Callable[..., nn.Module]

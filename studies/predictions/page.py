@@ -112,8 +112,8 @@ def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
     is_signed = rows["mech_args"].map(lambda text: json.loads(text).get("eigenvalues") == "signed")
     kinds = rows["mech"].map(CLASSES).mask(is_signed & (rows["mech"] == "deltanet"), "signed")
     labels = rows["mech_label"] + rows["condition"].map({"bare": " (bare)"}).fillna("")
-    loads = rows["rungs"].map(load_at_half)
-    ladders = rows["rungs"].map(lambda levels: Ladder(levels[0].load, levels[-1].load))
+    loads = rows["levels"].map(load_at_half)
+    ladders = rows["levels"].map(lambda levels: Ladder(levels[0].load, levels[-1].load))
     runs = rows.assign(kind=kinds, label=labels, loads=loads, ladder=ladders).dropna(subset="kind")
     cell = ["task", "label", "block", "positions", "mech_args"]
     return runs.groupby(cell, as_index=False).agg({"kind": "first", "ladder": "first", "loads": list})

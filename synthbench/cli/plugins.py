@@ -43,8 +43,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a component; exit 4 if a check fails. Its code runs in a separate process."""
+    from synthbench.cli import check as examination
     from synthbench.runner.environment import resolve_device
-    from synthbench.terminal import check as examination
 
     reports = examination.check(target, plugins.named(plugin), timeout, (str(resolve_device(device)),))
     if as_json:

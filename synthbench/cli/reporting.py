@@ -95,11 +95,11 @@ def report(
     rows. It prints the verdict, the top of the ranking and the path of the page. For the ranking alone: synthbench
     leaderboard. For a single table on stdout: synthbench export.
     """
+    from synthbench.cli.board import lines_of, lines_of_table
     from synthbench.cli.example import describe
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
     from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
-    from synthbench.terminal.board import lines_of, lines_of_table
 
     read, suite, suite_version = asked.read(curves=True)
     made = Report(asked.selection(read, suite, suite_version), read.curves, origins=read.origins, describe=describe)
@@ -137,9 +137,9 @@ def leaderboard(
     It shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run are
     listed below. For all tables and figures: synthbench report.
     """
+    from synthbench.cli.board import csv_of_standings, lines_of_standings, standings
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.reports.report import Report
-    from synthbench.terminal.board import csv_of_standings, lines_of_standings, standings
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other; allowed: one of them")

@@ -336,7 +336,7 @@ def _name_failures(done: "RunReport") -> None:
 
 
 def _print_scores(done: "RunReport") -> None:
-    from synthbench.terminal.scores import report_command, skill_table
+    from synthbench.cli.scores import report_command, skill_table
 
     say(skill_table(done.results, done.runs, width_of_stdout()))
     command = report_command(done.results, done.runs)

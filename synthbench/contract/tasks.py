@@ -66,7 +66,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
         check("bounds", check_bounds, tokens),
         check("floor", check_floor, tokens),
         check("options", check_options, tokens),
-        check("rungs", check_levels),
+        check("levels", check_levels),
     ]
 
 

@@ -9,5 +9,5 @@ The way of a request, from the command line to a row:
 5. ``worker.py`` trains the runs of its job (``synthbench.training``), makes their rows (``rows.py``), writes them;
 6. ``exam.py`` holds each row of foreign code against a test that the worker could not see.
 
-The driver only watches; ``terminal/progress.py`` shows what it sees.
+The driver only watches; ``cli/progress.py`` shows what it sees.
 """

@@ -26,7 +26,7 @@ def test_every_task_keeps_the_contract_at_another_length(name: str) -> None:
     task = TASKS[name]()
     length = task.min_length + (task.length - task.min_length) // 4 * 2
     # Its shortest length and its ladder are the same at any other.
-    require_all(one for one in checks_of(task, length) if one.name not in ("lengths", "rungs"))
+    require_all(one for one in checks_of(task, length) if one.name not in ("lengths", "levels"))
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def telling(**methods: Any) -> Task:
 
 def climbing(*levels: dict[str, Any], **methods: Any) -> Task:
     """The sound task with other levels, or other methods."""
-    return type("Broken", (Sum,), {**({"rungs": levels} if levels else {}), **methods})()  # type: ignore[no-any-return]
+    return type("Broken", (Sum,), {**({"levels": levels} if levels else {}), **methods})()  # type: ignore[no-any-return]
 
 
 def step(load: int, length: int, first_new: int = 0, **options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def skill_on(task: str, number: int, mechanism: str, monkeypatch: pytest.MonkeyP
     """Skill on one level after a training on nothing else."""
     suite = load_suite("core")
     with monkeypatch.context() as patch:
-        patch.setattr(TASKS[task], "rungs", (TASKS[task].levels[number],))
+        patch.setattr(TASKS[task], "levels", (TASKS[task].levels[number],))
         (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
         (run,) = train_group([Run(cell, 1, suite.training.learning_rates[0])], torch.device("cpu")).runs
     (level,) = run.levels

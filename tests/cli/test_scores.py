@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from synthbench.cli.scores import Scored, num_fitting, report_command, skill_table, skill_text
 from synthbench.results import Store
 from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
-from synthbench.terminal.scores import Scored, num_fitting, report_command, skill_table, skill_text
 from synthbench.training.cell import Run
 
 MakeRow = Callable[..., dict[str, Any]]

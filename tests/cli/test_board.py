@@ -3,10 +3,10 @@ from typing import Any
 
 import pandas as pd
 
+from synthbench.cli.board import MOST_LINES, lines_of
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.results.schema import RUN_COLUMNS, table_of, to_frame
-from synthbench.terminal.board import MOST_LINES, lines_of
 
 MakeRow = Callable[..., dict[str, Any]]
 

@@ -1,1 +1,0 @@
-"""What a person sees in a terminal: facts, drawn examples, progress, diagnoses."""
