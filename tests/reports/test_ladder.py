@@ -138,7 +138,7 @@ def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame])
     assert table.lines[0].cells[1] == Cell()
 
 
-def test_the_area_below_a_line_is_the_height(core: pd.DataFrame, files: dict[str, str]) -> None:
+def test_the_area_below_a_line_is_the_score(core: pd.DataFrame, files: dict[str, str]) -> None:
     areas: dict[tuple[str, str], float] = {}
     for line in numbers(files["figures/levels.csv"]):
         key = (line["task"], line["mechanism"])

@@ -89,14 +89,14 @@ def levels(facts: Facts) -> Drawing | None:
         return None
     drawn = {label for _ladder, profiles in lines.values() for label in profiles}
     return Drawing(
-        name="rungs",
+        name="levels",
         title="Skill over load",
         caption=(
             "Skill on each level of a task over its load: (accuracy − shortcut baseline) / (ceiling − shortcut "
             "baseline) on what is new on the level, made non-increasing and cut to 0 to 1. Line: mean over seeds; "
             f"band: lowest to highest. The area below a line is the score.{facts.pale_words(drawn)}"
         ),
-        header=("category", "task", "mechanism", "rung", "load", "load_in", "mean", "low", "high", "n"),
+        header=("category", "task", "mechanism", "level", "load", "load_in", "mean", "low", "high", "n"),
         lines=tuple(
             (task.category, task.label, label, number, load, ladder.unit, mean, low, high, points.num_runs)
             for task, (ladder, profiles) in lines.items()
