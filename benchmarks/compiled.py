@@ -216,12 +216,12 @@ def _type_of(value: Any) -> str:
 
 def machine_code_facts(cubin: bytes) -> dict[str, Any]:
     """Registers, spilled bytes (the stack: kernels have no arrays) a thread, and counts of instructions a warp."""
-    from triton import options  # noqa: PLC0415 - it may not be installed
+    from triton import knobs  # noqa: PLC0415 - it may not be installed
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        tool = [options.nvidia.cuobjdump.path, "--dump-resource-usage", "-sass", file.name]
+        tool = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", "-sass", file.name]
         text = subprocess.run(tool, capture_output=True, text=True, check=True).stdout  # noqa: S603 - Triton's own
     usage = {name: int(re.findall(rf"{name}:(\d+)", text)[0]) for name in ("REG", "STACK")}
     lines = re.findall(r"^\s*/\*([0-9a-f]{4,})\*/\s+([^;]*);", text, re.MULTILINE)

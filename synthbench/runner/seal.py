@@ -17,6 +17,9 @@ import torch.nn.functional
 from synthbench import layers, training
 from synthbench.runner import held_out, rows
 
+SET_BY_DTYPE = "torch.Storage"
+"""PyTorch itself puts another class here when the default dtype changes, which workers put back."""
+
 INNER = ("__func__", "fget", "func", "__wrapped__")
 """Attribute of the function in a class method, a property, a cached property, and a decorated one."""
 
@@ -44,7 +47,7 @@ def _codes() -> dict[str, list[object]]:
         f"{space}.{name}": code
         for space, names in spaces.items()
         for name, value in list(names.items())
-        if not isinstance(value, ModuleType) and (code := _code(value))
+        if not isinstance(value, ModuleType) and f"{space}.{name}" != SET_BY_DTYPE and (code := _code(value))
     }
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from typing import Any
 
-from triton import options
+from triton import knobs
 from triton.backends.nvidia import compiler
 
 AFFECTED = 9
@@ -72,12 +72,12 @@ def better() -> str | None:
 def _in_use(capability: tuple[int, int]) -> tuple[Any, str]:
     """Triton's assembler, which has a ``path`` and a ``version``, and the environment variable that replaces it."""
     tool = compiler.get_ptxas(10 * capability[0] + capability[1])
-    is_first = tool.path == options.nvidia.ptxas.path
+    is_first = tool.path == knobs.nvidia.ptxas.path
     return tool, "TRITON_PTXAS_PATH" if is_first else "TRITON_PTXAS_BLACKWELL_PATH"
 
 
 def _candidates() -> Iterator[str]:
-    yield options.nvidia.ptxas_blackwell.path  # which Triton brings along, for newer devices
+    yield knobs.nvidia.ptxas_blackwell.path  # which Triton brings along, for newer devices
     try:
         installed = files(PACKAGE) or []
     except PackageNotFoundError:
@@ -89,7 +89,7 @@ def _candidates() -> Iterator[str]:
 
 def _tool(path: str) -> Any:
     try:
-        return options.NvidiaTool.from_path(path)
+        return knobs.NvidiaTool.from_path(path)
     except OSError:  # it cannot be run
         return None
 

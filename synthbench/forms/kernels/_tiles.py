@@ -25,7 +25,7 @@ SEGMENTS = 128
 RUNNING_TILES = {"rows": 16, "columns": 128, "num_warps": 1}
 """States and columns that a program adds up at once: enough to be read while others are waited for."""
 
-IS_INTERPRETED = tl.constexpr(triton.options.runtime.interpret)
+IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 VARYING = ("length", "num_states")
 """Numbers that Triton compiles a kernel for once: else again where one is 1, and again where 16 divides it."""

@@ -14,7 +14,7 @@ from synthbench.mechanisms.yat_spherical import YatSpherical
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-from triton import options
+from triton import knobs
 from triton.backends.nvidia import compiler
 
 from synthbench.forms.kernels import _assembler
@@ -131,7 +131,7 @@ def test_the_line_names_the_variable_of_the_assembler_that_triton_uses(
     use: Callable[..., str], tool: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use("12.8.93", on_path="13.3.33")
-    monkeypatch.setattr(compiler, "get_ptxas", lambda _arch: getattr(options.nvidia, tool))
+    monkeypatch.setattr(compiler, "get_ptxas", lambda _arch: getattr(knobs.nvidia, tool))
 
     assert list(_assembler.substitute(HOPPER)) == [variable]
 
