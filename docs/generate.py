@@ -125,7 +125,7 @@ _VENUES = {
 
 
 def _venue(source: str) -> str:
-    """Where a paper appeared, and when: ``NeurIPS 2024``."""
+    """Name venue and year of a paper: ``NeurIPS 2024``."""
     entry = sources.describe(source)
     named = re.search(r"(?:booktitle|journal)\s*= \{(arXiv|[^}]*)", entry)
     year = re.search(r"year\s*= \{(\d+)", entry)

@@ -241,7 +241,7 @@ def device_of(request: Request) -> torch.device:
 
 
 def devices_of(device: torch.device) -> Devices:
-    """Where a mechanism is checked before it is trained on a device: on the CPU, in float64, if it runs there."""
+    """Name the devices of the checks before training on a device: the CPU, in float64, and the device if it is here."""
     is_here = device.type != "cpu" and torch.cuda.is_available()  # a cluster's GPU may be elsewhere
     return ("cpu", str(device)) if is_here else ("cpu",)
 

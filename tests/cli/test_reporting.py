@@ -50,10 +50,13 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
 
 
 def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Command) -> None:
-    verdict, heading, *ranking, page = synthbench("report", "--suite", "custom", "--format", "md").stdout.splitlines()
+    lines = synthbench("report", "--suite", "custom", "--format", "md").stdout.splitlines()
+    verdict, outlook, significant, heading, *ranking, page = lines
 
     assert verdict == "Basic: Softmax .87 > Slay .61"
-    assert heading.split() == ["rank", "mechanism", "skill"]
+    assert outlook.startswith("≈: not shown to score ")
+    assert significant == "2 of 2 tasks show significant differences; none is saturated."
+    assert heading.split() == ["rank", "mechanism", "mean"]
     assert [line.split()[1:3] for line in ranking] == [["Softmax", "0.87"], ["Slay", "0.61"]]
     assert page == "reports/custom/README.md"
 
