@@ -41,7 +41,7 @@ OTHER_TESTS = {
 TINY: dict[str, dict[str, Any]] = {
     "run": {"task": "copy:length=8", "mech": "linear", "seeds": "42", "steps": 8, "limit": 8},
     "scaling": {"mech": "slay,linear", "lengths": "16,32", "batch_size": 2, "repeats": 1},
-    "suite": {"mech": "linear", "lengths": 8, "members": 3, "steps": 2, "repeats": 1},
+    "suite": {"mech": "linear", "lengths": 8, "batched": 3, "steps": 2, "repeats": 1},
     "fidelity": {"budget": "small", "seeds": 0, "repeats": 1},
     "fla": {"lengths": "16,32", "repeats": 1},
     "context": {"gigabytes": 0.01, "longest": 256, "mech": "linear"},
@@ -113,7 +113,7 @@ def _on_cpu(place: _Place) -> Iterator[Step]:
     yield place.bench("fidelity", "fidelity", budget="small,medium,large")
     yield place.bench("fidelity-sweep", "fidelity", sweep=True)
     yield place.bench("context", "context", gigabytes=1, longest=2**17, max_seconds=10)
-    yield place.bench("suite", "suite", runs=4, steps=20, lengths="32,64,256")
+    yield place.bench("suite", "suite", batched=4, steps=20, lengths="32,64,256")
     yield place.bench("scaling-quadratic", "scaling", mech=_quadratic(), **to_16k, **chosen, max_seconds=10)
 
 
@@ -139,7 +139,7 @@ def _first_hour(place: _Place) -> Iterator[Step]:
     yield from _tests()
     kernel = {"lengths": "16384,131072", "forms": "kernel,attend", **UNTIL_FULL}
     yield place.bench("scaling-kernels", "scaling", mech="slay,linear,yat-spherical", **kernel, dtype="bfloat16")
-    yield place.bench("suite", "suite", runs="1,16,64", steps=20, lengths="32,64,256")
+    yield place.bench("suite", "suite", batched="1,16,64", steps=20, lengths="32,64,256")
     few = {"mech": FEW, "lengths": _powers(10, 17), "forms": "attend,kernel,streamed", **UNTIL_FULL}
     yield place.bench("scaling-few-bfloat16", "scaling", **few, dtype="bfloat16")
     yield place.bench("scaling-few-float32", "scaling", **few)
@@ -155,8 +155,8 @@ def _rest(place: _Place) -> Iterator[Step]:
     half = {"dtype": "bfloat16"}
     yield place.bench("scaling-bfloat16", "scaling", mech=KERNELS, **to_128k, **half)
     yield place.bench("scaling-float32", "scaling", mech=KERNELS, **to_128k)
-    yield place.bench("suite-runs", "suite", runs="1,2,4,8,16,32,64", **training)
-    yield place.bench("suite-rates", "suite", runs="12,48", rates=3, **training)
+    yield place.bench("suite-batched", "suite", batched="1,2,4,8,16,32,64", **training)
+    yield place.bench("suite-rates", "suite", batched="12,48", rates=3, **training)
     yield place.bench("fidelity", "fidelity", budget="small,medium,large")
     yield place.bench("fidelity-sweep", "fidelity", sweep=True)
     yield place.bench("scaling-until-full", "scaling", mech=KERNELS, **long, **half)
@@ -165,7 +165,7 @@ def _rest(place: _Place) -> Iterator[Step]:
     # flash-linear-attention tunes for minutes, so it has its own step.
     fla = {"device": place.device, "out": place.folder / "scaling.parquet", **(TINY["fla"] if place.is_quick else {})}
     yield Step("scaling-fla", ("-m", "benchmarks.flash_linear_attention", *_options(**fla)))
-    yield place.run("paper-cell-by-cell", "paper", seeds=SEEDS, runs=3)
+    yield place.run("paper-cell-by-cell", "paper", seeds=SEEDS, batched=3)
     yield place.bench("scaling-others", "scaling", mech="all", **to_128k, **half)
 
 
