@@ -18,6 +18,7 @@ from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Executor
 from synthbench.runner.executors.base import Try
+from synthbench.runner.held_out import folder_of
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
@@ -87,7 +88,8 @@ def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, 
     events = list(executor(timeout_s=1.0).run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["timeout", "timeout"]
-    assert set(rows_of(tmp_path).error_message) == {"killed after 1.0 s"}
+    folders = [folder_of(job, context.results, context.driver) for job in jobs]
+    assert {message for folder in folders for message in rows_of(folder).error_message} == {"killed after 1.0 s"}
 
 
 def test_a_run_whose_driver_was_killed_completes_only_what_is_missing(
