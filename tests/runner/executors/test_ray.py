@@ -80,7 +80,7 @@ def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
     lost = pd.concat(map(rows_of, folders)).set_index("run_id")
     undisturbed = rows_of(tmp_path / "undisturbed").set_index("run_id")
     assert sum(lost.attempt - 1) == 2
-    decided = ["status", "train_loss", "n_params", "curve_sha256"]
+    decided = ["status", "train_loss", "n_params"]  # curves hold seconds
     pd.testing.assert_frame_equal(lost[decided].sort_index(), undisturbed[decided].sort_index(), check_exact=True)
 
 
