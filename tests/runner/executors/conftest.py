@@ -32,12 +32,16 @@ def tiny() -> Callable[..., Request]:
 
 
 @pytest.fixture(scope="session")
-def lasting() -> Callable[[Path], tuple[pd.DataFrame, pd.DataFrame]]:
-    """Parts of a store's rows and curves that must be the same to the last bit, whoever ran the jobs."""
+def lasting() -> Callable[..., tuple[pd.DataFrame, pd.DataFrame]]:
+    """Parts of the rows and curves of stores that must be the same to the last bit, whoever ran the jobs."""
 
-    def read(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-        store = Store.open(results, create=False)
-        return store.runs().drop(columns=OF_THE_MOMENT), store.curves().drop(columns="wall_s")
+    def read(*folders: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+        stores = [Store.open(folder, create=False) for folder in folders]
+        rows, curves = (
+            pd.concat(frames).sort_values("run_id", kind="stable", ignore_index=True)
+            for frames in ([store.runs() for store in stores], [store.curves() for store in stores])
+        )
+        return rows.drop(columns=OF_THE_MOMENT), curves.drop(columns="wall_s")
 
     return read
 
@@ -69,6 +73,10 @@ class Gate:
             "device": "cpu", "results": results, "group_size": 1, "plugins": (self.plugin,),
         }  # fmt: skip
         return Request(**(base | changes))
+
+    def stores(self, results: Path) -> list[Path]:
+        """Find the stores that the jobs write to: of a plugin's jobs, a driver takes the rows from there."""
+        return sorted(results.glob("_tmp/held-out-*/*"))
 
     def jobs(self, request: Request, executor: str) -> tuple[Any, RunContext]:
         """Input of an executor; nothing is examined before, which would take a process of its own."""

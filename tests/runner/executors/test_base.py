@@ -23,7 +23,6 @@ from synthbench.runner.executors.base import (
     WorkerLost,
     end_of,
 )
-from synthbench.runner.held_out import folder_of
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome, execute
 
@@ -147,8 +146,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
     events = list(one_worker.run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
-    folders = [folder_of(job, context.results, context.driver) for job in jobs]
-    rows = pd.concat([Store.open(folder, create=False).runs() for folder in folders])
+    rows = pd.concat([Store.open(folder, create=False).runs() for folder in gate.stores(tmp_path)])
     assert sorted(rows.run_id) == sorted(run.run_id for job in jobs for run in job.runs)
     assert rows.error_message.str.contains(message, regex=False).all()
     assert set(rows.attempt) == {1}

@@ -16,9 +16,8 @@ import pytest
 
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
-from synthbench.runner.executors import Executor
+from synthbench.runner.executors import Executor, Pool
 from synthbench.runner.executors.base import Try
-from synthbench.runner.held_out import folder_of
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
@@ -63,7 +62,7 @@ def test_rows_are_those_of_the_inline_executor(
 
 
 def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
-    cluster: Any, executor: Callable[..., Executor], tmp_path: Path, gate: Any
+    cluster: Any, executor: Callable[..., Executor], tmp_path: Path, gate: Any, lasting: Callable[..., Any]
 ) -> None:
     machine = cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
     driver = in_background(executor(), gate.request(tmp_path / "lost", seeds=range(3)), gate)
@@ -73,15 +72,14 @@ def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
     wait_until(lambda: sum(Path(f"/proc/{process}").exists() for process in begun) == 2)
     gate.open()  # only now is there room for the job that was lost
     driver.join(timeout=120)
-    run(gate.request(tmp_path / "undisturbed", seeds=range(3), executor="inline"))
+    in_background(Pool(1), gate.request(tmp_path / "undisturbed", seeds=range(3)), gate).join(timeout=120)
 
     assert not driver.is_alive()
-    folders = (tmp_path / "lost").glob("_tmp/held-out-*/*")  # the driver, which measures scores, had no part in it
-    lost = pd.concat(map(rows_of, folders)).set_index("run_id")
-    undisturbed = rows_of(tmp_path / "undisturbed").set_index("run_id")
-    assert sum(lost.attempt - 1) == 2
-    decided = ["status", "train_loss", "n_params"]  # curves hold seconds
-    pd.testing.assert_frame_equal(lost[decided].sort_index(), undisturbed[decided].sort_index(), check_exact=True)
+    lost, undisturbed = (lasting(*gate.stores(tmp_path / name)) for name in ("lost", "undisturbed"))
+    assert sum(lost[0].attempt - 1) == 2
+    rows, undisturbed_rows = (frame.drop(columns="attempt") for frame in (lost[0], undisturbed[0]))
+    pd.testing.assert_frame_equal(rows, undisturbed_rows, check_exact=True)
+    pd.testing.assert_frame_equal(lost[1], undisturbed[1], check_exact=True)
 
 
 def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, gate: Any) -> None:
@@ -89,8 +87,7 @@ def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, 
     events = list(executor(timeout_s=1.0).run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["timeout", "timeout"]
-    folders = [folder_of(job, context.results, context.driver) for job in jobs]
-    assert {message for folder in folders for message in rows_of(folder).error_message} == {"killed after 1.0 s"}
+    assert set(pd.concat(map(rows_of, gate.stores(tmp_path))).error_message) == {"killed after 1.0 s"}
 
 
 def test_a_run_whose_driver_was_killed_completes_only_what_is_missing(
