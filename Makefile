@@ -18,7 +18,7 @@ CHECKED := \
 	synthbench.reports.variants,synthbench.results.store,synthbench.runner.held_out, \
 	synthbench.tasks,synthbench.training,beartype.beartype
 SHAPES := --jaxtyping-packages=$(subst $(space),,$(CHECKED))
-REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
+REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton$(comma)procfs)"
 
 # The tables of reports are committed, and the page of the main suite; `make site` builds everything.
 REPORT = $(BIN)/synthbench report

@@ -134,7 +134,7 @@ MODULES = ("fla", "ray", "submitit", "triton")
 """Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
 TOOLS = (
     *(*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "history", "make", "mount", "pdflatex"),
-    *("mlxtend", "pinned-torch", "pinned-triton", "root", "shapes", "studied-python"),
+    *("mlxtend", "pinned-torch", "pinned-triton", "procfs", "root", "shapes", "studied-python"),
 )
 
 

@@ -1,10 +1,12 @@
 """Checks of a component at its registration and during its jobs, whatever it does to its process."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,27 +19,9 @@ from synthbench.results import Store
 from synthbench.runner import seal
 from synthbench.training import train
 from synthbench.training.evaluate import evaluate
+from tests.runner.runs import plugin_text
 
-SOUND = """
-from synthbench.layers import Linear
-from synthbench.mechanisms import Mechanism, mechanism
-
-@mechanism
-class Sound(Mechanism):
-    name = "sound"
-    label = "Sound"
-    family = "control"
-    source = "unpublished"
-
-    def initialise(self, generator):
-        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
-
-    def forward(self, x):
-        return self.out(x)
-
-    def state_elements(self, length):
-        return 0
-"""
+SOUND = plugin_text("sound")
 
 TASK = """
 from synthbench.tasks import TASKS, Bound, task
@@ -73,12 +57,21 @@ def is_alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until, "waited for 30 s"
+        time.sleep(0.05)
+
+
 def pid_in(path: Path) -> int:
-    for _ in range(100):
-        if path.exists() and path.read_text():
-            return int(path.read_text())
-        time.sleep(0.1)
-    raise AssertionError(f"nothing has written {path}")
+    wait_for(lambda: path.exists() and bool(path.read_text()))
+    return int(path.read_text())
+
+
+@pytest.fixture
+def _procfs(need: Callable[[str, bool, str], None]) -> None:
+    need("procfs", Path("/proc/self/stat").exists(), "only Linux tells which processes there are")
 
 
 def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +88,7 @@ def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: py
 
 
 @pytest.mark.end_to_end
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which processes there are")
+@pytest.mark.usefixtures("_procfs")
 @pytest.mark.parametrize(("environment", "ends"), [("{}", "pass"), ("None", "os._exit(3)")])
 def test_what_a_plugin_starts_ends_with_its_job(tmp_path: Path, environment: str, ends: str) -> None:
     left = tmp_path / "pid"
@@ -124,14 +117,27 @@ def test_what_a_plugin_starts_ends_with_its_job(tmp_path: Path, environment: str
     assert Store.open(tmp_path / "rows", create=False).statuses()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which processes there are")
-def test_orphans_of_a_killed_worker_end_and_ones_own_children_stay() -> None:
+@pytest.mark.usefixtures("_procfs")
+def test_orphans_of_a_gone_worker_end_and_ones_own_children_and_strangers_stay(tmp_path: Path) -> None:
+    def orphan(name: str) -> int:
+        """Start a process that outlives the one it is started in; its id."""
+        code = f"{DAEMON}\nleave({str(tmp_path / name)!r})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        return pid_in(tmp_path / name)
+
+    strangers = orphan("strangers")
     with orphans_ended() as token:
         own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        left = orphan("left")
         end_orphans(token)
-        assert own.poll() is None
+        wait_for(lambda: not is_alive(left))
+        own_end, has_stranger = own.poll(), is_alive(strangers)
     own.kill()
     own.wait()
+    os.kill(strangers, signal.SIGKILL)
+
+    assert own_end is None
+    assert has_stranger
     assert STARTED_BY not in os.environ
 
 

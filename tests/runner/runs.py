@@ -24,6 +24,32 @@ def tiny(results: Path, **changes: Any) -> Request:
     return Request(**(base | changes))
 
 
+def plugin_text(name: str) -> str:
+    """Source of a plugin: one mechanism, in which every position keeps to itself."""
+    words = name.split("-")
+    return f"""
+import torch
+from synthbench.layers import Linear
+from synthbench.mechanisms import Mechanism, mechanism
+
+@mechanism
+class {"".join(map(str.capitalize, words))}(Mechanism):
+    name = "{name}"
+    label = "{" ".join(words).capitalize()}"
+    family = "control"
+    source = "unpublished"
+
+    def initialise(self, generator):
+        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+
+    def forward(self, x):
+        return self.out(x)
+
+    def state_elements(self, length):
+        return 0
+"""
+
+
 def command(request: Request, *more: str) -> list[str]:
     """Command line of a request, with further options."""
     words = [

@@ -22,31 +22,11 @@ from synthbench.runner.run import run
 from synthbench.trust.audit import faults
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling, Verification
-from tests.runner.runs import tiny
+from tests.runner.runs import plugin_text, tiny
 
 SAMPLING = Sampling(fraction=1.0, device="cpu", workers=0)
 
-HONEST = """
-import torch
-from synthbench.layers import Linear
-from synthbench.mechanisms import Mechanism, mechanism
-
-@mechanism
-class Cheat(Mechanism):
-    name = "cheat"
-    label = "Cheat"
-    family = "control"
-    source = "unpublished"
-
-    def initialise(self, generator):
-        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
-
-    def forward(self, x):
-        return self.out(x)
-
-    def state_elements(self, length):
-        return 0
-"""
+HONEST = plugin_text("cheat")
 
 JUDGES_ITSELF = (
     HONEST

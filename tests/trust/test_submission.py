@@ -22,31 +22,11 @@ from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
+from tests.runner.runs import plugin_text
 
 SAMPLING = Sampling(fraction=0.01, device="cpu", workers=0)
 
-PLUGIN = '''
-from synthbench.layers import Linear
-from synthbench.mechanisms import Mechanism, mechanism
-
-@mechanism
-class MyIdea(Mechanism):
-    """Every position keeps to itself."""
-
-    name = "my-idea"
-    label = "My idea"
-    family = "control"
-    source = "vaswani2017attention"
-
-    def initialise(self, generator):
-        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
-
-    def forward(self, x):
-        return self.out(x)
-
-    def state_elements(self, length):
-        return 0
-'''
+PLUGIN = plugin_text("my-idea")
 
 
 @pytest.fixture(scope="module")
