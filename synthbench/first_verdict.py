@@ -615,7 +615,7 @@ class _Query:
             parameters=size.num_parameters,
             state=size.state_elements,
             has_fixed_state=is_fixed,
-            step_ms=float(own["step_ms_median"].mean()),
+            step_ms=_step_ms(own),
             same_source_as=same,
             reference=reference,
             reference_state=None if reference is None else int(baselines.facts["state"][reference]),
@@ -777,6 +777,12 @@ def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
 def _scores(runs: pd.DataFrame) -> "pd.Series[float]":
     """Scores by task."""
     return runs.set_index("task")["score"]
+
+
+def _step_ms(runs: pd.DataFrame) -> float | None:
+    """Milliseconds of a training step, mean over the runs; those that were trained together share a step."""
+    mean = float((runs["step_ms_median"] / runs["ensemble_size"]).mean())
+    return None if math.isnan(mean) else mean
 
 
 def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:

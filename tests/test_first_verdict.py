@@ -370,7 +370,7 @@ def test_the_command_judges_a_file_and_names_one_that_breaks_a_check(synthbench:
 def test_the_evaluator_gives_the_same_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite_file(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
     monkeypatch.chdir(tmp_path)
-    template = files("synthbench.terminal").joinpath("templates", "module.py.txt").read_text(encoding="utf-8")
+    template = files("synthbench.cli").joinpath("templates", "module.py.txt").read_text(encoding="utf-8")
     (tmp_path / "idea.py").write_text(template.replace("$name", "idea").replace("$class_name", "Idea"))
     options = ("--suite", "mine.toml", "--executor", "inline", "--device", "cpu")
 

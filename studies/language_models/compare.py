@@ -115,7 +115,7 @@ def predictors(condition: str, baselines: str) -> pd.DataFrame:
     return pd.DataFrame({name: tasks.mean(axis=1, skipna=False) for name, tasks in found.items()}).assign(
         parameters=of["n_params_mixer"].max().astype(float),
         state=of["state_size"].max().astype(float),
-        models=of["mech_label"].first().map(-bits),
+        models=-bits.reindex(scores.index),
         year=of["mech_source"].first().str.extract(r"(\d{4})", expand=False).astype(float),
     )
 
@@ -196,6 +196,10 @@ def main(arguments: Sequence[str]) -> int:
     text = page[:start] + "\n" + "\n\n".join(parts) + "\n\n" + page[end:]
     if not asked.check:
         (HERE / "README.md").write_text(text, encoding="utf-8")
+    elif text != page:
+        sys.stderr.write(
+            f"{HERE / 'README.md'} differs from what {Path(__file__).name} writes: run it without --check\n"
+        )
     return int(asked.check and text != page)
 
 

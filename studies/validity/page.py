@@ -369,14 +369,14 @@ def files_of(study: Study, tables: Sequence[Table]) -> Files:
         f"prediction that it does {verdict}, over {len(study.mechanisms)} mechanisms: {first.found}. "
         "plan.md was committed before the rows."
     )
-    labels = [mechanism.label for mechanism in study.mechanisms]
+    names = [mechanism.name for mechanism in study.mechanisms]
     outcomes = {
         f"{text}, {kind or 'all'}": -values
         for text, of_text in study.outcomes.items()
         for kind, values in of_text.items()
     }
     numbers = {**study.predictors, **study.categories, **outcomes, **study.covariates, "rate": study.rates}
-    lines = zip(labels, study.families, *(values.tolist() for values in numbers.values()), strict=True)
+    lines = zip(names, study.families, *(values.tolist() for values in numbers.values()), strict=True)
     return {
         "README.md": markdown.document("Validity", tables, introduction),
         "mechanisms.csv": csv_text(["mechanism", "family", *numbers], lines),

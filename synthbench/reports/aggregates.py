@@ -115,7 +115,7 @@ def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> 
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
     known = dof[np.isfinite(dof)]
-    limit = _farthest_quantile(len(skills), max(1.0, math.floor(known.min()))) if len(known) else 0.0
+    limit = _farthest_quantile(len(skills), max(1.0, float(math.floor(known.min())))) if len(known) else 0.0
     is_apart: Bool[np.ndarray, "mechanisms others"] = (
         np.abs(means[:, None] - means[None]) > limit * np.hypot(errors[:, None], errors[None]) + TOLERANCE
     )

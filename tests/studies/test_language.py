@@ -118,7 +118,7 @@ def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_s
     cells = [cell.strip() for cell in line_of(text, "Yat         | Yat products, no LayerNorm").split("|")[1:-1]]
 
     assert cells[2:] == ["2.750", "2.250", "2.500", "0.01", "2.250 (2.250 to 2.250)"]
-    assert "Aether less a transformer is 25.0 (25.0 to 25.0)" in text
-    assert "with Yat attention in the transformer −25.0 (−25.0 to −25.0)" in text
-    assert "block around softmax attention 50.0 (50.0 to 50.0)" in text
+    assert "Aether minus a transformer is 25.0 (25.0 to 25.0)" in text
+    assert "With Yat attention in the transformer it is −25.0 (−25.0 to −25.0)" in text
+    assert "block around softmax 50.0 (50.0 to 50.0)" in text
     assert "each by itself" not in "\n".join(language.paragraphs(pd.DataFrame(rows[:-9])))

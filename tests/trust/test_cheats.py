@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,8 @@ def test_a_score_in_bits_is_what_the_judge_measured_too(tmp_path: Path) -> None:
     said = json.loads(row["metrics"])["worker.score"]
 
     assert row["status"] == "ok"
-    assert row["score"] == pytest.approx(4 * said, rel=0.1)
+    # The judge draws 64 bytes by a secret salt, so its standard error is 6 % of the score: these are five of them.
+    assert row["score"] == pytest.approx(4 * said, rel=0.3)
     assert row["eval_loss"] == pytest.approx(-row["score"] * math.log(2))
 
 
@@ -197,7 +198,8 @@ def test_an_honest_plugins_row_is_confirmed_and_an_edited_one_is_not(honest: Pat
     folder = Path(shutil.copytree(honest, tmp_path / "edited"))
     store = Store.open(folder / "rows", create=True)
     (row,) = store.table().to_pylist()
-    whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"]}
+    later = row["finished_at"] + timedelta(seconds=1)
+    whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"], "finished_at": later}
 
     assert judged(honest).ok
     store.write(row | whole, [])
