@@ -341,7 +341,7 @@ class Baselines:
         """Mean over the full suite, at the better rate of each seed, of the mechanisms that are ranked."""
         self._first = first[ranked]
 
-    def best_of_class(self, state: float, *, is_fixed: bool) -> str | None:
+    def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
         """Name the best ranked mechanism of the same class; None if none is ranked.
 
         Args:

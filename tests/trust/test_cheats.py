@@ -111,7 +111,8 @@ seal.replaced = lambda: None
 """
 """A plugin can make its own process believe anything."""
 
-COPY = "--suite smoke --task copy:length=16 --seeds 0 --steps 20 --limit 128"
+COPY = "--suite smoke --task copy:length=16 --seeds 0 --steps 20 --limit 512"
+"""With 1,024 questions the judge's scores of one model seldom lie further apart than a re-run may."""
 TEXT = "--suite text --seeds 0 --rates 1e-2 --steps 5 --limit 32"
 
 REPLACED = {
@@ -153,7 +154,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def honest_score(honest: Path) -> float:
     (row,) = Store.open(honest / "rows", create=False).table().to_pylist()
-    assert row["n_eval_examples"] == 2 * 128
+    assert row["n_eval_examples"] == 2 * 512
     score: float = row["score"]
     return score
 
