@@ -34,6 +34,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE
 from synthbench.plugins import SWITCH
 from synthbench.positions import POSITIONS
+from synthbench.registry import CONTROL
 from synthbench.reports.render.markdown import escape
 from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS, SCHEMA_VERSION, VERIFICATION_COLUMNS
 from synthbench.suites import Suite, load_suite, suite_names
@@ -92,24 +93,22 @@ def _with_block(page: str, name: str, text: str) -> str:
 
 def with_board(page: str) -> str:
     """Put the verdict of the main suite and the table of its ranked mechanisms into a page."""
-    board = json.loads((FOLDER.parent / "reports" / MAIN_SUITE / "report.json").read_text(encoding="utf-8"))
+    board = json.loads((FOLDER.parent / "reports" / MAIN_SUITE / "leaderboard.json").read_text(encoding="utf-8"))
     orders = [line for line in board["verdict"].splitlines() if re.match(r"[A-Z][a-z ]+: ", line)]
-    (reading, _outcome) = board["verdict"].splitlines()[len(orders) :]
+    (reading,) = board["verdict"].splitlines()[len(orders) :]
     lines = [f"- **{name}**: {escape(order)}" for name, _, order in (line.partition(": ") for line in orders)]
-    facts = {mechanism["label"]: mechanism for mechanism in board["mechanisms"]}
-    ranked = [(entry, facts[entry["mechanism"]]) for entry in board["leaderboard"]]
+    ranked = [one for one in board["mechanisms"] if one["rank"] is not None and one["family"] != CONTROL]
     table = _table(
-        ("mechanism", "venue", "convolution", "positions", *board["leaderboard"][0]["categories"]),
+        ("mechanism", "venue", "convolution", "positions", *ranked[0]["categories"]),
         [
             (
                 escape(one["label"]),
                 _venue(one["source"]),
                 one["convolution"] or "no",
                 one["positions"],
-                *(f"{mean['value']:.2f}" for mean in entry["categories"].values()),
+                *(f"{mean['skill']:.2f}" for mean in one["categories"].values()),
             )
-            for entry, one in ranked
-            if one["family"] != "control"
+            for one in ranked
         ],
     )
     verdict = "\n".join([*lines, "", escape(reading), escape(board["setting"])])

@@ -5,6 +5,20 @@ from importlib.resources import files
 
 from synthbench.errors import UnknownName
 
+AUTHORS = "The synthbench developers"
+
+
+def of_suite(suite: str, version: str) -> str:
+    """The BibTeX entry of synthbench, with the suite that was used."""
+    return (
+        "@software{synthbench,\n"
+        f"  author = {{{{{AUTHORS}}}}},\n"
+        "  title = {synthbench: synthetic sequence tasks for attention mechanisms},\n"
+        "  year = {2026},\n"
+        f"  note = {{Suite {suite}, version {version}}},\n"
+        "}\n"
+    )
+
 
 def _entries() -> dict[str, str]:
     text = files("synthbench").joinpath("sources.bib").read_text(encoding="utf-8")

@@ -130,7 +130,7 @@ DEFAULTS: dict[str, Any] = {
 IDENTITY = ("suite", "suite_version", "task", "task_args", "mech", "mech_args", "seed", "lr", "steps_planned")
 
 
-MODULES = ("fla", "ray", "submitit", "triton")
+MODULES = ("every_eval_ever", "fla", "ray", "submitit", "triton")
 """Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
 TOOLS = (
     *(*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "history", "make", "mount", "pdflatex"),

@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Iterator
-from statistics import fmean
 from typing import Any
 
 from synthbench.cli.output import aligned
 from synthbench.options import resolve
-from synthbench.reports.aggregates import UNKNOWN, Interval
-from synthbench.reports.cells import MechanismFacts, TaskFacts, clipped, skills_of
-from synthbench.reports.leaderboard import Leaderboard, Placed, tasks_words
+from synthbench.reports.aggregates import Interval
+from synthbench.reports.leaderboard import Leaderboard, tasks_words
 from synthbench.reports.render.spreadsheet import csv_text
-from synthbench.reports.report import Report
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
 
 MOST_LINES = 10
@@ -46,67 +43,6 @@ def lines_of_table(table: Table) -> Iterator[str]:
 
 def _cell_text(cell: Cell) -> str:
     return f"{cell.value} ({', '.join(cell.remarks)})" if cell.remarks else cell.value
-
-
-def standings(made: Report, category: str | None = None) -> dict[str, Any]:
-    """The ranking of a report as facts for other programs; docs/usage.md explains every key.
-
-    Args:
-        made: A report on the rows of a suite, or of one of its categories.
-        category: The name of that category: then the parts of a mean are its tasks and not the categories.
-    """
-    cells, board = made.cells, made.board
-    tasks = board.tasks if board else cells.tasks
-    placed = board.placed if board else [Placed(one, None, one.label) for one in cells.mechanisms]
-    parts = board.parts if board and category is None else {}
-    mechanisms = []
-    for mechanism, entry, _ in sorted(placed, key=lambda each: each.mechanism.key not in made.own):
-        runs = {task: cells.cell(task, mechanism) for task in tasks if cells.cell(task, mechanism).runs}
-        if not runs:  # of tasks only that are not ranked
-            continue
-        means = {name: part.skill_of(mechanism) for name, part in parts.items()}
-        mechanisms.append(
-            {
-                "rank": entry.rank.value if entry else None,
-                "name": mechanism.name,
-                "label": mechanism.label,
-                "is_own": mechanism.key in made.own,
-                "condition": mechanism.condition,
-                "convolution": mechanism.convolution,
-                "positions": mechanism.positions,
-                "sees_places": mechanism.sees_places,
-                "num_params": mechanism.num_parameters,
-                "state": mechanism.state,
-                "step_ms": mechanism.step_ms,
-                **_as_facts(entry.skill if entry else UNKNOWN),
-                "num_seeds": min(len(cell.runs) for cell in runs.values()),
-                "num_tasks": len(runs),
-                **({"categories": {name: _as_facts(mean) for name, mean in means.items()}} if parts else {}),
-                "tasks": {task.label: _of_task(made, task, mechanism) for task in runs},
-            }
-        )
-    return {
-        "suite": made.selection.suite,
-        "suite_version": made.selection.suite_version,
-        "category": category,
-        "is_ranked": board is not None,
-        "verdict": board.verdict() if board else made.verdict,
-        "setting": made.setting,
-        "tasks": [task.label for task in tasks],
-        "mechanisms": mechanisms,
-    }
-
-
-def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
-    """The mean skill on a task with its interval, the number of runs and, on a ladder, the capacity."""
-    cell = made.cells.cell(task, mechanism)
-    mean = fmean(skills_of(cell, task, sorted(cell.runs)))
-    # An interval is of the runs with a score.
-    ends = [math.nan, math.nan]
-    if task.gap and not cell.num_failed:
-        ends = [clipped((end - task.floor) / task.gap) for end in made.cells.interval(task, mechanism)]
-    capacity = {"capacity": f"{task.ladder.load_text(cell.load_at_half)} {task.ladder.unit}"} if task.ladder else {}
-    return {**_as_facts(Interval(mean, *ends)), "num_seeds": len(cell.runs), **capacity}
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
@@ -159,10 +95,6 @@ def csv_of_standings(facts: dict[str, Any]) -> str:
 
 def _part_of(category: str | None) -> str:
     return "categories" if category is None else "tasks"
-
-
-def _as_facts(interval: Interval) -> dict[str, float]:
-    return dict(zip(("skill", "low", "high"), interval, strict=True))
 
 
 def _seeds(number: int) -> str:

@@ -1,5 +1,7 @@
 """``synthbench report``, ``leaderboard`` and ``export``: from rows to tables and figures."""
 
+import json
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,7 @@ from synthbench.registry import BUILT_IN
 if TYPE_CHECKING:
     import pandas as pd
 
+    from synthbench.reports.report import Report
     from synthbench.reports.selection import Selection, Terms
     from synthbench.trust.beside import Joined
 
@@ -137,9 +140,10 @@ def leaderboard(
     It shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run are
     listed below. For all tables and figures: synthbench report.
     """
-    from synthbench.cli.board import csv_of_standings, lines_of_standings, standings
+    from synthbench.cli.board import csv_of_standings, lines_of_standings
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.reports.report import Report
+    from synthbench.reports.standings import standings
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other; allowed: one of them")
@@ -179,11 +183,33 @@ def export(
         ),
     ] = "columns",
     format_: Annotated[
-        str, options.printing("--format", help="md, tex (needs booktabs), csv or json; the last two with run ids.")
+        str,
+        options.printing(
+            "--format",
+            help="md, tex (needs booktabs), csv or json; the last two with run ids. Formats of others: eee (Every Eval "
+            "Ever, a JSON line for each mechanism), croissant (JSON-LD, describes the Parquet files of the store).",
+        ),
     ] = "md",
     cite: Annotated[
-        bool, options.printing("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
+        bool,
+        options.printing(
+            "--cite", help="Instead print the BibTeX of synthbench, and of the tasks and mechanisms in the table."
+        ),
     ] = False,
+    card: Annotated[
+        str | None,
+        options.printing(help="Instead print half a page of Markdown on this mechanism: scores, capacities, BibTeX."),
+    ] = None,
+    compact: Annotated[
+        bool,
+        options.printing(
+            "--compact", help="Instead print a LaTeX table for one column of a paper: scores and capacities."
+        ),
+    ] = False,
+    url: Annotated[
+        str | None,
+        options.printing(help="With croissant: address of the store. Default: paths from the folder of the store."),
+    ] = None,
     variants: Annotated[
         bool,
         options.selecting(
@@ -196,14 +222,32 @@ def export(
     Numbers are means over the runs of a cell that have a score. --task and --mech select from the rows, as in
     synthbench run. Default: all. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
     """
+    from synthbench.reports import card as cards
     from synthbench.reports.export import EXPORTS
     from synthbench.reports.export import export as make_export
+    from synthbench.reports.report import Report
 
-    if format_ not in EXPORTS:
-        raise UnknownName("format of an export", format_, EXPORTS)
+    if format_ not in (known := [*EXPORTS, *_OF_OTHERS]):
+        raise UnknownName("format of an export", format_, known)
+    if url is not None and format_ != "croissant":
+        raise UsageError(f"--url {url} says where the files of a dataset lie; allowed: with --format croissant")
+    whole = {"--card": card is not None, "--compact": compact, f"--format {format_}": format_ in _OF_OTHERS}
+    asked_for = [option for option, is_asked in whole.items() if is_asked]
+    if len(asked_for) > 1 or (asked_for and (task or variants or cite or columns != "score" or across != "columns")):
+        raise UsageError(
+            f"{' and '.join(asked_for)}: that is a text of its own; allowed: one of them, without --task, --columns, "
+            "--across, --cite and --variants"
+        )
     read, suite, suite_version = asked.read()
+    if asked_for:
+        made = Report(asked.selection(read, suite, suite_version), None, origins=read.origins)
+        if format_ in _OF_OTHERS:
+            say(_OF_OTHERS[format_](made, asked.results, url), nl=False)
+        else:
+            say(cards.card(made, card) if card is not None else cards.compact(made), nl=False)
+        return
     rows = read.rows
-    made = make_export(
+    table = make_export(
         rows,
         suite,
         suite_version,
@@ -214,9 +258,36 @@ def export(
         across=across,
         has_variants=variants,
     )
-    if made.num_left_out:
-        note(f"{made.num_left_out} rows of variants are left out; --variants shows them")
-    say(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
+    if table.num_left_out:
+        note(f"{table.num_left_out} rows of variants are left out; --variants shows them")
+    say(table.bibtex() if cite else EXPORTS[format_](table), nl=False)
+
+
+def _eee(made: "Report", _results: Path, _url: str | None) -> str:
+    from synthbench.reports.exchange import every_eval_ever
+
+    return "".join(json.dumps(record) + "\n" for record in every_eval_ever(made, time.time()))
+
+
+def _croissant(made: "Report", results: Path, url: str | None) -> str:
+    """All files of one's own store; without one, of the packaged rows."""
+    from synthbench.reports.exchange import Data, croissant
+    from synthbench.reports.render.spreadsheet import json_text
+    from synthbench.results import Store, published
+    from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS
+
+    store = Store.open(results if (results / "store.json").exists() else published(), create=False)
+    tables = {}
+    for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
+        paths = sorted(store.files_of(name))
+        files = {str(path.relative_to(store.root)): path.read_bytes() for path in paths}
+        if files:
+            tables[name] = Data(files, [(each.name, each.type, each.meaning) for each in columns])
+    return json_text(croissant(made, tables, "Runs of sequence mixers on synthetic tasks, a row each.", url=url))
+
+
+_OF_OTHERS = {"eee": _eee, "croissant": _croissant}
+"""Formats of others, by the name that --format takes."""
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:

@@ -14,6 +14,7 @@ from synthbench.reports.render.readme import readme
 from synthbench.reports.render.spreadsheet import csv_text, json_text
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
+from synthbench.reports.standings import standings
 
 DEFAULT_FORMATS = ("md", "tex", "csv", "runs", "figures", "html")
 
@@ -116,19 +117,8 @@ def _json_files(report: Report, _files: Files) -> Files:
             | {"runs": [{name: run[name] for name in _RUN} for run in report.runs_of(task, mechanism)]}
             for line, (task, mechanism, _cell) in zip(report.cells.frame.to_dict("records"), report.cells, strict=True)
         ],
-        "leaderboard": [
-            {
-                "mechanism": entry.mechanism.label,
-                "rank": entry.rank._asdict(),
-                "skill": entry.skill._asdict(),
-                "interquartile_mean": entry.middle._asdict(),
-                "solved": entry.solved._asdict(),
-                "categories": {name: skill._asdict() for name, skill in entry.categories.items()},
-            }
-            for entry in (report.board.entries if report.board else ())
-        ],
     }
-    return {"report.json": json_text(facts)}
+    return {"report.json": json_text(facts), "leaderboard.json": json_text(standings(report))}
 
 
 def _facts(task: TaskFacts) -> dict[str, object]:

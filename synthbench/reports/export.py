@@ -31,6 +31,7 @@ from synthbench.reports.table import (
     table_of,
 )
 from synthbench.results.schema import RUN_COLUMNS
+from synthbench.sources import of_suite
 
 ACROSS = ("columns", "tasks", "mechanisms")
 
@@ -154,9 +155,12 @@ class Export:
         return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
 
     def bibtex(self) -> str:
-        """BibTeX of the tasks and mechanisms in the table; a comment names the sources that have no entry."""
+        """BibTeX of synthbench and of the table's tasks and mechanisms; a comment names sources without an entry."""
         entries, unknown = cite(self.table.sources)
-        return entries + "".join(f"% no entry for {' '.join(key.split())}\n" for key in unknown)
+        selection = self.report.selection
+        return f"{of_suite(selection.suite, selection.suite_version)}\n{entries}" + "".join(
+            f"% no entry for {' '.join(key.split())}\n" for key in unknown
+        )
 
     @cached_property
     def table(self) -> Table:

@@ -202,7 +202,7 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                f"≈: not shown to score {_short(MARGIN)} less than the first; >: shown to, over other seeds of these "
+                f"≈: not shown to score {short(MARGIN)} less than the first; >: shown to, over other seeds of these "
                 "tasks, at 95 % for all pairs of a category."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
@@ -229,20 +229,25 @@ class Leaderboard:
             who = "only controls have" if self.entries else "no mechanism has"
             return f"{who} a run of every task."
         entries = [entry for entry in self.mechanisms if entry.mechanism.condition != "bare"] or self.mechanisms
-        texts = [f"{entry.mechanism.label} {_short(entry.skill.value)}" for entry in entries]
+        texts = [f"{entry.mechanism.label} {short(entry.skill.value)}" for entry in entries]
         if len(entries) == 1:
             return f"{texts[0]}, the only mechanism with a run of every task."
         if entries[0].skill.value - entries[-1].skill.value <= TOLERANCE:
-            return f"all {len(entries)} mechanisms have the same mean skill, {_short(entries[0].skill.value)}."
+            return f"all {len(entries)} mechanisms have the same mean skill, {short(entries[0].skill.value)}."
         if all(math.isnan(entry.skill.low) for entry in entries):
             return f"{_listed(texts)}."
-        skills = np.array([entry.skills for entry in entries])
-        is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
-        is_below = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)[0] & is_far
+        is_below = self.below_first(entries)
         near, below = (
             [text for text, is_one in zip(texts, is_below, strict=True) if is_one == wanted] for wanted in (False, True)
         )
         return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
+
+    def below_first(self, entries: Sequence[Entry]) -> list[bool]:
+        """Whether each of some entries, best first, is shown to lie the margin or more below the first of them."""
+        skills = np.array([entry.skills for entry in entries])
+        is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
+        apart = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)
+        return [bool(each) for each in apart[0] & is_far]
 
 
 MOST_NAMES = 5
@@ -267,7 +272,7 @@ def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -
     return between.join(names) if between != ", " else " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _short(skill: float) -> str:
+def short(skill: float) -> str:
     """A skill with two decimals and no zero before them: ``.75``."""
     return fixed(skill, 2).removeprefix("0")
 
@@ -352,7 +357,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
         "does not fall to one half; <: it is below one half on the first level. The pages of the categories have the "
         "other tasks.",
         {
-            f"{task.label}, {task.ladder.unit}": _capacity(board.cells, task)
+            f"{task.label}, {task.ladder.unit}": capacity(board.cells, task)
             for task in quoted(board.cells)
             if task.ladder
         },
@@ -406,7 +411,8 @@ def quoted(cells: Cells) -> list[TaskFacts]:
     return [task for task in tasks if task.ladder]
 
 
-def _capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
+def capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
+    """What prints the capacity of a line's mechanism on a task."""
     return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
 
 

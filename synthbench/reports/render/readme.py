@@ -85,7 +85,8 @@ _CONTENT = {
     "cells.csv": "Every cell with its 95 % interval, as fractions",
     "runs.csv": "The runs of every cell",
     "curves.csv": "Learning curves, averaged over seeds",
-    "report.json": "Tasks, cells, runs and leaderboard, for other programs",
+    "leaderboard.json": "The ranking, for other programs",
+    "report.json": "Tasks, cells and runs, for other programs",
     "sources.bib": "BibTeX of what the tables show",
 }
 """The contents of the files that are not pages, in the order in which they are listed."""

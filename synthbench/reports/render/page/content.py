@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
+from synthbench import sources
 from synthbench.reports.cells import (
     Cells,
     Key,
@@ -25,6 +26,7 @@ from synthbench.reports.render.page.boards import Facet, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms, term
 from synthbench.reports.render.page.results import Result, results
 from synthbench.reports.render.page.untrusted import anchors
+from synthbench.reports.render.page.untrusted import name as plain_name
 from synthbench.reports.report import Report, cite
 from synthbench.reports.table import on_added_seeds
 from synthbench.reports.variants import variant_tables
@@ -61,6 +63,7 @@ def content(report: Report) -> SimpleNamespace:
     is_one_command &= len(conditions) == 1
     return SimpleNamespace(
         report=report,
+        bibtex=sources.of_suite(plain_name(selection.suite), plain_name(selection.suite_version)),
         statuses=_statuses(records),
         seeds=seed_ranges(seeds),
         on_added_seeds=on_added_seeds(cells),

@@ -2,8 +2,8 @@
 
 import base64
 import hashlib
+import json
 import math
-from collections.abc import Collection
 from importlib.resources import files as files_in
 from typing import Any
 
@@ -11,6 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from synthbench.reports.cells import TaskFacts
+from synthbench.reports.exchange import cell_data, croissant
+from synthbench.reports.folder import Files
 from synthbench.reports.ladder import LEAST, SPLIT
 from synthbench.reports.leaderboard import SOLVED, in_title
 from synthbench.reports.render.page import charts, untrusted
@@ -21,9 +23,10 @@ from synthbench.reports.table import fixed, p_relation, percent
 from synthbench.reports.verdicts import FAR, MARGIN, SMALLEST_GAP
 
 _NOTHING = "–"
+_DATASET = "Scores of sequence mixers on synthetic tasks: a line for each task and mechanism."
 
 
-def page(report: Report, files: Collection[str] = ()) -> str:
+def page(report: Report, files: Files | None = None) -> str:
     """The leaderboard page of a report: one HTML file that loads nothing else.
 
     It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
@@ -31,7 +34,7 @@ def page(report: Report, files: Collection[str] = ()) -> str:
 
     Args:
         report: What is shown.
-        files: Names of the files beside it, to which it links.
+        files: The files beside it, by name; it links to them, and describes the CSV of cells as a dataset.
     """
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     if report.cells.has_ladder:
@@ -41,10 +44,13 @@ def page(report: Report, files: Collection[str] = ()) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
+    files = files or {}
+    dataset = croissant(report, {"cells": cell_data(report, files)}, _DATASET) if "cells.csv" in files else None
     template = _environment().get_template("page.html")
     return template.render(
         page=content(report),
         files=files,
+        dataset=Markup(json.dumps(dataset).replace("<", r"\u003c")) if dataset else "",  # noqa: S704 -- JSON without <
         style=Markup(style),  # noqa: S704 -- a file of ours
         script=Markup(script),  # noqa: S704 -- the same
         policy=policy,

@@ -1,0 +1,137 @@
+"""Scores of one mechanism for a README, and of a few for a column of a paper."""
+
+import math
+from typing import Any
+
+from synthbench import sources
+from synthbench.errors import UnknownName, UsageError
+from synthbench.options import resolve
+from synthbench.reports.leaderboard import Leaderboard, capacity, in_title, quoted, seeds_words, short
+from synthbench.reports.render import latex, markdown
+from synthbench.reports.render.page.content import content
+from synthbench.reports.report import Report, cite
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, in_words, sources_of
+from synthbench.reports.verdicts import MARGIN
+
+
+def card(report: Report, name: str) -> str:
+    """Say in half a page of Markdown what a mechanism scored, in each condition that has rows.
+
+    Args:
+        report: Of the suite.
+        name: Of the mechanism, or its label.
+
+    Raises:
+        UnknownName: If no row of the suite has the mechanism.
+        UsageError: If the suite has no ranking.
+    """
+    board = _board_of(report)
+    names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
+    found, page = resolve("mechanism", name, names), content(report)
+    sections = [section for section in page.mechanisms if section.facts.name == found]
+    if not sections:
+        raise UnknownName(f"mechanism with rows of suite {report.selection.suite!r}", name, names)
+    whole = page.boards[0]
+    headings = [
+        "mean score" if board.has_ladder else "mean skill",
+        *(part.replace("_", " ") for part in whole.parts),
+        *(f"capacity, {task.ladder.unit} of {task.label}" for task in whole.capacities),
+        *("rank", "seeds", "parameters, state", "convolution, positions"),
+    ]
+    table = markdown.plain_table(
+        zip(headings, *(map(markdown.escape, _facts(one, len(board.entries))) for one in sections), strict=True),
+        ["with 95 % interval over seeds", *(markdown.escape(one.facts.label) for one in sections)],
+    )
+    suite = f"{report.selection.suite} {report.selection.suite_version}"
+    commands = "\n".join(filter(None, dict.fromkeys(one.command or "" for one in sections)))
+    bibtex = f"{sources.of_suite(*suite.split())}\n{cite([sections[0].facts.source])[0]}".strip()
+    return "\n\n".join(
+        [
+            f"# {markdown.escape(names[found])} on synthbench, suite {markdown.escape(suite)}",
+            markdown.escape(report.setting),
+            table,
+            *[f"```sh\n{commands}\n```"] * bool(commands),
+            f"```bibtex\n{bibtex}\n```\n",
+        ]
+    )
+
+
+def _facts(section: Any, num_ranked: int) -> list[str]:
+    """What the card says of a mechanism in one condition, from its section of the page."""
+    line, facts = section.board, section.facts
+    return [
+        *map(in_words, (line.skill, *line.parts)),
+        *(text for _, text in line.capacities),
+        f"{line.entry.rank.value} of {num_ranked}" if line.entry else NOTHING,
+        seeds_words(*line.entry.num_seeds) if line.entry else NOTHING,
+        f"{fixed(facts.num_parameters, 0)}, {fixed(facts.state, 0)}",
+        f"{facts.convolution or 'none'}, {facts.positions}",
+    ]
+
+
+def compact(report: Report) -> str:
+    """Write a LaTeX table for one column of a paper: scores by category, capacities below, one's own rows last.
+
+    Raises:
+        UsageError: If the suite has no ranking.
+    """
+    board = _board_of(report)
+    parts = {name: part for name, part in board.parts.items() if part.tasks}
+    ranked = {entry.mechanism for part in parts.values() for entry in part.entries}
+    placed = sorted(
+        (row for row in board.placed if row.mechanism in ranked), key=lambda row: row.mechanism.key in report.own
+    )
+    bold = {
+        name: {one.mechanism for one, is_below in zip(best, part.below_first(best), strict=True) if not is_below}
+        for name, part in parts.items()
+        if (best := part.mechanisms) and not math.isnan(best[0].skill.low)
+    }
+    scores = [
+        Line(
+            (row.mechanism.label,),
+            tuple(
+                Cell(
+                    short(part.skill_of(row.mechanism).value),
+                    mark="best" if row.mechanism in bold.get(name, ()) else "",
+                )
+                for name, part in parts.items()
+            ),
+        )
+        for row in placed
+    ]
+    of_category = {task.category: task for task in quoted(report.cells)}
+    capacities = [
+        Line(
+            (row.mechanism.label,),
+            tuple(Cell(capacity(report.cells, of_category[name])(row)) for name in parts),
+            is_first_of_group=place == 0,
+        )
+        for place, row in enumerate(placed if of_category else ())
+    ]
+    suite = f"{report.selection.suite} {report.selection.suite_version}"
+    units = ", ".join(f"{task.ladder.unit} of {task.label}" for task in of_category.values() if task.ladder)
+    table = Table(
+        "compact",
+        f"Scores on synthetic tasks ({suite})",
+        f"Mean score by category ({', '.join(in_title(name).lower() for name in parts)}; {board.num_seeds}). Bold: not "
+        f"shown to lie {short(MARGIN)} below the highest."
+        + f" Below the rule: capacity, the load at half skill ({units})."
+        * bool(of_category),
+        ("Mechanism",),
+        tuple(Column(f"{in_title(name)[:4]}.") for name in parts),
+        (*scores, *capacities),
+        sources_of((), (row.mechanism for row in placed)),
+    )
+    cited = rf"\\[2pt]{{\scriptsize synthbench~\cite{{synthbench}}, suite {latex.escape(suite)}}}"
+    text = latex.document([table], report.selection.suite).replace("\\end{tabular}\n", f"\\end{{tabular}}{cited}\n")
+    bibtex = f"{sources.of_suite(*suite.split())}\n{cite(table.sources)[0]}"
+    return text + "".join(f"% {line}".rstrip() + "\n" for line in bibtex.splitlines())
+
+
+def _board_of(report: Report) -> Leaderboard:
+    if report.board is None:
+        raise UsageError(
+            f"suite {report.selection.suite!r} has no ranking: its tasks have tables of their own; "
+            "allowed: a suite with scores"
+        )
+    return report.board

@@ -1,0 +1,225 @@
+"""Results in the formats of others: Every Eval Ever for scores, Croissant for the rows as a dataset."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from synthbench import __version__, sources
+from synthbench.registry import BUILT_IN
+from synthbench.reports.folder import Files
+from synthbench.reports.report import Report
+from synthbench.reports.standings import standings
+
+_CROISSANT = "http://mlcommons.org/croissant/"
+_TERMS = (
+    *("column", "data", "examples", "extract", "field", "fileObject", "fileProperty", "fileSet", "format", "includes"),
+    *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex", "repeated"),
+    *("replace", "separator", "source", "subField", "transform", "citeAs"),
+)
+"""The words of the format's own vocabulary, those that are not used among them: validators want a complete context."""
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": _CROISSANT,
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    **{term: f"cr:{term}" for term in _TERMS},
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+}
+_TYPES = {"bool": "sc:Boolean", "int32": "sc:Integer", "int64": "sc:Integer", "float64": "sc:Float"}
+"""By the type of a column; every other is text."""
+_ENCODINGS = {"parquet": "application/x-parquet", "csv": "text/csv"}
+
+CELL_COLUMNS = {
+    "category": "of the task",
+    "task": "name with the options that set it apart",
+    "mechanism": "label in the rows",
+    "n": "runs with a score",
+    "failed": "runs without a score",
+    "mean": "mean score of the runs",
+    "std": "sample standard deviation of the scores",
+    "low": "lower end of the 95 % interval of the mean over seeds",
+    "high": "upper end of that interval",
+    "floor": "score of the best predictor that sees no input",
+    "ceiling": "score of the best causal predictor",
+    "skill": "(mean - floor) / (ceiling - floor), cut to 0 to 1",
+    "rungs": "levels of the task",
+    "load_at_half": "load at which the skill falls to one half, median over seeds",
+    "load_in": "unit of the load",
+}
+"""The meanings of the columns of a report's ``cells.csv``."""
+
+
+class Data(NamedTuple):
+    """A table in one file or several."""
+
+    files: Mapping[str, bytes]
+    """Contents by path, from where the description will lie."""
+    columns: Sequence[tuple[str, str, str]]
+    """Name, type (as in Arrow or pandas) and meaning."""
+
+
+def cell_data(report: Report, files: Files) -> Data:
+    """The cells of a report: ``cells.csv``, which must be among its files."""
+    content = files["cells.csv"]
+    columns = report.cells.frame.dtypes.items()
+    return Data(
+        {"cells.csv": content if isinstance(content, bytes) else content.encode()},
+        [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns],
+    )
+
+
+def croissant(
+    report: Report, tables: Mapping[str, Data], description: str, *, url: str | None = None
+) -> dict[str, Any]:
+    """Describe files with rows of a report, or with numbers from them, as a dataset: JSON-LD.
+
+    Args:
+        report: Whose suite and version name the dataset, and whose newest row dates it.
+        tables: By name.
+        description: Of the dataset, in a sentence.
+        url: Address of the folder that the paths of the files start from. Default: where the description lies.
+
+    Source: Croissant format specification 1.1, MLCommons (2025).
+    """
+    suite, version = report.selection.suite, report.selection.suite_version
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "name": f"synthbench-{suite}-{version}",
+        "description": description,
+        "conformsTo": f"{_CROISSANT}1.1",
+        "version": __version__,
+        "license": "https://www.apache.org/licenses/LICENSE-2.0",
+        "creator": {"@type": "sc:Organization", "name": sources.AUTHORS},
+        "datePublished": f"{report.selection.rows['finished_at'].max():%Y-%m-%d}",
+        "citeAs": sources.of_suite(suite, version),
+        **({"url": url} if url else {}),
+        "distribution": [
+            *(_file(*file, url) for data in tables.values() for file in data.files.items()),
+            *(_file_set(name, list(data.files)) for name, data in tables.items()),
+        ],
+        "recordSet": [_record_set(name, data) for name, data in tables.items()],
+    }
+
+
+def _file(path: str, content: bytes, url: str | None) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": path,
+        "name": path.rpartition("/")[2],
+        "contentUrl": f"{url.rstrip('/')}/{path}" if url else path,
+        "contentSize": f"{len(content)} B",
+        "encodingFormat": _encoding(path),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _encoding(path: str) -> str:
+    return _ENCODINGS[path.rpartition(".")[2]]
+
+
+def _file_set(name: str, paths: Sequence[str]) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileSet",
+        "@id": f"{name}-files",
+        "name": f"{name}-files",
+        "containedIn": [{"@id": path} for path in paths],
+        "encodingFormat": _encoding(paths[0]),
+        "includes": paths,
+    }
+
+
+def _record_set(name: str, data: Data) -> dict[str, Any]:
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{name}/{column}",
+            "name": column,
+            "description": meaning,
+            "dataType": _TYPES.get(kind, "sc:Text"),
+            "source": {"fileSet": {"@id": f"{name}-files"}, "extract": {"column": column}},
+        }
+        for column, kind, meaning in data.columns
+    ]
+    return {"@type": "cr:RecordSet", "@id": name, "name": name, "field": fields}
+
+
+def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
+    """Say what each mechanism scored: a record each.
+
+    Args:
+        report: Of the rows.
+        created: When the records are made, in seconds since 1970.
+
+    Source: Every Eval Ever, schema 0.3.0.
+    """
+    facts = standings(report)
+    suite = f"{facts['suite']} {facts['suite_version']}"
+    records = []
+    for one in facts["mechanisms"]:
+        is_ours = one["origin"] == BUILT_IN
+        options = [f"{name}={value}" for name, value in one["options"].items()]
+        model = "-".join(filter(None, [one["name"], one["condition"], one["positions"], *options]))
+        records.append(
+            {
+                "schema_version": "0.3.0",
+                "evaluation_id": f"synthbench {suite}/synthbench/{model}/{created:.0f}".replace(" ", "-"),
+                "retrieved_timestamp": f"{created:.0f}",
+                "source_metadata": {
+                    "source_name": f"synthbench, suite {suite}",
+                    "source_type": "evaluation_run",
+                    "source_organization_name": sources.AUTHORS if is_ours else one["origin"],
+                    "evaluator_relationship": "third_party" if is_ours else "first_party",
+                    "additional_details": {name: facts[name] for name in ("setting", "rows_sha256")},
+                },
+                "eval_library": {"name": "synthbench", "version": __version__},
+                "model_info": {
+                    "name": one["label"],
+                    "id": f"synthbench/{model}",
+                    "additional_details": {name: str(one[name]) for name in _OF_MODEL if one[name] not in ("", None)},
+                },
+                "evaluation_results": [
+                    _result(suite, name, found)
+                    for name, found in one["tasks"].items()
+                    if not math.isnan(found["skill"])
+                ],
+            }
+        )
+    return records
+
+
+_OF_MODEL = ("source", "condition", "convolution", "positions", "num_params", "state", "num_seeds", "num_verified")
+
+
+def _result(suite: str, task: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    ends = {"lower": found["low"], "upper": found["high"], "confidence_level": 0.95, "method": "over seeds"}
+    uncertainty = {"num_samples": found["num_seeds"]}
+    is_known = not math.isnan(found["low"])
+    return {
+        "evaluation_name": task,
+        "source_data": {
+            "dataset_name": f"synthbench {suite}, {task}",
+            "source_type": "other",
+            "additional_details": {"how": "sequences are drawn by the task's code: synthbench data writes them"},
+        },
+        "metric_config": {
+            "metric_id": "synthbench.skill",
+            "metric_name": "skill: 0 at the baseline, 1 at the ceiling; on levels of a task, their mean",
+            "metric_unit": "proportion",
+            "lower_is_better": False,
+            "score_type": "continuous",
+            "min_score": 0,
+            "max_score": 1,
+        },
+        "score_details": {
+            "score": found["skill"],
+            **({"details": {"capacity": found["capacity"]}} if "capacity" in found else {}),
+            "uncertainty": uncertainty | ({"confidence_interval": ends} if is_known else {}),
+        },
+    }

@@ -1,0 +1,126 @@
+"""Formats of others, read by the packages of those formats; cards and compact tables."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import mlcroissant
+import pandas as pd
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.build import build
+from synthbench.reports.card import card, compact
+from synthbench.reports.exchange import every_eval_ever
+from synthbench.reports.report import Report
+from synthbench.reports.selection import select
+from synthbench.reports.standings import standings
+from synthbench.results import Store, published
+
+MakeFrame = Callable[..., pd.DataFrame]
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def report(make_frame: MakeFrame) -> Report:
+    """Two mechanisms on two tasks, and one on the first alone, of which a run failed."""
+    sort = make_frame({"softmax": [0.9, 0.8, 1.0], "linear": [0.1, 0.2, 0.1], "slay": [0.5, None, 0.4]})
+    copy = make_frame({"softmax": [1.0, 0.9, 1.0], "linear": [0.9, 0.9, 0.8]}, task="copy", task_category="memory")
+    return Report(select(pd.concat([sort, copy], ignore_index=True), "paper"), None)
+
+
+def read_by_croissant(path: Path, table: str, column: str) -> list[Any]:
+    """What the format's own package reads of a column, after its validation."""
+    dataset = mlcroissant.Dataset(path)
+    assert not dataset.metadata.ctx.issues.errors
+    return [record[f"{table}/{column}"] for record in dataset.records(table)]
+
+
+def test_the_schema_of_every_eval_ever_accepts_what_is_exported(report: Report, need: Callable[..., None]) -> None:
+    need(
+        "every_eval_ever", find_spec("every_eval_ever") is not None, "the Makefile installs it without its dependencies"
+    )
+    from every_eval_ever.eval_types import EvaluationLog  # noqa: PLC0415 - only where it is installed
+
+    records = every_eval_ever(report, created=1.7e9)
+    read = [EvaluationLog.model_validate_json(json.dumps(record, allow_nan=False)) for record in records]
+
+    assert [one.model_info.name for one in read] == ["Softmax", "Linear", "SLAY"]
+    scores = {result.evaluation_name: result.score_details for result in read[0].evaluation_results}
+    assert scores["sort"].score == pytest.approx(0.9)
+    (facts,) = (one for one in standings(report)["mechanisms"] if one["label"] == "Softmax")
+    assert scores["copy"].uncertainty.confidence_interval.lower == pytest.approx(facts["tasks"]["copy"]["low"])
+    assert len(read[2].evaluation_results) == 1
+    assert len({record["evaluation_id"] for record in records}) == 3
+
+
+@pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning")
+def test_the_page_describes_its_cells_as_a_dataset(report: Report, tmp_path: Path) -> None:
+    files = build(report.selection.rows, None, "paper", formats=["csv", "html"])
+    (block,) = re.findall(r'<script type="application/ld\+json">(.*?)</script>', str(files["index.html"]), re.DOTALL)
+    (tmp_path / "cells.csv").write_text(str(files["cells.csv"]))
+    (tmp_path / "croissant.json").write_text(block)
+
+    means = read_by_croissant(tmp_path / "croissant.json", "cells", "mean")
+    assert [mean for mean in means if mean is not None] == pytest.approx(
+        list(report.cells.frame["mean"].dropna()), rel=1e-5
+    )
+    assert "ld+json" not in str(build(report.selection.rows, None, "paper", formats=["html"])["index.html"])
+
+
+@pytest.mark.end_to_end
+@pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning")
+def test_croissant_describes_every_file_of_the_packaged_rows(synthbench: Command, tmp_path: Path) -> None:
+    done = synthbench("export", "--suite", "core", "--format", "croissant")
+    rows = Path(shutil.copytree(published(), tmp_path / "rows"))
+    (rows / "croissant.json").write_text(done.stdout)
+
+    read = read_by_croissant(rows / "croissant.json", "runs", "run_id")
+    stored = Store.open(published(), create=False).table().column("run_id").to_pylist()
+    assert sorted(name.decode() for name in read) == sorted(stored)
+    there = synthbench("export", "--suite", "core", "--format", "croissant", "--url", "https://example.org/rows/")
+    first = json.loads(there.stdout)["distribution"][0]
+    assert first["contentUrl"] == f"https://example.org/rows/{first['@id']}"
+
+
+def test_a_card_has_scores_intervals_command_and_bibtex(report: Report) -> None:
+    text = card(report, "SoftMax")
+
+    entry = next(entry for entry in report.board.entries if entry.mechanism.name == "softmax") if report.board else None
+    assert entry is not None
+    assert f"{entry.skill.value:.2f} ({entry.skill.low:.2f} to {entry.skill.high:.2f})" in text
+    assert re.search(r"\| rank +\| 1 of 2 +\|", text)
+    assert "synthbench run --suite paper --mech softmax" in text
+    assert "Suite paper, version 2026.1" in text
+    assert "vaswani2017attention" in text
+    assert re.search(r"\| rank +\| -- +\|", card(report, "slay"))
+    with pytest.raises(UnknownName, match="'sofmax'; did you mean 'softmax'"):
+        card(report, "sofmax")
+
+
+def test_a_compact_table_marks_what_is_not_shown_to_be_worse(report: Report) -> None:
+    text = compact(report)
+
+    assert r"Softmax & \textbf{.90} & \textbf{.97} \\" in text
+    assert r"Linear & .13 & " in text
+    assert r"\begin{table}" in text
+    assert r"synthbench~\cite{synthbench}, suite paper 2026.1" in text
+    assert "% @software{synthbench," in text
+
+
+def test_what_is_a_text_of_its_own_takes_no_columns(synthbench: Command) -> None:
+    for options in (
+        ["--card", "slay", "--compact"],
+        ["--card", "slay", "--columns", "skill"],
+        ["--format", "eee", "--task", "mqar"],
+        ["--url", "https://example.org"],
+    ):
+        done = synthbench("export", "--suite", "core", *options)
+        assert done.returncode == 2
+        assert "allowed: " in done.stderr
+    with pytest.raises(UsageError, match="suite 'text' has no ranking"):
+        compact(Report(select(Store.open(published(), create=False).runs(), "text"), None))
