@@ -41,7 +41,7 @@ def page(report: Report, files: Collection[str] = ()) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    template = _environment().get_template("page.html")
+    template = environment().get_template("page.html")
     return template.render(
         page=content(report),
         files=files,
@@ -66,7 +66,8 @@ def _resource(name: str) -> str:
     return files_in("synthbench.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates of pages, with what they call; every string that they print is escaped and harmless."""
     environment = Environment(
         loader=PackageLoader("synthbench.reports", "templates"),
         autoescape=True,
