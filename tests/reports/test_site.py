@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import re
 import runpy
 from collections.abc import Callable
@@ -98,6 +99,12 @@ def test_the_facts_beside_a_page_are_those_of_the_ranking(site: Path) -> None:
     assert [one["skill"] for one in on_mqar] == sorted((one["skill"] for one in on_mqar), reverse=True)
     assert all(one["low"] <= one["skill"] <= one["high"] for one in on_mqar)
     assert all(max(one["levels"].values()) <= 1 and len(one["levels"]) == 11 for one in on_mqar)
+
+
+def test_an_interval_that_is_not_known_is_not_one_from_0_to_0(core: pd.DataFrame) -> None:
+    of_one_seed = standings(Report(select(core[core["seed"] == 42], "core"), None))["mechanisms"]
+
+    assert all(math.isnan(of["low"]) and math.isnan(of["high"]) for one in of_one_seed for of in one["tasks"].values())
 
 
 @pytest.mark.parametrize("kind", PAGES)
