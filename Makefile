@@ -63,7 +63,7 @@ reports:  ## Write what is committed of the reports
 site: $(VENV)/.installed  ## Every report in full, with its page and figures, and a front page, in site/
 	$(foreach name,$(REPORTS),$(REPORT) $(rows_of_$(name)) --out site/$(name) &&) \
 		$(BIN)/synthbench bench report --out site/bench && \
-		$(BIN)/python docs/generate.py --site site && $(BIN)/python docs/pages.py site
+		$(BIN)/python docs/pages.py site
 
 coverage: $(VENV)/.installed-test  ## Which lines of the package the tests of CI reach
 	$(PYTEST) $(SHAPES) -m "not slow and not gpu" --cov --cov-report=term

@@ -11,13 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from markdown_it import MarkdownIt
 from tabulate import tabulate
 
 from synthbench import sources
@@ -57,7 +55,6 @@ FOLDER = Path(__file__).parent
 TABLES = FOLDER.parent / "studies" / "papers" / "differences"
 HEADER = "<!-- Written by docs/generate.py from the code; edit that. -->"
 EXAMPLE_SEED = 0
-_STYLE = ":root{color-scheme:light dark}body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 system-ui}"
 
 
 def pages() -> dict[str, str]:
@@ -201,21 +198,6 @@ def _first_line(unit: type) -> str:
     return markdown_of((inspect.getdoc(unit) or "").partition("\n")[0]).replace("``", "`").replace("|", "\\|")
 
 
-def site() -> dict[str, str]:
-    """HTML by file name: every task and mechanism in full, as ``synthbench show`` prints one."""
-    tasks = [f"## {category}\n\n{_join(chain(*map(_task, names)))}" for category, names in _by_category().items()]
-    mechanisms = [_join(_unit(registry[name], facts)) for registry, name, facts in _units()]
-    found = {"tasks": "# Tasks\n\n" + "\n".join(tasks), "mechanisms": "# Mechanisms\n\n" + "\n".join(mechanisms)}
-    return {f"{name}.html": _html(text) for name, text in found.items()}
-
-
-def _html(text: str) -> str:
-    linked = re.sub(r"\[([^]]+)\]\([a-z/]+\.md[^)]*\)", r"\1", text)  # the other pages are not on the site
-    body = MarkdownIt("commonmark").enable("table").render(linked)
-    with_names = re.sub(r"<h3>([\w-]+)</h3>", r'<h3 id="\1">\1</h3>', body)
-    return f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<style>{_STYLE}</style>\n{with_names}</html>\n'
-
-
 def _data() -> Iterator[str]:
     yield "## The data without the trainer"
     yield "The sequences of a task, as a file:"
@@ -245,59 +227,68 @@ def _data() -> Iterator[str]:
     )
 
 
-def _task(name: str) -> Iterator[str]:
-    unit, facts = TASKS[name], task_facts(name)
-    yield f"### {name}"
-    yield markdown_of(inspect.getdoc(unit) or "")
+def full_task_facts(name: str) -> dict[str, Any]:
+    """Everything on the page of a task, as plain values: bounds, options, baselines of its levels, an example."""
+    unit = TASKS[name]
+    task, length = unit(), unit.length
+    facts = {**task_facts(name), "description": inspect.getdoc(unit) or "", "example": _drawn(task, length)}
+    if task.measure == "bits":
+        return {**facts, "references": references(task, length)}
+    return {
+        **facts,
+        "local_ceiling": local_ceiling(task, length).value,
+        "shortcuts": {rule: found.value for rule, found in shortcut_accuracies(task, length).items()},
+        "load": unit.load,
+        "levels": _levels(unit),
+    }
+
+
+def full_mechanism_facts(name: str) -> dict[str, Any]:
+    """Everything on the page of a mechanism that does not come from rows, as plain values."""
+    return {**mechanism_facts(name), "description": inspect.getdoc(MECHANISMS[name]) or ""}
+
+
+def task_text(facts: dict[str, Any]) -> str:
+    """Describe a task in Markdown, from its full facts."""
+    return _join(_task(facts))
+
+
+def _task(facts: dict[str, Any]) -> Iterator[str]:
+    yield component_text(facts)
     if facts["not_tested"]:
         yield f"**Not tested:** {facts['not_tested']}"
-    yield from _parameters(facts)
-    task, length = unit(), unit.length
-    if task.measure == "bits":
-        lines = references(task, length)
+    sizes = facts["length"], facts["vocab_size"]
+    if lines := facts.get("references"):
         yield "Reference lines, in bits per token on the test split:"
-        yield _table(
-            ("tokens", "ids", *lines), [(length, task.vocab_size, *(f"{bits:.3f}" for bits in lines.values()))]
+        yield _table(("tokens", "ids", *lines), [(*sizes, *(f"{bits:.3f}" for bits in lines.values()))])
+    else:
+        floor, ceiling = (
+            _bound(Bound(facts[name], facts[f"{name}_kind"], facts[f"{name}_standard_error"]))
+            for name in ("floor", "ceiling")
         )
-        return
-    yield _table(
-        ("tokens", "ids", "floor", "local ceiling", "ceiling"),
-        [
-            (
-                length,
-                task.vocab_size,
-                _bound(task.floor(length)),
-                f"{local_ceiling(task, length).value:.3f}",
-                _bound(task.ceiling(length)),
+        local = f"{facts['local_ceiling']:.3f}"
+        yield _table(("tokens", "ids", "floor", "local ceiling", "ceiling"), [(*sizes, floor, local, ceiling)])
+        if reached := facts["shortcuts"]:
+            yield "Accuracy of shortcuts that avoid what it tests:"
+            yield _table(("shortcut", "accuracy"), [(rule, f"{value:.3f}") for rule, value in reached.items()])
+        if levels := facts["levels"]:
+            yield f"The levels of its ladder in suite `{MAIN_SUITE}`, with the accuracy of the shortcut baseline:"
+            yield _table(
+                (facts["load"], "tokens", "baseline", "by"),
+                [(level["load"], level["length"], f"{level['baseline']:.2f}", level["rule"]) for level in levels],
             )
-        ],
-    )
-    if reached := shortcut_accuracies(task, length):
-        yield "Accuracy of shortcuts that avoid what it tests:"
-        yield _table(("shortcut", "accuracy"), [(rule, f"{found.value:.3f}") for rule, found in reached.items()])
-    yield from _ladder(unit)
-    yield f"Drawn at {length} tokens, seed {EXAMPLE_SEED}:"
-    yield f"```text\n{_drawn(task, length)}\n```"
+    yield f"Drawn at {facts['length']} tokens, seed {EXAMPLE_SEED}:"
+    yield f"```text\n{facts['example']}\n```"
 
 
-def _ladder(unit: type[Task]) -> Iterator[str]:
+def _levels(unit: type[Task]) -> list[dict[str, Any]]:
     """The levels that the main suite has; the recorded ones beyond are for longer ladders."""
     ladder = load_suite(MAIN_SUITE).ladder
     levels = unit.ladder(ladder.longest) if ladder else []
-    if not levels:
-        return
-    bounds = [level_bounds(level) for level in levels]
-    yield (
-        f"The levels of its [ladder](ladder.md) in suite `{MAIN_SUITE}`, with the accuracy of the shortcut baseline:"
-    )
-    yield _table(
-        (unit.load, *(level.load for level in levels)),
-        [
-            ("tokens", *(level.length for level in levels)),
-            ("baseline", *(f"{bound.base:.2f}" for bound in bounds)),
-            ("by", *(bound.rule for bound in bounds)),
-        ],
-    )
+    return [
+        {"load": level.load, "length": level.length, "baseline": bound.base, "rule": bound.rule}
+        for level, bound in ((level, level_bounds(level)) for level in levels)
+    ]
 
 
 def _drawn(task: Task, length: int) -> str:
@@ -342,19 +333,23 @@ def _mechanisms() -> Iterator[str]:
         yield _table(("name", "effect"), [(name, _first_line(registry[name])) for name in registry])
 
 
-def _units() -> Iterator[tuple[Any, str, dict[str, Any]]]:
-    for registry, facts_of in (
-        (MECHANISMS, mechanism_facts),
-        (POSITIONS, position_facts),
-        (BLOCKS, block_facts),
-    ):
-        yield from ((registry, name, facts_of(name)) for name in registry)
+def component_text(facts: dict[str, Any]) -> str:
+    """Describe a component in Markdown: its docstring and its options."""
+    return _join([markdown_of(facts["description"]), *_parameters(facts)])
 
 
-def _unit(unit: type, facts: dict[str, Any]) -> Iterator[str]:
-    yield f"### {facts['name']}"
-    yield markdown_of(inspect.getdoc(unit) or "")
-    yield from _parameters(facts)
+def index_text(kind: str) -> str:
+    """The tables of all tasks or of all mechanisms in Markdown, position encodings and blocks in full below these."""
+    _title, _header, *tables = _tasks() if kind == "tasks" else _mechanisms()
+    if kind == "tasks":
+        return _join(tables)
+    encodings = [(POSITIONS[name], position_facts(name)) for name in POSITIONS]
+    others = [*encodings, *((BLOCKS[name], block_facts(name)) for name in BLOCKS)]
+    described = (
+        f"## {facts['name']}\n\n{component_text({**facts, 'description': inspect.getdoc(unit) or ''})}"
+        for unit, facts in others
+    )
+    return _join([*tables, *described])
 
 
 def _suites() -> Iterator[str]:
@@ -505,10 +500,6 @@ def _join(blocks: Iterable[str]) -> str:
 def main() -> int:
     """Write the pages, or say which differ; the exit code."""
     os.environ[SWITCH] = "off"  # the pages describe what comes with synthbench, whatever else is installed
-    if "--site" in sys.argv[1:]:
-        for name, text in site().items():
-            (Path(sys.argv[-1]) / name).write_text(text, encoding="utf-8")
-        return 0
     if "--levels" in sys.argv[1:]:
         measure_levels([name for name in sys.argv[1:] if name != "--levels"])
         return 0

@@ -79,8 +79,8 @@ def report(
         options.printing(
             "--format",
             help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning "
-            "curves as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all but "
-            "json. An earlier report's files in other formats are removed.",
+            "curves as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all. An "
+            "earlier report's files in other formats are removed.",
         ),
     ] = None,
     check: Annotated[
@@ -100,13 +100,13 @@ def report(
     """
     from synthbench.cli.board import lines_of, lines_of_table
     from synthbench.cli.example import describe
-    from synthbench.reports.build import DEFAULT_FORMATS, files_of
+    from synthbench.reports.build import files_of
     from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
 
     read, suite, suite_version = asked.read(curves=True)
     made = Report(asked.selection(read, suite, suite_version), read.curves, origins=read.origins, describe=describe)
-    files = files_of(made, DEFAULT_FORMATS if formats is None else options.parse_names(formats))
+    files = files_of(made, None if formats is None else options.parse_names(formats))
     folder = out or Path("reports") / suite
     if check:
         differing = stale(files, folder)

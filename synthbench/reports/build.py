@@ -16,8 +16,6 @@ from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
 
-DEFAULT_FORMATS = ("md", "tex", "csv", "runs", "figures", "html")
-
 
 def build(
     rows: pd.DataFrame,
@@ -27,7 +25,7 @@ def build(
     *,
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
-    formats: Collection[str] = DEFAULT_FORMATS,
+    formats: Collection[str] | None = None,
     origins: "pd.Series[str] | None" = None,
     describe: Describe | None = None,
 ) -> dict[str, str | bytes]:
@@ -43,7 +41,7 @@ def build(
         suite_version: Default: the newest.
         mechanisms: Default: all that have rows.
         seeds: Root seeds. Default: all that have rows.
-        formats: Names from ``FORMATS``.
+        formats: Names from ``FORMATS``. Default: all.
         origins: The store of each row, by ``run_id``; None if all are from one.
         describe: Describes a task from its code, for the page; None: no descriptions.
 
@@ -54,12 +52,13 @@ def build(
     return files_of(Report(selection, curves, origins=origins, describe=describe), formats)
 
 
-def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict[str, str | bytes]:
+def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str, str | bytes]:
     """The files of a report by name: text, or the bytes of a picture.
 
     Raises:
         UnknownName: If a format does not exist.
     """
+    formats = FORMATS if formats is None else formats
     for name in formats:
         if name not in FORMATS:
             raise UnknownName("format of a report", name, FORMATS)

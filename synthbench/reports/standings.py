@@ -8,6 +8,7 @@ from typing import Any
 
 from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.cells import MechanismFacts, TaskFacts, clipped, is_known, skills_of
+from synthbench.reports.ladder import mean_profile
 from synthbench.reports.leaderboard import Placed
 from synthbench.reports.report import Report
 
@@ -77,15 +78,20 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
 
 
 def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
-    """The mean skill on a task with its interval, the number of runs and, on a ladder, the capacity."""
+    """The mean skill on a task with its interval, the number of runs and, on a ladder, capacity and skill by load."""
     cell = made.cells.cell(task, mechanism)
     mean = fmean(skills_of(cell, task, sorted(cell.runs)))
     # An interval is of the runs with a score.
     ends = [math.nan, math.nan]
     if task.gap and not cell.num_failed:
-        ends = [clipped((end - task.floor) / task.gap) for end in made.cells.interval(task, mechanism)]
-    capacity = {"capacity": f"{task.ladder.load_text(cell.load_at_half)} {task.ladder.unit}"} if task.ladder else {}
-    return {**_as_facts(Interval(mean, *ends)), "num_seeds": len(cell.runs), **capacity}
+        found = made.cells.interval(task, mechanism)
+        ends = [math.nan if math.isnan(end) else clipped((end - task.floor) / task.gap) for end in found]
+    facts: dict[str, Any] = {**_as_facts(Interval(mean, *ends)), "num_seeds": len(cell.runs)}
+    if ladder := task.ladder:
+        facts["capacity"] = f"{ladder.load_text(cell.load_at_half)} {ladder.unit}"
+        if drawn := mean_profile(ladder, cell.levels.values()):
+            facts["levels"] = dict(zip(map("{:g}".format, ladder.loads), drawn.mean, strict=True))
+    return facts
 
 
 def _as_facts(interval: Interval) -> dict[str, float]:

@@ -11,22 +11,10 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-write = runpy.run_path(str(ROOT / "docs" / "pages.py"))["write"]
 
 
 def workflow(name: str) -> Any:
     return yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"))
-
-
-def test_the_front_page_leads_to_every_report_and_nothing_that_it_repeats_runs(tmp_path: Path) -> None:
-    verdict = '<dl class="verdict"><dt><bdi>Recall</bdi></dt><dd>Linear .9 &gt; SLAY .8 &lt;script&gt;</dd></dl>'
-    for name in ("a&b", "c"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "index.html").write_text(verdict, encoding="utf-8")
-    front = write(tmp_path).read_text(encoding="utf-8")
-
-    assert re.findall(r'href="([^"]*)/"', front) == ["a&amp;b", "c"]
-    assert front.count("<p>Recall: Linear .9 &gt; SLAY .8 &lt;script&gt;</p>") == 2
 
 
 def test_every_report_of_the_site_has_its_tables_committed() -> None:
@@ -57,11 +45,6 @@ def test_counts_of_the_readme_are_computed_and_a_missing_phrase_is_named() -> No
     assert counted(re.sub(r"\*\*\d+ (tasks|mechanisms)", r"**1 \1", page)) == page
     with pytest.raises(ValueError, match="0 phrases like"):
         counted("")
-
-
-def test_without_a_report_there_is_no_site(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"has an index\.html"):
-        write(tmp_path)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

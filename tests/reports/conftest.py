@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, sync_playwright
 
 from synthbench.canonical import canonical_json
 from synthbench.levels import LADDER_SCORE, ladder_score, metrics_of_levels
 from synthbench.reports.ladder import Ladder
 from synthbench.results.schema import join_match
 from tests.reports._ladders import TASK_FACTS, levels_at
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+"""Of Chromium."""
 
 Scores = Mapping[str, Iterable[float]]
 Heights = Mapping[str, Sequence[float | None]]
@@ -303,3 +314,44 @@ def compile_latex(need: Callable[[str, bool, str], None], tmp_path: Path) -> Cal
         return (tmp_path / "main.log").read_text(encoding="utf-8", errors="replace")
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser(need: Callable[[str, bool, str], None]) -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    need("chromium", found is not None, "install the package chromium")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_file(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page; fails if it writes to the console, raises, asks for anything elsewhere or opens a dialog."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def dismiss(dialog: Dialog) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def open_it(file: Path, within: Path, size: tuple[int, int], fragment: str = "", **options: Any) -> Page:
+        def refuse_others(request: Request) -> None:
+            if not request.url.startswith(within.as_uri()):
+                complaints.append(f"request: {request.url}")
+
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, offline=True, **options)
+        contexts.append(context)
+        opened = context.new_page()
+        opened.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        opened.on("dialog", dismiss)
+        opened.on("request", refuse_others)
+        opened.goto(file.as_uri() + fragment)
+        return opened
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []

@@ -74,6 +74,7 @@ def test_the_page_describes_its_cells_as_a_dataset(report: Report, tmp_path: Pat
 
 @pytest.mark.end_to_end
 @pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
 def test_croissant_describes_every_file_of_the_packaged_rows(synthbench: Command, tmp_path: Path) -> None:
     done = synthbench("export", "--suite", "core", "--format", "croissant")
     rows = Path(shutil.copytree(published(), tmp_path / "rows"))

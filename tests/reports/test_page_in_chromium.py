@@ -1,13 +1,11 @@
 """The leaderboard page in a real browser without a network."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from synthbench.cli.example import describe
 from synthbench.registry import version_of
@@ -16,30 +14,11 @@ from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
 pytestmark = [pytest.mark.browser, pytest.mark.end_to_end]
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 
 Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser(need: Callable[[str, bool, str], None]) -> Iterator[Browser]:
-    need("chromium", CHROMIUM is not None, "install the package chromium")
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,34 +42,11 @@ def files(
 
 
 @pytest.fixture
-def open_page(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
-    """Opens a page by name; fails if it writes to the console, raises, asks for anything or opens a dialog."""
-    contexts: list[BrowserContext] = []
-    complaints: list[str] = []
-
-    def dismiss(dialog: Dialog) -> None:
-        complaints.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def refuse_others(request: Request) -> None:
-        if not request.url.startswith(tuple(file.as_uri() for file in files.values())):
-            complaints.append(f"request: {request.url}")
-
-    def open_it(name: str = "paper", size: tuple[int, int] = DESKTOP, fragment: str = "", **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, offline=True, **options)
-        contexts.append(context)
-        opened = context.new_page()
-        opened.on("console", lambda message: complaints.append(f"console: {message.text}"))
-        opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-        opened.on("dialog", dismiss)
-        opened.on("request", refuse_others)
-        opened.goto(files[name].as_uri() + fragment)
-        return opened
-
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert complaints == []
+def open_page(open_file: Open, files: dict[str, Path]) -> Open:
+    """Opens a page by name."""
+    return lambda name="paper", size=DESKTOP, fragment="", **options: open_file(
+        files[name], files[name], size, fragment, **options
+    )
 
 
 def lines(opened: Page, panel: str = "") -> Locator:

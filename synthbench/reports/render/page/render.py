@@ -46,7 +46,7 @@ def page(report: Report, files: Files | None = None) -> str:
     )
     files = files or {}
     dataset = croissant(report, {"cells": cell_data(report, files)}, _DATASET) if "cells.csv" in files else None
-    template = _environment().get_template("page.html")
+    template = environment().get_template("page.html")
     return template.render(
         page=content(report),
         files=files,
@@ -72,7 +72,8 @@ def _resource(name: str) -> str:
     return files_in("synthbench.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates of pages, with what they call; every string that they print is escaped and harmless."""
     environment = Environment(
         loader=PackageLoader("synthbench.reports", "templates"),
         autoescape=True,
