@@ -31,7 +31,13 @@ _CONTEXT: dict[str, Any] = {
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
 }
-_TYPES = {"bool": "sc:Boolean", "int32": "sc:Integer", "int64": "sc:Integer", "float64": "sc:Float"}
+_TYPES = {
+    "bool": "sc:Boolean",
+    "int32": "sc:Integer",
+    "int64": "sc:Integer",
+    "float64": "sc:Float",
+    "timestamp": "sc:DateTime",
+}
 """By the type of a column; every other is text."""
 _ENCODINGS = {"parquet": "application/x-parquet", "csv": "text/csv"}
 

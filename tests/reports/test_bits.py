@@ -119,6 +119,7 @@ def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> Non
 
     assert report.board is None
     assert set(files) == {
-        "README.md", "bits.md", "bits.tex", "cells.csv", "runs.csv", "report.json", "sources.bib",
+        "README.md", "bits.md", "bits.tex", "cells.csv", "runs.csv", "report.json",
+        "leaderboard.json", "sources.bib",
     }  # fmt: skip
     assert "needs the fewest bits" in str(files["README.md"])

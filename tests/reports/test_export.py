@@ -150,8 +150,8 @@ def test_bibtex_is_that_of_the_tasks_and_mechanisms_in_the_table(rows: pd.DataFr
     def keys(made: Export) -> list[str]:
         return re.findall(r"@\w+\{(\w+),", made.bibtex())
 
-    assert keys(export(rows, "paper")) == ["slay2026", "vaswani2017attention"]
-    assert keys(export(rows, "paper", mechanisms={"slay": {}})) == ["slay2026"]
+    assert keys(export(rows, "paper")) == ["synthbench", "slay2026", "vaswani2017attention"]
+    assert keys(export(rows, "paper", mechanisms={"slay": {}})) == ["synthbench", "slay2026"]
     assert "% no entry for a stranger" in export(rows.assign(mech_source="a\nstranger"), "paper").bibtex()
 
 
