@@ -38,22 +38,17 @@ __all__ = [
     "tables",
 ]
 
-_HOMES = {
-    "MECHANISMS": "synthbench.mechanisms",
-    "TASKS": "synthbench.tasks",
-    "Request": "synthbench.runner.request",
-    "RunReport": "synthbench.runner.run",
-    "Store": "synthbench.results",
-    "Suite": "synthbench.suites",
-    "check": "synthbench.api",
-    "leaderboard": "synthbench.api",
-    "load": "synthbench.loading",
-    "load_suite": "synthbench.suites",
-    "plan": "synthbench.api",
-    "quick": "synthbench.api",
-    "run": "synthbench.api",
-    "tables": "synthbench.api",
+_NAMES = {
+    "synthbench.api": ("check", "leaderboard", "plan", "quick", "run", "tables"),
+    "synthbench.loading": ("load",),
+    "synthbench.mechanisms": ("MECHANISMS",),
+    "synthbench.results": ("Store",),
+    "synthbench.runner.request": ("Request",),
+    "synthbench.runner.run": ("RunReport",),
+    "synthbench.suites": ("Suite", "load_suite"),
+    "synthbench.tasks": ("TASKS",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -139,16 +139,25 @@ def orphans_ended() -> Iterator[str]:
     Yields the token in the environment of the workers that are started in here, by which :func:`end_orphans` finds
     what a killed worker left behind.
     """
-    before, token = os.environ.get(STARTED_BY), uuid4().hex
-    os.environ[STARTED_BY] = token
+    token = uuid4().hex
     try:
-        yield token
+        with variable_set(STARTED_BY, token):
+            yield token
     finally:
-        if before is None:
-            del os.environ[STARTED_BY]
-        else:
-            os.environ[STARTED_BY] = before
         end_orphans(token)
+
+
+@contextlib.contextmanager
+def variable_set(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for the time of a block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 def end_orphans(token: str) -> None:

@@ -6,11 +6,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: on sm
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: kernels run in Python, on a CPU
 os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter of ours; tests of plugins switch them on
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +33,7 @@ from synthbench.results.schema import (
 from synthbench.runner.plan import make_cells, shortened
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
+from tests.suites.files import suite_file
 
 keep_freed_memory()  # as workers do: faulting it in again took half of the time where pairs of tokens are held
 
@@ -240,13 +239,8 @@ def synthbench(
 @pytest.fixture(scope="session")
 def tiny_suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with suite ``smoke`` as ``tiny``, of ten steps and a few sequences: full runs that take a blink."""
-    text = files("synthbench.suites").joinpath("smoke.toml").read_text(encoding="utf-8")
-    changes = {"name": '"tiny"', "steps": 10, "test_sequences": 32, "curve_every": 5, "curve_sequences": 8}
-    for key, value in changes.items():
-        text = re.sub(rf"(?m)^{key} = .*", f"{key} = {value}", text, count=1)
     path = tmp_path_factory.mktemp("suite") / "tiny.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return suite_file(path, "smoke", steps=10, test_sequences=32, curve_every=5, curve_sequences=8)
 
 
 Mix = Callable[..., Tensor]

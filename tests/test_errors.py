@@ -5,23 +5,19 @@ import pytest
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
 
 
-def test_an_unknown_name_suggests_the_nearest() -> None:
-    error = UnknownName("task", "coppy", ["sort", "copy", "reverse"])
+@pytest.mark.parametrize(
+    ("kind", "name", "allowed", "message"),
+    [
+        ("task", "coppy", ["sort", "copy", "reverse"], "no task called 'coppy'; did you mean 'copy'?"),
+        ("task", "cop", ["copied", "copy"], "no task called 'cop'; did you mean 'copy' or 'copied'?"),
+        ("task", "zzz", ["sort", "copy"], "no task called 'zzz'; allowed: copy, sort"),
+        ("argument", "zzz", [], "no argument called 'zzz'; there is none"),
+    ],
+)
+def test_an_unknown_name_suggests_near_ones_or_else_all(kind: str, name: str, allowed: list[str], message: str) -> None:
+    error = UnknownName(kind, name, allowed)
 
-    assert str(error) == "no task called 'coppy'; did you mean 'copy'?"
-    assert (error.kind, error.name) == ("task", "coppy")
-
-
-def test_an_unknown_name_suggests_several_near_ones() -> None:
-    assert str(UnknownName("task", "cop", ["copied", "copy"])).endswith("did you mean 'copy' or 'copied'?")
-
-
-def test_an_unknown_name_without_a_near_one_lists_what_is_allowed() -> None:
-    assert str(UnknownName("task", "zzz", ["sort", "copy"])) == "no task called 'zzz'; allowed: copy, sort"
-
-
-def test_an_unknown_name_where_there_are_none_says_so() -> None:
-    assert str(UnknownName("argument", "zzz", [])) == "no argument called 'zzz'; there is none"
+    assert (str(error), error.kind, error.name) == (message, kind, name)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A first verdict: its tests, its ledger and its stages, with a trainer that writes made-up rows; and the command."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
@@ -37,33 +36,26 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
+from tests.suites.files import suite_file
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
 
-CORE = files("synthbench.suites").joinpath("core.toml").read_text(encoding="utf-8")
 TASKS = ("in_context_recall", "s3_words", "mqar", "string_copy", "parity_running", "reverse_string")
 OTHERS = ("softmax", "gla", "deltanet", "lstm")
 CPU = torch.device("cpu")
 
 
-def suite_file(folder: Path, tasks: Sequence[str] = TASKS, mechanisms: Sequence[str] = OTHERS, **changes: str) -> Path:
+def small_suite(folder: Path, tasks: Sequence[str] = TASKS, mechanisms: Sequence[str] = OTHERS, **changes: Any) -> Path:
     """A suite like core with some tasks and mechanisms; nothing packaged has its number of steps."""
-    text = re.sub(r"(?ms)^quick = \[.*?\]\n", "", CORE.replace('"core"', '"mine"'))
-    for table, names in {"tasks": tasks, "mechanisms": mechanisms}.items():
-        lines = "".join(f"{name} = {{}}\n" for name in names)
-        text = re.sub(rf"(?ms)^\[{table}\].*?(?=^\[|\Z)", f"[{table}]\n{lines}\n", text)
-    for name, value in {"steps": "1000", **changes}.items():
-        text = re.sub(rf"(?m)^{name} = [^\n]*", f"{name} = {value}", text)
-    (folder / "mine.toml").write_text(text, encoding="utf-8")
-    return folder / "mine.toml"
+    return suite_file(folder / "mine.toml", "core", tasks, mechanisms, **{"steps": 1000, **changes})
 
 
 class Scene:
     """A store with rows of other mechanisms, and a trainer of ``linear``, the new one."""
 
     def __init__(self, folder: Path, make_row: MakeRow) -> None:
-        self.suite, self.make_row = str(suite_file(folder)), make_row
+        self.suite, self.make_row = str(small_suite(folder)), make_row
         self.folder, self.results = folder, folder / "results"
         self.store = Store.open(self.results, create=True)
         self.levels: dict[str, float] = {}
@@ -334,19 +326,19 @@ def test_a_packaged_mechanism_is_judged_at_once(tmp_path: Path) -> None:
 # ----- The command and the evaluator -----
 
 TINY = {
-    "steps": "20",
-    "warmup_steps": "2",
-    "decay_steps": "6",
-    "test_sequences": "4",
-    "validation_sequences": "4",
-    "longest": "24",
+    "steps": 20,
+    "warmup_steps": 2,
+    "decay_steps": 6,
+    "test_sequences": 4,
+    "validation_sequences": 4,
+    "longest": 24,
     "extended": "false",
 }
 
 
 @pytest.mark.end_to_end
 def test_the_command_judges_a_file_and_names_one_that_breaks_a_check(synthbench: Command, tmp_path: Path) -> None:
-    suite_file(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
+    small_suite(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
     how = ("--suite", "mine.toml", "--executor", "inline", "--device", "cpu", "--ledger", "ledger.jsonl")
     assert synthbench("new", "mech", "my_idea", "--module").returncode == 0
 
@@ -368,7 +360,7 @@ def test_the_command_judges_a_file_and_names_one_that_breaks_a_check(synthbench:
 
 @pytest.mark.end_to_end
 def test_the_evaluator_gives_the_same_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite_file(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
+    small_suite(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
     monkeypatch.chdir(tmp_path)
     template = files("synthbench.cli").joinpath("templates", "module.py.txt").read_text(encoding="utf-8")
     (tmp_path / "idea.py").write_text(template.replace("$name", "idea").replace("$class_name", "Idea"))

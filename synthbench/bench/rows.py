@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pandas as pd
@@ -43,9 +42,7 @@ class Table:
     def __enter__(self) -> "Table":  # noqa: PYI034
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _problem: BaseException | None, _where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.save()
 
     @property

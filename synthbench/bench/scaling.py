@@ -7,9 +7,7 @@ the device reaches in a large product and a large copy. Triton's arithmetic is n
 that of the PyTorch form in their place.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -46,6 +44,7 @@ from synthbench.bench.rows import Row, Table
 from synthbench.forms import kernels, scores, streaming
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.options import coerce, term_of
+from synthbench.process import variable_set
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
@@ -328,25 +327,11 @@ def _identity(form: Form, setting: Setting) -> dict[str, Any]:
 def _cost(form: Form, inputs: Inputs, setting: Setting) -> _Cost:
     call = call_of(form, inputs, setting)
     counted = call if form.counted is None else call_of(replace(form, call=form.counted), inputs, setting)
-    with _without_kernels():
+    with variable_set(kernels.SWITCH, "off"):  # only PyTorch's own operations can be counted
         flops = flops_of(counted)
     if setting.device.type == "cuda":
         call()  # compiles a kernel
     return _Cost(peak_bytes(call, setting.device), flops, seconds(call, setting.device))
-
-
-@contextmanager
-def _without_kernels() -> Iterator[None]:
-    """Let mechanisms keep to PyTorch's operations, which can be counted."""
-    before = os.environ.get(kernels.SWITCH)
-    os.environ[kernels.SWITCH] = "off"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[kernels.SWITCH]
-        else:
-            os.environ[kernels.SWITCH] = before
 
 
 def _fitted(rows: Sequence[Mapping[str, Any]], cost: str) -> float | None:

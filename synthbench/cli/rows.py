@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from synthbench.options import Selection
-    from synthbench.results import Quarantined, Store
+    from synthbench.results import Quarantined
     from synthbench.trust.beside import Joined
 
 
@@ -29,7 +29,7 @@ def read_rows(
     if suite is not None:
         require_current(suite)
     joined = join(results, other, has_packaged=packaged, has_curves=curves)
-    _name(joined.left_out)
+    name_what_is_left_out(joined.left_out)
     if joined.origins is not None and not joined.is_own.any():
         note("no rows of your own: these come with synthbench")
     seen = joined.seen_from(suite)
@@ -47,11 +47,7 @@ def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selectio
     return select(kind, terms, list(groups), groups.__getitem__, labels=labels)
 
 
-def name_what_is_left_out(store: "Store") -> None:
+def name_what_is_left_out(left_out: "Sequence[Quarantined]") -> None:
     """Print on stderr which files and rows the readers of a store left out, and why."""
-    _name(store.quarantined)
-
-
-def _name(left_out: "Sequence[Quarantined]") -> None:
     for file in left_out:
         say(f"left out: {file.file}: {file.reason}", err=True)

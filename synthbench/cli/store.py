@@ -89,7 +89,7 @@ def list_store(
     print_facts(held["groups"], ["of", "name", "version", "rows", "statuses"], as_json=False)
     say()
     print_facts(held["places"], ["place", "files", "bytes"], as_json=False)
-    name_what_is_left_out(store)
+    name_what_is_left_out(store.quarantined)
 
 
 @store_app.command("compact")
@@ -166,7 +166,7 @@ def export_store(
         raise UsageError("Parquet is not text; name a file with --out")
     store = Store.open(results, create=False)
     content = DUMPS[kind](choice.rows_of(store))
-    name_what_is_left_out(store)
+    name_what_is_left_out(store.quarantined)
     if out is None:
         say(content, nl=False)
         return
@@ -192,7 +192,7 @@ def collect_garbage(
     leftovers = collect(store, is_dry=dry_run)
     facts = [dataclasses.asdict(leftover) for leftover in leftovers]
     print_facts(facts, ["file", "bytes", "why"], as_json=as_json)
-    name_what_is_left_out(store)
+    name_what_is_left_out(store.quarantined)
     say(f"{len(facts)} files {'would be ' if dry_run else ''}deleted", err=True)
 
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -124,9 +123,7 @@ class Trial:
         self._ended.enter_context(orphans_ended())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process."""
         self._pool.stop()
         self._pool.join()

@@ -1,6 +1,5 @@
 """Makes the record of a run: its row, its learning curve and, where asked for, its predictions."""
 
-import hashlib
 import json
 import math
 import tempfile
@@ -16,7 +15,7 @@ import torch
 
 from synthbench import plugins
 from synthbench.bits import BITS, bits_of
-from synthbench.canonical import canonical_json
+from synthbench.canonical import canonical_json, sha256
 from synthbench.errors import StoreError
 from synthbench.levels import LADDER_SCORE, levels_in, metrics_of_levels
 from synthbench.options import term_of
@@ -299,7 +298,7 @@ def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str
         "tuning_trials": 1 if suite.tuning is None else len(training.learning_rates),
         "tuning_rule": _tuning_rule(cell),
         "config_json": config,
-        "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16],
+        "config_hash": sha256(config)[:16],
         "dtype": DTYPE,
         "amp": False,
         "compiled": False,

@@ -380,8 +380,7 @@ def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
 
 @lru_cache(maxsize=256)
 def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -> Strategy:
-    generator = torch.Generator()
-    generator.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     runs = [in_precision(mechanism(**dict(fields), generator=generator), torch.float64).eval() for _ in range(2)]
     names = [name for name, _ in [*runs[0].named_parameters(), *runs[0].named_buffers()]]
     has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)

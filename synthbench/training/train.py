@@ -108,9 +108,7 @@ class GroupResult:
 
 def init_generator(seed: int) -> torch.Generator:
     """The generator from which a run's parameters and frozen features are drawn."""
-    generator = torch.Generator()
-    generator.manual_seed(init_seed(seed))
-    return generator
+    return torch.Generator().manual_seed(init_seed(seed))
 
 
 def build_models(runs: Sequence[Run], factor: int = 1, shift: int = 0) -> list[SequenceModel]:

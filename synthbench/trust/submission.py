@@ -10,12 +10,12 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import first_failure
-from synthbench.contract.trial import REGISTRIES, Trial, examine
+from synthbench.contract.trial import Trial, examine
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import registered, require_current, split_terms
 from synthbench.positions import POSITIONS
-from synthbench.registry import origin_of
+from synthbench.registry import Registry, origin_of
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Plan, plan_request, select_components
@@ -183,7 +183,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         plugins=tuple(sampling.plugins),
     )
     rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
-    if sampling.plugins or any(map(_may_be_foreign, _terms(manifest))):
+    if sampling.plugins or _may_be_foreign(manifest):
         with Trial(sampling.plugins, sampling.timeout_s) as trial:
             trial.try_plugins()
             wanted, broken = trial.attempt("the plan of the bundle", asked_for, request, device_type)
@@ -204,17 +204,12 @@ def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[
     return _wanted(_whole(request, device_type)), broken
 
 
-def _terms(manifest: Manifest) -> list[tuple[str, str]]:
-    around = [(BLOCKS.kind, manifest.block), (POSITIONS.kind, manifest.positions)]
-    return [
-        *((MECHANISMS.kind, term) for term in manifest.mechanisms),
-        *((kind, term) for kind, term in around if term),
-    ]
-
-
-def _may_be_foreign(term: tuple[str, str]) -> bool:
-    kind, name = term[0], term[1].partition(":")[0]
-    return not all(REGISTRIES[kind].is_built_in(part) for part in name.split("+"))
+def _may_be_foreign(manifest: Manifest) -> bool:
+    """Return whether a name in a manifest is none of ours."""
+    around: list[tuple[Registry[Any], str | None]] = [(BLOCKS, manifest.block), (POSITIONS, manifest.positions)]
+    terms = [*around, *((MECHANISMS, term) for term in manifest.mechanisms)]
+    names = ((registry, term.partition(":")[0]) for registry, term in terms if term)
+    return not all(registry.is_built_in(part) for registry, name in names for part in name.split("+"))
 
 
 def _installed(suite: str) -> str:

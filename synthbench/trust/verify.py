@@ -228,16 +228,11 @@ def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
 def _notes(rows: Sequence[Row]) -> list[str]:
     num_migrated = sum(row["migrated_from"] is not None for row in rows)
     num_of_tasks = sum(is_foreign(row, ("task",)) for row in rows)
-    return [
-        *(
-            [f"rows written under an older schema: {num_migrated}, each found to be the row that it was then"]
-            * bool(num_migrated)
-        ),
-        *(
-            [f"rows on a plugin's task: {num_of_tasks}, whose scores are what its own process says"]
-            * bool(num_of_tasks)
-        ),
-    ]
+    notes = {
+        f"rows written under an older schema: {num_migrated}, each found to be the row that it was then": num_migrated,
+        f"rows on a plugin's task: {num_of_tasks}, whose scores are what its own process says": num_of_tasks,
+    }
+    return [text for text, count in notes.items() if count]
 
 
 @dataclass(frozen=True)

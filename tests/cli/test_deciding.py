@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-import synthbench as package
 from synthbench.canonical import canonical_json
 from synthbench.cli.deciding import look_at, prepare_look, require_decidable
 from synthbench.errors import UnknownName, UsageError
@@ -20,11 +19,11 @@ from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
+from tests.suites.files import suite_file
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
 
-CORE = (Path(package.__file__).parent / "suites" / "core.toml").read_text(encoding="utf-8")
 TASK = "parity_running"
 CPU = torch.device("cpu")
 HEIGHTS: dict[str, Callable[[int], float]] = {
@@ -41,12 +40,7 @@ class Scene:
     """A suite of one task and its store; runs are made up."""
 
     def __init__(self, folder: Path, make_row: MakeRow, mechanisms: Mapping[str, Any] = HEIGHTS) -> None:
-        self.path = folder / "mine.toml"
-        tasks = f"[tasks]\n{TASK} = {{}}\n"
-        named = "[mechanisms]\n" + "".join(f"{name} = {{}}\n" for name in mechanisms)
-        one_rate = CORE.replace('"core"', '"mine"').replace("[3e-3, 1e-2]", "[3e-3]")
-        text = re.sub(r"(?ms)^\[tasks\].*", tasks + named, one_rate)
-        self.path.write_text(re.sub(r"(?ms)^quick = \[.*?\]\n", "", text))
+        self.path = suite_file(folder / "mine.toml", "core", [TASK], mechanisms, learning_rates=[3e-3])
         self.suite = load_suite(str(self.path))
         self.request = Request(suite=str(self.path), device="cpu", executor="inline", results=folder / "results")
         self.make_row = make_row

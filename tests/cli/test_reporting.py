@@ -62,17 +62,8 @@ def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Com
 
 
 def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> None:
-    arguments = [
-        "export",
-        "--suite",
-        "custom",
-        "--task",
-        "@basic,!sort",
-        "--mech",
-        "s*",
-        "--columns",
-        "score,state_size",
-    ]
+    chosen = ["--task", "@basic,!sort", "--mech", "s*", "--columns", "score,state_size"]
+    arguments = ["export", "--suite", "custom", *chosen]
     table = synthbench(*arguments, "--format", "csv")
     cells = json.loads(synthbench(*arguments, "--format", "json", "--seeds", "42").stdout)["cells"]
 

@@ -12,52 +12,20 @@ import pytest
 from synthbench.bits import BITS
 from synthbench.results import Store
 from synthbench.trust.audit import faults
+from tests.suites.files import suite_file
 
 Command = Callable[..., Any]
-
-SUITE = """
-name = "tiny"
-version = "1"
-description = "A text and a copy, in seconds"
-seeds = [1, 2]
-
-[model]
-block = "attention_only"
-positions = "learned"
-model_dim = 8
-num_heads = 2
-num_layers = 1
-bias = true
-
-[training]
-optimizer = "adamw"
-learning_rates = [1e-3, 3e-2]
-betas = [0.9, 0.999]
-eps = 1e-8
-weight_decay = 0.01
-steps = 10
-batch_size = 8
-
-[evaluation]
-test_sequences = 64
-validation_sequences = 64
-curve_every = 5
-curve_sequences = 16
-
-[tasks]
-copy = { length = 8 }
-text = { length = 64 }
-
-[mechanisms]
-softmax = {}
-mean = {}
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A suite, and a text of many short files."""
-    (tmp_path / "tiny.toml").write_text(SUITE, encoding="utf-8")
+    suite_file(
+        tmp_path / "tiny.toml", "text", ["copy = { length = 8 }", "text = { length = 64 }"], ["softmax", "mean"],
+        seeds=[1, 2], block='"attention_only"', positions='"learned"', model_dim=8, num_heads=2, num_layers=1,
+        learning_rates=[1e-3, 3e-2], steps=10, batch_size=8, schedule=None, warmup_steps=None, decay_steps=None,
+        test_sequences=64, validation_sequences=64, curve_every=5, curve_sequences=16,
+    )  # fmt: skip
     (tmp_path / "notes").mkdir()
     for number in range(80):
         (tmp_path / "notes" / f"{number}.txt").write_text(f"note {number}: the cat sat on the mat. " * 3, "utf-8")
@@ -112,8 +80,8 @@ def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder
 
 
 def test_a_suite_that_tunes_by_skill_refuses_a_task_in_bits(folder: Path, synthbench: Command) -> None:
-    text = SUITE.replace("validation_sequences = 64\n", "").replace("[tasks]", "[tuning]\nseeds = [9]\n\n[tasks]")
-    (folder / "tiny.toml").write_text(text, encoding="utf-8")
+    text = (folder / "tiny.toml").read_text(encoding="utf-8").replace("validation_sequences = 64\n", "")
+    (folder / "tiny.toml").write_text(text.replace("[tasks]", "[tuning]\nseeds = [9]\n\n[tasks]"), encoding="utf-8")
     refused = synthbench("run", "--suite", "tiny.toml", "--task", "text:path=notes")
 
     assert refused.returncode == 2

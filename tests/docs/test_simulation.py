@@ -1,29 +1,16 @@
 """The table of how often tests and intervals err is that of this code."""
 
-import importlib.util
 from itertools import cycle
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from docs import simulation
 from synthbench.reports import statistics
-
-PATH = Path(__file__).parents[2] / "docs" / "simulation.py"
-
-
-@pytest.fixture(scope="module")
-def simulation() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("simulation", PATH)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.end_to_end
-def test_the_table_is_not_stale(simulation: ModuleType) -> None:
+def test_the_table_is_not_stale() -> None:
     """Every case, with the numbers of seeds in turn. If this fails, what a report says has changed.
 
     Then run docs/simulation.py and read the difference.
@@ -32,17 +19,17 @@ def test_the_table_is_not_stale(simulation: ModuleType) -> None:
 
 
 @pytest.mark.end_to_end
-def test_no_row_of_the_table_is_stale(simulation: ModuleType) -> None:
+def test_no_row_of_the_table_is_stale() -> None:
     assert simulation.stale() == []
 
 
-def test_a_change_of_what_is_computed_makes_it_stale(simulation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_what_is_computed_makes_it_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "LEAST_PRIOR", 0.0)
 
     assert any("cell covers" in line or "cell width" in line for line in simulation.stale([("8 of 10 learn", 3)]))
 
 
-def test_every_interval_covers_or_the_page_says_where_it_does_not(simulation: ModuleType) -> None:
+def test_every_interval_covers_or_the_page_says_where_it_does_not() -> None:
     """Nominally 95 %; what chance takes from 60 reports is no exception."""
     for line in simulation.read():
         if line["reports"] != "1":
@@ -51,8 +38,8 @@ def test_every_interval_covers_or_the_page_says_where_it_does_not(simulation: Mo
             assert short == [], (line["case"], line["seeds"])
 
 
-def test_false_positives_are_five_per_cent_or_named(simulation: ModuleType) -> None:
-    text = (PATH.parent / "statistics.md").read_text(encoding="utf-8")
+def test_false_positives_are_five_per_cent_or_named() -> None:
+    text = Path(simulation.__file__).with_name("statistics.md").read_text(encoding="utf-8")
     for line in simulation.read():
         share = float(line["null separates"])
         if line["reports"] != "1" and share > 0.05:

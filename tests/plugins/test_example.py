@@ -49,17 +49,8 @@ def test_a_broken_unit_is_refused_where_it_is_chosen_and_passed_over_where_it_is
 
 
 def test_a_broken_unit_is_no_step_of_the_campaign(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.campaign",
-        "--device",
-        "cpu",
-        "--out",
-        str(tmp_path),
-        "--dry-run",
-        "--json",
-    ]
+    asked = ["-m", "benchmarks.campaign", "--device", "cpu", "--dry-run", "--json", "--out"]
+    command = [sys.executable, *asked, str(tmp_path)]
     with_plugins = {name: value for name, value in os.environ.items() if name != "SYNTHBENCH_PLUGINS"}
     planned = subprocess.run(command, cwd=ROOT, env=with_plugins, capture_output=True, text=True, check=False)
 

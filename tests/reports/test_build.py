@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from synthbench.cli.example import describe
-from synthbench.errors import UsageError
 from synthbench.reports.build import FORMATS, build
 from synthbench.reports.folder import stale, write
 
@@ -83,11 +82,6 @@ def test_a_format_brings_its_own_files_only(
     assert {Path(name).suffix for name in files if name not in others} == kinds
     assert others <= set(files)
     assert all(name.startswith("figures/") for name in files) == (formats == ["figures"])
-
-
-def test_an_unknown_format_is_refused(paper: pd.DataFrame) -> None:
-    with pytest.raises(UsageError, match="no format of a report called 'figure'; did you mean 'figures'"):
-        build(paper, None, "paper", formats=["md", "figure"])
 
 
 def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:

@@ -113,7 +113,6 @@ def test_columns_tasks_or_mechanisms_stand_across(
     [
         ({"columns": ["skil"]}, "no column or metric of the rows called 'skil'; did you mean 'skill'"),
         ({"columns": ["x3.skill"]}, "no column or metric of the rows called 'x3.skill'; did you mean 'x2.skill'"),
-        ({"across": "task"}, "no thing to stand across called 'task'; did you mean 'tasks'"),
         ({"columns": []}, "no column is named; allowed: one or more"),
         (
             {"columns": ["score", "skill"], "across": "tasks"},

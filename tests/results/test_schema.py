@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.canonical import canonical_json
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import UsageError
 from synthbench.results import schema
 from synthbench.results.schema import CURVE_COLUMNS, CURVES, RUN_COLUMNS, RUNS, VERIFICATION_COLUMNS, VERIFICATIONS
+from synthbench.results.store import suspects
 
 MakeRow = Callable[..., dict[str, Any]]
 TEXTS = st.text("ab é", max_size=3)
@@ -39,11 +40,6 @@ def test_a_nullable_column_says_when_it_is_null() -> None:
     silent = [column.name for column in RUN_COLUMNS if column.is_nullable and "null" not in column.meaning]
 
     assert silent == []
-
-
-def test_an_unknown_column_is_named_with_the_nearest(make_row: MakeRow) -> None:
-    with pytest.raises(UnknownName, match="no column called 'scor'; did you mean 'score'"):
-        schema.table_of(RUN_COLUMNS, [make_row() | {"scor": 1.0}])
 
 
 def test_missing_columns_are_all_named(make_row: MakeRow) -> None:
@@ -91,17 +87,27 @@ def test_a_value_of_the_wrong_type_is_refused_by_column(make_row: MakeRow, name:
         ("mech", "x" * 65),
         ("suite", ""),
         ("block", "🙂"),
+        ("role", "x"),
+        ("task", "../b"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_refused_by_column(make_row: MakeRow, name: str, value: object) -> None:
+def test_a_value_that_is_not_allowed_is_refused_by_column_and_found_at_a_quick_look_at_many_rows(
+    make_row: MakeRow, name: str, value: object
+) -> None:
+    rows = [make_row(seed=1), make_row(seed=2) | {name: value}, make_row(seed=3)]
     with pytest.raises(UsageError, match=f"column '{name}'"):
-        schema.check_values(RUN_COLUMNS, make_row() | {name: value})
+        schema.check_values(RUN_COLUMNS, rows[1])
+    assert suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).tolist() == [False, True, False]
 
 
-def test_a_long_message_and_every_status_are_allowed(make_row: MakeRow) -> None:
-    for status in schema.STATUSES:
-        row = make_row(status=status, error_message="é" * (schema.MAX_STRING_BYTES // 2))
+def test_a_long_message_every_status_and_what_may_be_missing_are_allowed(make_row: MakeRow) -> None:
+    long = "é" * (schema.MAX_STRING_BYTES // 2)
+    rows = [make_row(status=status, error_message=long) for status in schema.STATUSES]
+    rows += [make_row(lr=None, role="tuning", block="aether:norm=pre", git_dirty=None)]
+
+    for row in rows:
         schema.check_values(RUN_COLUMNS, row)
+    assert not suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).any()
 
 
 def test_every_column_but_itself_is_under_the_checksum(make_row: MakeRow) -> None:

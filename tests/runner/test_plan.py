@@ -76,25 +76,6 @@ def test_the_source_of_the_planned_components_travels_with_a_cell() -> None:
     assert there.code_here() == {**there.code, "mech": code_hash(MECHANISMS["slay"])}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "mechanisms", "message"),
-    [
-        ({"copy": {"lenght": "8"}}, {"softmax": {}}, "did you mean 'length'"),
-        ({"copy": {"length": "eight"}}, {"softmax": {}}, "a whole number"),
-        ({"copy": {"length": "-3"}}, {"softmax": {}}, "allowed: 1 and more"),
-        ({"kv_recall": {"length": "21"}}, {"softmax": {}}, "21"),
-        ({"copy": {"vocabulary": "1"}}, {"softmax": {}}, "from 2"),
-        ({"copy": {}}, {"slay": {"guard": "adds"}}, "one of add, clamp"),
-        ({"copy": {}}, {"slay": {"Q": "1"}}, "allowed: D, P, R"),
-    ],
-)
-def test_bad_arguments_are_named(
-    tasks: dict[str, dict[str, str]], mechanisms: dict[str, dict[str, str]], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        cells_of(tasks, mechanisms)
-
-
 def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
     assert list(select_tasks(PAPER, ["@robustness"])) == ["noisy_copy", "compression"]
     assert list(select_mechanisms(PAPER, ["@yat"])) == ["yat-spherical", "yat", "yat-sum"]
@@ -270,8 +251,6 @@ def test_some_of_the_rates_make_some_of_the_rows() -> None:
 
     assert {run.learning_rate for run in some} == {0.03, 0.003}
     assert [run.run_id for run in some] == [run.run_id for run in every if run.learning_rate != 0.01]
-    with pytest.raises(UsageError, match=r"a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03"):
-        restrict_rates(text, [0.01, 0.02])
 
 
 def test_rates_that_are_chosen_among_name_a_row_and_the_chosen_one_does_not(tuned: Cell) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-
-@pytest.fixture(scope="module")
-def claims(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("real.claims")
+from studies.real import claims, tangent
+from synthbench.reports.table import in_words
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
     ],
 )
 def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
-    claims: SimpleNamespace, rows_of: Callable[..., pd.DataFrame], gains: tuple[float, ...], verdict: str
+    rows_of: Callable[..., pd.DataFrame], gains: tuple[float, ...], verdict: str
 ) -> None:
     first, *_ = claims.PREDICTIONS
 
@@ -49,18 +46,16 @@ def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
     assert claims._verdict(first, measured) == verdict
 
 
-def test_the_opposite_sign_has_the_opposite_verdict(
-    claims: SimpleNamespace, rows_of: Callable[..., pd.DataFrame]
-) -> None:
+def test_the_opposite_sign_has_the_opposite_verdict(rows_of: Callable[..., pd.DataFrame]) -> None:
     below = claims.PREDICTIONS[0]._replace(sign=-1)
 
     measured = claims._measured(below, "climb", rows_of(-0.02, -0.03, -0.04))
 
     assert claims._verdict(below, measured) == "holds"
-    assert claims.in_words(measured, 1) == "−3.0 (−5.5 to −0.5)"
+    assert in_words(measured, 1) == "−3.0 (−5.5 to −0.5)"
 
 
-def test_tokens_needed_are_those_at_the_first_loss_as_low_as_the_last_of_the_baseline(claims: SimpleNamespace) -> None:
+def test_tokens_needed_are_those_at_the_first_loss_as_low_as_the_last_of_the_baseline() -> None:
     losses = pd.DataFrame(
         [
             {"mech": mech, "task": task, "seed": 1, "tokens": tokens, "value": value}
@@ -74,9 +69,7 @@ def test_tokens_needed_are_those_at_the_first_loss_as_low_as_the_last_of_the_bas
     assert claims.tokens_needed(losses, "old", "old").to_dict() == {1: 100}
 
 
-def test_a_mean_is_over_tasks_and_curvature_over_heads(
-    claims: SimpleNamespace, make_row: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_mean_is_over_tasks_and_curvature_over_heads(make_row: Callable[..., dict[str, Any]]) -> None:
     rows = pd.DataFrame(
         make_row(mech="rewa-geometric", task=task, seed=seed, score=score / seed,
                  metrics=json.dumps({"layer0.kappa.head0": score, "layer1.kappa.head0": 0.0, "layer0.tau.head0": 9.0}))
@@ -90,13 +83,13 @@ def test_a_mean_is_over_tasks_and_curvature_over_heads(
     )
 
 
-def test_the_angle_is_not_near_softmax_and_nearer_where_vectors_are_few(claims: SimpleNamespace) -> None:
+def test_the_angle_is_not_near_softmax_and_nearer_where_vectors_are_few() -> None:
     assert claims.distance_from_softmax().low > 0.1
     assert claims.distance_from_softmax(num=1).high == 0
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])
-def test_the_tangent_kernel_is_the_product_of_all_derivatives(claims: SimpleNamespace, epsilon: float) -> None:
+def test_the_tangent_kernel_is_the_product_of_all_derivatives(epsilon: float) -> None:
     rng = np.random.default_rng(1)
     inputs, weights = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
     point = torch.tensor(weights, requires_grad=True)
@@ -107,14 +100,14 @@ def test_the_tangent_kernel_is_the_product_of_all_derivatives(claims: SimpleName
         derivatives.append(torch.cat([values.detach(), gradient.flatten()]).numpy())
     stacked = np.stack(derivatives)
 
-    np.testing.assert_allclose(claims.tangent.yat_kernel(inputs, weights, epsilon), stacked @ stacked.T / 5, rtol=1e-10)
+    np.testing.assert_allclose(tangent.yat_kernel(inputs, weights, epsilon), stacked @ stacked.T / 5, rtol=1e-10)
 
 
-def test_a_spectrum_says_how_fast_eigenvalues_fall(claims: SimpleNamespace) -> None:
+def test_a_spectrum_says_how_fast_eigenvalues_fall() -> None:
     values = np.arange(1, 257) ** -2.0
 
-    found = claims.tangent.spectrum(np.diag(values))
+    found = tangent.spectrum(np.diag(values))
 
     assert found.exponent == pytest.approx(-2)
     assert found.num_of_part == 1 + int((values.cumsum() < 0.9 * values.sum()).sum())
-    assert claims.tangent.spectrum(np.eye(10)).num_of_part == 9
+    assert tangent.spectrum(np.eye(10)).num_of_part == 9

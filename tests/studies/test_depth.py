@@ -4,13 +4,13 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from studies.depth import page as depth
 from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.selection import select
@@ -21,11 +21,6 @@ LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TASKS = ("khop_induction", "tree_compose")
 Heights = Sequence[float | None]
 RowsAt = Callable[..., pd.DataFrame]
-
-
-@pytest.fixture(scope="module")
-def depth(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("depth.page")
 
 
 @pytest.fixture
@@ -73,14 +68,14 @@ def table_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
 
 
-def test_heights_stand_for_loads(depth: SimpleNamespace) -> None:
+def test_heights_stand_for_loads() -> None:
     ladder = Ladder("hops", (1.0, 3.0, 12.0))
     loads = np.exp(depth.log_loads(ladder, np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0])))
 
     np.testing.assert_allclose(loads, [1 / 3, 1 / 3**0.5, 1.0, 3.0, 6.0, 12.0])
 
 
-def test_a_ratio_is_a_geometric_mean_with_an_interval_over_seeds(depth: SimpleNamespace) -> None:
+def test_a_ratio_is_a_geometric_mean_with_an_interval_over_seeds() -> None:
     ladder = Ladder("hops", LOADS)
     # One and two levels apart: twice and four times the load.
     near = depth.Comparison("linear", "a", 1, ladder, {1: (2.0, 1.0), 2: (2.5, 1.5), 3: (3.0, 2.0)})
@@ -96,7 +91,7 @@ def test_a_ratio_is_a_geometric_mean_with_an_interval_over_seeds(depth: SimpleNa
     assert math.log2(of_both.high) - 1.5 == pytest.approx(4.303 * 0.25 / 3**0.5, abs=1e-3)
 
 
-def test_only_seeds_of_all_comparisons_count(depth: SimpleNamespace) -> None:
+def test_only_seeds_of_all_comparisons_count() -> None:
     ladder = Ladder("hops", LOADS)
     first = depth.Comparison("linear", "a", 1, ladder, {1: (2.0, 1.0), 2: (4.0, 1.0)})
     second, third = (depth.Comparison("linear", "b", 1, ladder, {seed: (2.0, 1.0)}) for seed in (1, 3))
@@ -119,13 +114,11 @@ def test_only_seeds_of_all_comparisons_count(depth: SimpleNamespace) -> None:
         ((5.0, 5.0), "--"),
     ],
 )
-def test_at_an_end_of_the_ladder_a_ratio_is_a_bound(
-    depth: SimpleNamespace, heights: tuple[float, float], bound: str
-) -> None:
+def test_at_an_end_of_the_ladder_a_ratio_is_a_bound(heights: tuple[float, float], bound: str) -> None:
     assert depth.Comparison("linear", "a", 1, Ladder("hops", LOADS), {1: heights}).bound == bound
 
 
-def test_the_page_has_every_depth_and_the_ratio(depth: SimpleNamespace, few: pd.DataFrame) -> None:
+def test_the_page_has_every_depth_and_the_ratio(few: pd.DataFrame) -> None:
     _title, _about, verdict, _, _, reached, _, _, ratios = depth.paragraphs(few)
 
     assert table_of(reached) == [
@@ -149,7 +142,7 @@ def test_the_page_has_every_depth_and_the_ratio(depth: SimpleNamespace, few: pd.
     assert verdict.endswith("The announced ratio is above our interval.")
 
 
-def test_a_run_that_diverged_reaches_nothing(depth: SimpleNamespace, rows_at: RowsAt) -> None:
+def test_a_run_that_diverged_reaches_nothing(rows_at: RowsAt) -> None:
     rows = [
         rows_at(mech, "khop_induction", layers, heights)
         for layers in (1, 2)
@@ -160,9 +153,7 @@ def test_a_run_that_diverged_reaches_nothing(depth: SimpleNamespace, rows_at: Ro
     assert [each.heights for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
 
 
-def test_other_blocks_and_single_depths_are_left_out(
-    depth: SimpleNamespace, few: pd.DataFrame, rows_at: RowsAt
-) -> None:
+def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame, rows_at: RowsAt) -> None:
     others = [
         rows_at("softmax", "khop_induction", 2, [5.0] * 3, block="transformer:conv=4"),
         rows_at("softmax", "mqar", 2, [3.0] * 3),

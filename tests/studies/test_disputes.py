@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from studies.disputes import page as disputes
 from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
@@ -16,11 +16,6 @@ from synthbench.tasks import TASKS
 SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 NUM_LEVELS = 8
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
-
-
-@pytest.fixture(scope="module")
-def disputes(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("disputes.page")
 
 
 @pytest.fixture
@@ -50,7 +45,7 @@ def rows_at(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
     return make
 
 
-def test_what_a_single_rate_loses(disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]) -> None:
+def test_what_a_single_rate_loses(rows_at: Callable[..., pd.DataFrame]) -> None:
     num_tasks = len(SUITE.tasks)
     rows = pd.concat(
         [
@@ -70,18 +65,14 @@ def test_what_a_single_rate_loses(disputes: SimpleNamespace, rows_at: Callable[.
     assert 0 < gla.lost.value < gla.lost_otherwise.value
 
 
-def test_a_mechanism_without_all_runs_is_left_out(
-    disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
-) -> None:
+def test_a_mechanism_without_all_runs_is_left_out(rows_at: Callable[..., pd.DataFrame]) -> None:
     rows = pd.concat([rows_at("linear", LOW, lambda _task: 4.0), rows_at("linear", HIGH, lambda _task: 3.0)])
 
     assert [one.mechanism for one in disputes._all_rates(rows)] == ["linear"]
     assert not [*disputes._all_rates(rows[rows["seed"] < 3])]
 
 
-def test_a_convolution_is_judged_on_what_was_run_with_it(
-    disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
-) -> None:
+def test_a_convolution_is_judged_on_what_was_run_with_it(rows_at: Callable[..., pd.DataFrame]) -> None:
     without = [rows_at(mech, LOW, lambda _task: 2.0) for mech in ("linear", "gla")]
     with_conv = [rows_at(mech, LOW, lambda _task: 6.0, block="transformer:conv=4") for mech in ("linear", "gla")]
     some = [rows[rows["task"].isin(["mqar", "parity_running"])] for rows in with_conv]
@@ -91,9 +82,7 @@ def test_a_convolution_is_judged_on_what_was_run_with_it(
     assert not [*disputes._convolution(pd.concat(without))]
 
 
-def test_what_a_doubling_of_the_state_adds_is_told_by_category(
-    disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
-) -> None:
+def test_what_a_doubling_of_the_state_adds_is_told_by_category(rows_at: Callable[..., pd.DataFrame]) -> None:
     def of_size(mech: str, place: int, levels: float) -> pd.DataFrame:
         # Only recall, which stands first in the suite, gains from the state.
         state, match = 100 * 4**place, f"state={place} of {mech}" if place else None
@@ -117,7 +106,7 @@ def test_what_a_doubling_of_the_state_adds_is_told_by_category(
     assert not [*disputes._sizes(pd.concat(rows[:2]))]
 
 
-def test_states_are_counted_by_the_mechanisms(disputes: SimpleNamespace) -> None:
+def test_states_are_counted_by_the_mechanisms() -> None:
     _, _, table, _ = disputes._states()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
 

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from studies.real import language
 from synthbench.bits import BITS
 from synthbench.canonical import canonical_json
 from synthbench.suites import load_suite
@@ -19,13 +19,8 @@ SUITE = load_suite("text")
 RowOf = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def language(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
-    return script("real.language")
-
-
 @pytest.fixture
-def row_of(make_row: Callable[..., dict[str, Any]], language: SimpleNamespace) -> RowOf:
+def row_of(make_row: Callable[..., dict[str, Any]]) -> RowOf:
     """A row of a matched language model with some bits per byte."""
 
     def make(mech: str, seed: int, bits: float | None, *, corpus: str | None = None, **changes: Any) -> dict[str, Any]:
@@ -46,7 +41,7 @@ def line_of(text: str, beginning: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(f"| {beginning}"))
 
 
-def test_the_page_on_texts_has_their_hashes(language: SimpleNamespace) -> None:
+def test_the_page_on_texts_has_their_hashes() -> None:
     page = (DOCS / "real.md").read_text(encoding="utf-8")
 
     assert all(
@@ -54,16 +49,14 @@ def test_the_page_on_texts_has_their_hashes(language: SimpleNamespace) -> None:
     )
 
 
-def test_without_rows_nothing_is_said(language: SimpleNamespace, row_of: RowOf) -> None:
+def test_without_rows_nothing_is_said(row_of: RowOf) -> None:
     unmatched = pd.DataFrame([row_of("softmax", seed, 2.0, match=None) for seed in (1, 2, 3)])
 
     assert list(language.paragraphs(unmatched)) == []
     assert list(language.paragraphs(unmatched[:0])) == []
 
 
-def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_are_left_out(
-    language: SimpleNamespace, row_of: RowOf
-) -> None:
+def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_are_left_out(row_of: RowOf) -> None:
     rows = pd.DataFrame(
         row_of(mech, seed, bits + seed / 10)
         for mech, bits in (("softmax", 2.0), ("slay", 2.2), ("linear", 3.0))
@@ -77,7 +70,7 @@ def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_a
     assert "Of 1 comparisons 1 hold" in text
 
 
-def test_a_run_that_diverged_counts_as_a_guess(language: SimpleNamespace, row_of: RowOf) -> None:
+def test_a_run_that_diverged_counts_as_a_guess(row_of: RowOf) -> None:
     rows = [row_of("yat", seed, 2.0 + seed / 10, block="aether") for seed in (1, 2, 3)]
     rows += [row_of("yat", seed, None, block="aether:norm=pre") for seed in (1, 2, 3)]
     text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
@@ -85,7 +78,7 @@ def test_a_run_that_diverged_counts_as_a_guess(language: SimpleNamespace, row_of
     assert "580.0 (555.2 to 604.8)" in line_of(text, "Aether with LayerNorm before each part")
 
 
-def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(language: SimpleNamespace, row_of: RowOf) -> None:
+def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(row_of: RowOf) -> None:
     kappas = {language.LIBRARY: -0.1, language.DICTIONARY: -0.3, "sha256-other": 0.9, language.DOCSTRINGS: 0.9}
     rows = pd.DataFrame(
         row_of("rewa-geometric", seed, 2.0, corpus=corpus,
@@ -102,9 +95,7 @@ def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(language: S
 
 
 @pytest.mark.end_to_end
-def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed(
-    language: SimpleNamespace, row_of: RowOf
-) -> None:
+def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed(row_of: RowOf) -> None:
     of_block = {"transformer": 0.0, "aether": 0.5, "aether:norm=pre": 0.25, "aether:norm=post": 0.125}
     of_mixer, of_rate = {"softmax": 0.0, "yat": -0.25}, {0.003: 0.5, 0.01: 0.0, 0.03: 0.25}
     rows = [

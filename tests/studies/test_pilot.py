@@ -1,12 +1,11 @@
 """The pilot of the ladder: its page has the tables that its rows make, and its rules cover every level."""
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from studies.pilot import page as pilot
 from synthbench.levels import LevelScore
 from synthbench.training.ladder import course_of
 from synthbench.training.train import Trainer
@@ -14,19 +13,12 @@ from synthbench.training.train import Trainer
 PILOT = Path(__file__).parents[2] / "studies" / "pilot"
 
 
-@pytest.fixture
-def pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
-    """The script, with a file of rows of its own."""
-    spec = importlib.util.spec_from_file_location("pilot_of_the_ladder", PILOT / "page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "ROWS", tmp_path / "ladder.csv")
-    return module
+@pytest.fixture(autouse=True)
+def _own_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pilot, "ROWS", tmp_path / "ladder.csv")
 
 
-def test_the_page_has_the_tables_that_the_rows_make(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_the_tables_that_the_rows_make(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "ROWS", PILOT / "ladder.csv")
     page = (PILOT / "README.md").read_text(encoding="utf-8")
     tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows(), pilot.edge_text()) if table]
@@ -34,7 +26,7 @@ def test_the_page_has_the_tables_that_the_rows_make(pilot: ModuleType, monkeypat
     assert all(table in page for table in tables)
 
 
-def test_every_rule_trains_every_level_and_the_suites_is_the_first(pilot: ModuleType) -> None:
+def test_every_rule_trains_every_level_and_the_suites_is_the_first() -> None:
     for rule, order in pilot.ORDERS.items():
         for num_levels in range(1, 17):
             assert set(order(1024, num_levels)) == set(range(num_levels)), rule
@@ -44,7 +36,7 @@ def test_every_rule_trains_every_level_and_the_suites_is_the_first(pilot: Module
 
 @pytest.mark.parametrize(("accuracy", "highest"), [(1.0, 9), (0.0, 0)])
 def test_the_frontier_rises_where_levels_are_learned(
-    pilot: ModuleType, monkeypatch: pytest.MonkeyPatch, accuracy: float, highest: int
+    monkeypatch: pytest.MonkeyPatch, accuracy: float, highest: int
 ) -> None:
     class Learner:
         model = None
@@ -60,7 +52,7 @@ def test_the_frontier_rises_where_levels_are_learned(
     assert max(pilot.frontier(learner, course)) == highest
 
 
-def test_runs_are_kept_and_made_once(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_kept_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def train(_setting: object, seeds: list[int]) -> list[list[LevelScore]]:

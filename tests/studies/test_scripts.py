@@ -1,13 +1,11 @@
 """The scripts of studies: pairs are counted as the plan says, the page is current, and costs are of one machine."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,32 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from studies.core import choose
+from studies.language_models import compare
+from studies.launch import launch
+from studies.papers.fidelity import compare as fidelity
+from studies.papers.positions import page as positions
 from synthbench.runner.estimates import TIMED, cost_columns
 from synthbench.runner.plan import make_plan
 from synthbench.training.cell import Cell
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"study_{Path(name).stem}", STUDIES / name)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-compare, launch, choose, fidelity, positions = (
-    loaded(f"{name}.py")
-    for name in (
-        "language_models/compare",
-        "launch/launch",
-        "core/choose",
-        "papers/fidelity/compare",
-        "papers/positions/page",
-    )
-)
 
 NAMES = list("abcdef")
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=len(NAMES), max_size=len(NAMES))

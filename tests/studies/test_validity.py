@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from studies.validity.page import (
     STEP,
     SYNTHETIC,
     TEXTS,
+    Study,
     files_of,
     predictions_of,
     study_of,
@@ -32,6 +34,9 @@ from synthbench.results import Store
 from synthbench.tasks.real.text import Text
 
 MakeRow = Callable[..., dict[str, Any]]
+Rows = Callable[..., pd.DataFrame]
+Bits = dict[str, float]
+Studied = Callable[..., Study]
 TASKS = ("mqar", "in_context_recall", "selective_copying", "parity_running", "bucket_sort")
 NO_CURVES = pd.DataFrame({"run_id": [], "step": [], "split": [], "metric": [], "value": []})
 
@@ -49,7 +54,7 @@ def ladders() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def heights(ladders: pd.DataFrame) -> dict[str, float]:
+def heights(ladders: pd.DataFrame) -> Bits:
     """Mean height of every complete mechanism that is no control; unweighted."""
     cells = grid(select(ladders, SYNTHETIC).without_variants().rows)
     means = {one.name: [cells.cell(task, one).mean for task in cells.tasks] for one in cells.mechanisms}
@@ -61,41 +66,53 @@ def heights(ladders: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def text_rows(
-    make_row: MakeRow,
-    bits: dict[str, float],
-    *,
-    texts: tuple[str, ...] = tuple(TEXTS),
-    seeds: tuple[int, ...] = (1, 2),
-    rate: float = 0.01,
-    validation: float = 0.0,
-    match: str | None = f"{MATCH} of {{}}",
-    block: str = BLOCK,
-) -> pd.DataFrame:
+@pytest.fixture
+def bits(heights: Bits) -> Bits:
+    """Bits of a language model in the order of the heights."""
+    return {name: 3 - height for name, height in heights.items()}
+
+
+@pytest.fixture
+def text_rows(make_row: MakeRow) -> Rows:
     """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
-    rows = []
-    for text in texts:
-        for place, (name, mean) in enumerate(bits.items(), start=1):
-            for seed in seeds:
-                score = mean + 0.001 * seed
-                metrics = {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation}
-                rows.append(
-                    make_row(
-                        suite="text", task="text", task_category="real", seq_len=128, seed=seed, mech=name,
-                        mech_label=name, match=match and match.format(name), block=block, lr=rate,
-                        task_args=canonical_json({"corpus": text, "length": 128}), metric_name=BITS, score=-score,
-                        skill=None, floor=-4.7, ceiling=0.0, local_ceiling=None, metrics=canonical_json(metrics),
-                        n_params_mixer=9, state_size=100 - place, step_ms_median=5.0, steps_planned=600,
-                    )
-                )  # fmt: skip
-    return pd.DataFrame(rows)
+
+    def make(
+        bits: Bits,
+        *,
+        texts: tuple[str, ...] = tuple(TEXTS),
+        seeds: tuple[int, ...] = (1, 2),
+        validation: float = 0.0,
+        match: str | None = f"{MATCH} of {{}}",
+        **changes: Any,
+    ) -> pd.DataFrame:
+        rows = []
+        for text, (place, (name, mean)), seed in product(texts, enumerate(bits.items(), start=1), seeds):
+            score = mean + 0.001 * seed
+            metrics = {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation}
+            given = {
+                "suite": "text", "task": "text", "task_category": "real", "seq_len": 128, "seed": seed, "mech": name,
+                "mech_label": name, "match": match and match.format(name), "block": BLOCK, "lr": 0.01,
+                "task_args": canonical_json({"corpus": text, "length": 128}), "metric_name": BITS, "score": -score,
+                "skill": None, "floor": -4.7, "ceiling": 0.0, "local_ceiling": None, "n_params_mixer": 9,
+                "metrics": canonical_json(metrics), "state_size": 100 - place, "step_ms_median": 5.0,
+                "steps_planned": 600,
+            }  # fmt: skip
+            rows.append(make_row(**given | changes))
+        return pd.DataFrame(rows)
+
+    return make
+
+
+@pytest.fixture
+def studied(ladders: pd.DataFrame) -> Studied:
+    """The study of the ladders and of some other rows."""
+    return lambda *others, curves=NO_CURVES: study_of(pd.concat([ladders, *others]), curves)
 
 
 def test_an_order_that_is_the_same_on_both_sides_has_rho_one(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+    studied: Studied, text_rows: Rows, bits: Bits, heights: Bits
 ) -> None:
-    rows = pd.concat([ladders, text_rows(make_row, {name: 3 - height for name, height in heights.items()})])
-    study = study_of(rows, NO_CURVES)
+    study = studied(text_rows(bits))
     predictions = predictions_of(study)
 
     assert {one.name for one in study.mechanisms} == set(heights)
@@ -109,13 +126,11 @@ def test_an_order_that_is_the_same_on_both_sides_has_rho_one(
     assert not predictions[3].came_true  # both kinds of bytes have the same order
 
 
-def test_the_wrong_order_and_one_text_are_said(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
-) -> None:
+def test_the_wrong_order_and_one_text_are_said(studied: Studied, text_rows: Rows, heights: Bits) -> None:
     reversed_order = {name: 1 + height for name, height in heights.items()}
     first, *_ = TEXTS
-    both = predictions_of(study_of(pd.concat([ladders, text_rows(make_row, reversed_order)]), NO_CURVES))
-    one_text = study_of(pd.concat([ladders, text_rows(make_row, reversed_order, texts=(first,))]), NO_CURVES)
+    both = predictions_of(studied(text_rows(reversed_order)))
+    one_text = studied(text_rows(reversed_order, texts=(first,)))
 
     assert both[0].came_true is False
     assert "−" in both[0].found
@@ -123,12 +138,12 @@ def test_the_wrong_order_and_one_text_are_said(
 
 
 def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+    ladders: pd.DataFrame, text_rows: Rows, bits: Bits
 ) -> None:
-    ordered = dict(sorted(((name, 3 - height) for name, height in heights.items()), key=lambda one: one[1]))
+    ordered = dict(sorted(bits.items(), key=lambda one: one[1]))
     num_parameters = {name: 1000 - place for place, name in enumerate(ordered)}  # as many, as it climbs high
     sized = ladders.assign(n_params_mixer=ladders["mech"].map(num_parameters))
-    study = study_of(pd.concat([sized, text_rows(make_row, ordered)]), NO_CURVES)
+    study = study_of(pd.concat([sized, text_rows(ordered)]), NO_CURVES)
     (correlations,) = [table for table in tables_of(study) if table.name == "correlations"]
     lines = {line.labels: line for line in correlations.lines}
 
@@ -140,50 +155,47 @@ def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
 
 
 def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+    studied: Studied, text_rows: Rows, bits: Bits
 ) -> None:
-    of_text = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
+    of_text = text_rows(bits)
     elsewhere = of_text.assign(step_ms_median=of_text["step_ms_median"].where(of_text["seed"] == 1, 0.1))
 
-    assert set(study_of(pd.concat([ladders, elsewhere]), NO_CURVES).covariates[STEP]) == {5.0}
+    assert set(studied(elsewhere).covariates[STEP]) == {5.0}
 
 
-def test_only_matched_rows_of_both_texts_count(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
-) -> None:
-    counted = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
-    wrong = dict.fromkeys(heights, 2.0)
+def test_only_matched_rows_of_both_texts_count(studied: Studied, text_rows: Rows, bits: Bits) -> None:
+    counted = text_rows(bits)
+    wrong = dict.fromkeys(bits, 2.0)
     others = [
-        text_rows(make_row, wrong, match=None),
-        text_rows(make_row, wrong, match="state of {}"),
-        text_rows(make_row, wrong, texts=("sha256-cc",)),
-        text_rows(make_row, wrong, block="aether:norm=none"),
+        text_rows(wrong, match=None),
+        text_rows(wrong, match="state of {}"),
+        text_rows(wrong, texts=("sha256-cc",)),
+        text_rows(wrong, block="aether:norm=none"),
     ]
-    study, alone = (study_of(pd.concat([ladders, *rows]), NO_CURVES) for rows in ([counted, *others], [counted]))
+    study, alone = studied(counted, *others), studied(counted)
     files = files_of(study, tables_of(study))
 
     assert files == files_of(alone, tables_of(alone))
     assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean score")
-    assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(heights)
+    assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(bits)
 
 
 def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_text(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+    studied: Studied, text_rows: Rows, bits: Bits
 ) -> None:
     first, second = TEXTS
-    bits = {name: 3 - height for name, height in heights.items()}
     chosen = [
-        text_rows(make_row, bits, texts=(first,), seeds=(1,), rate=0.03),
-        text_rows(make_row, bits, texts=(first,), seeds=(2, 3), rate=0.03),
-        text_rows(make_row, bits, texts=(second,), seeds=(1, 2, 3), rate=0.03),
+        text_rows(bits, texts=(first,), seeds=(1,), lr=0.03),
+        text_rows(bits, texts=(first,), seeds=(2, 3), lr=0.03),
+        text_rows(bits, texts=(second,), seeds=(1, 2, 3), lr=0.03),
     ]
     better = {name: value - 1 for name, value in bits.items()}
     others = [
-        text_rows(make_row, better, texts=(first,), seeds=(1,), rate=0.01, validation=1.5),  # on the test only
-        text_rows(make_row, better, texts=(first,), seeds=(2,), rate=0.01),
-        text_rows(make_row, better, texts=(second,), seeds=(1,), rate=0.01),
+        text_rows(better, texts=(first,), seeds=(1,), lr=0.01, validation=1.5),  # on the test only
+        text_rows(better, texts=(first,), seeds=(2,), lr=0.01),
+        text_rows(better, texts=(second,), seeds=(1,), lr=0.01),
     ]
-    study = study_of(pd.concat([ladders, *chosen, *others]), NO_CURVES)
+    study = studied(*chosen, *others)
 
     for text, outcome in study.outcomes.items():
         np.testing.assert_allclose(outcome[""], [-bits[one.name] - 0.002 for one in study.mechanisms])
@@ -193,13 +205,11 @@ def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_
 
 
 def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+    studied: Studied, text_rows: Rows, bits: Bits
 ) -> None:
     first, second = TEXTS
-    bits = {name: 3 - height for name, height in heights.items()}
     others = dict(zip(bits, [*list(bits.values())[4:], *list(bits.values())[:4]], strict=True))
-    rows = pd.concat([ladders, text_rows(make_row, bits, texts=(first,)), text_rows(make_row, others, texts=(second,))])
-    study = study_of(rows, NO_CURVES)
+    study = studied(text_rows(bits, texts=(first,)), text_rows(others, texts=(second,)))
     losses = {text: loss for text, (_, loss) in study.sides.items()}
     names = [one.name for one in study.mechanisms]
 
@@ -210,26 +220,24 @@ def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(
     np.testing.assert_allclose(losses["both"], sum(ranks) / 2)
 
 
-def test_the_model_early_in_its_training_is_a_predictor(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
-) -> None:
-    rows = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
-    early = {name: number for number, name in enumerate(heights)}
+def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, text_rows: Rows, bits: Bits) -> None:
+    rows = text_rows(bits)
+    early = {name: number for number, name in enumerate(bits)}
     points = [
         {"run_id": row["run_id"], "step": step, "split": "validation", "metric": "loss", "value": value}
         for row in rows.to_dict("records")
         for step, value in ((60, early[row["mech"]]), (120, -1.0))
     ]
-    study = study_of(pd.concat([ladders, rows]), pd.DataFrame(points))
+    study = studied(rows, curves=pd.DataFrame(points))
 
     for values in study.early.values():
         assert values.tolist() == [-early[one.name] for one in study.mechanisms]
 
 
 def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+    studied: Studied, text_rows: Rows, bits: Bits, make_row: MakeRow
 ) -> None:
-    skills = {name: number / 100 for number, name in enumerate(heights)}
+    skills = {name: number / 100 for number, name in enumerate(bits)}
     tasks = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
     published = [
         make_row(
@@ -240,8 +248,7 @@ def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean
         for seed in (42, 43)
         for task, (floor, ceiling) in tasks.items()
     ]  # fmt: skip
-    text = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
-    study = study_of(pd.concat([ladders, pd.DataFrame(published), text]), NO_CURVES)
+    study = studied(pd.DataFrame(published), text_rows(bits))
 
     np.testing.assert_allclose(
         study.predictors["2 of 3 published tasks"], [skills[one.name] for one in study.mechanisms]
@@ -249,27 +256,22 @@ def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean
     assert predictions_of(study)[2].came_true is not None
 
 
-def test_too_few_mechanisms_and_two_settings_are_refused(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
-) -> None:
-    few = text_rows(make_row, dict.fromkeys(list(heights)[:3], 2.0))
+def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, text_rows: Rows, heights: Bits) -> None:
+    few = text_rows(dict.fromkeys(list(heights)[:3], 2.0))
     other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
 
     with pytest.raises(
         UsageError, match="3 mechanisms have all ladders of climb and rows of text with --match params=84500"
     ):
-        study_of(pd.concat([ladders, few]), NO_CURVES)
+        studied(few)
     with pytest.raises(UsageError, match=r"^0 mechanisms have all ladders"):
-        study_of(ladders, NO_CURVES)
+        studied()
     with pytest.raises(UsageError, match="has two settings"):
-        study_of(pd.concat([ladders, few, other]), NO_CURVES)
+        studied(few, other)
 
 
-def test_without_curves_it_is_not_known_how_the_model_began(
-    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
-) -> None:
-    rows = pd.concat([ladders, text_rows(make_row, {name: 3 - height for name, height in heights.items()})])
-    study = study_of(rows, NO_CURVES)
+def test_without_curves_it_is_not_known_how_the_model_began(studied: Studied, text_rows: Rows, bits: Bits) -> None:
+    study = studied(text_rows(bits))
 
     assert all(math.isnan(value) for values in study.early.values() for value in values)
     assert predictions_of(study)[4].came_true is None

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthbench.errors import UsageError
 from synthbench.tasks.base import IGNORE, Task
 from synthbench.tasks.nesting._trees import Law, Nodes, grow
 from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
@@ -601,40 +600,6 @@ def test_zeros_of_products_lift_the_floor_of_modular_brackets(symbols: int, floo
     assert bound.value == pytest.approx(floor, abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("task", "length", "message"),
-    [
-        (AnBnCn(smallest=4, largest=3), 30, "smallest of task 'anbncn' is 4; allowed: 2 to the largest, 3"),
-        (AnBnCn(), 41, "length of task 'anbncn' is 41; allowed: 42 and more"),
-        (Dyck(unscored=8), 8, "allowed: 9 and more"),
-        (
-            Listops(depth=1),
-            9,
-            "allowed: up to 8, for expressions of depth=1 and arguments=5 have no more symbols than 7",
-        ),
-        (Listops(shortest=6, arguments=3), 7, "allowed: 8 and more"),
-        (Listops(shortest=9, depth=1), 20, "allowed: up to 8"),
-        (SolveEquation(), 3, "allowed: 4 and more"),
-        (StackManipulation(), 4, "allowed: 5 and more"),
-        (
-            TreeCopy(num_templates=3, num_names=2),
-            149,
-            "num_templates of task 'tree_copy' is 3; allowed: up to num_names=2",
-        ),
-        (TreeMirror(depth=2), 31, "allowed: 25 to 30, for trees of depth=2 and arity=3 have no more nodes than 4"),
-    ],
-)
-def test_lengths_that_cannot_be_sampled_are_refused(task: Task, length: int, message: str) -> None:
-    for call in (task.floor, task.ceiling, lambda refused: task.sample(np.random.default_rng(0), 1, refused)):
-        with pytest.raises(UsageError, match=message):
-            call(length)
-
-
-def test_dyck_with_one_level_has_no_bracket_that_is_far() -> None:
-    with pytest.raises(UsageError, match="dyck:nearest is 2; allowed: 0, for with depth=1"):
-        Dyck(depth=1, nearest=2)
-
-
 def shapes(levels: list[Nodes]) -> list[tuple[Any, ...]]:
     """The trees of an array of levels, as nested tuples."""
     below: list[tuple[Any, ...]] = []
@@ -686,23 +651,6 @@ def test_all_trees_of_prefix_arithmetic_are_equally_likely() -> None:
 
     assert len(trees) == 14  # the fourth Catalan number
     assert max(abs(count - 1000) for count in trees.values()) < 5 * 1000**0.5
-
-
-def test_prefix_arithmetic_refuses_half_an_operator() -> None:
-    with pytest.raises(UsageError, match="length of task 'prefix_arithmetic' is 9; allowed: even ones from 4 on"):
-        PrefixArithmetic().sample(np.random.default_rng(0), 1, 9)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_stacks": 5}, "num_stacks is 5; allowed: up to stack_ids=4"),
-        ({"pops": 3, "depth": 2}, "pops is 3; allowed: up to depth=2"),
-    ],
-)
-def test_interleaved_stacks_refuses_what_cannot_be_told_or_asked(options: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        InterleavedStacks(**options)
 
 
 @EXAMPLES

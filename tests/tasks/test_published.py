@@ -13,7 +13,6 @@ import pytest
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from synthbench.errors import UsageError
 from synthbench.tasks.algorithms.bucket_sort import BucketSort
 from synthbench.tasks.arithmetic.addition import Addition
 from synthbench.tasks.arithmetic.counting import Counting
@@ -441,12 +440,6 @@ def test_bigram_holds_the_table_that_numpy_draws_from_seed_zero() -> None:
     published = np.random.RandomState(0).randint(0, 32, size=32)
 
     np.testing.assert_array_equal(TABLE, published)
-
-
-@pytest.mark.parametrize(("length", "reason"), [(23, "even"), (130, "63 of them")])
-def test_kv_recall_refuses_odd_lengths_and_more_pairs_than_keys(length: int, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        KvRecall().floor(length)
 
 
 def test_stack_takes_the_value_pushed_last() -> None:

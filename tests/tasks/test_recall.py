@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from synthbench.errors import UsageError
 from synthbench.tasks import accuracy, shortcut_accuracies
-from synthbench.tasks.base import IGNORE, TASKS, Task
+from synthbench.tasks.base import IGNORE, Task
 from synthbench.tasks.recall._queries import ask
 from synthbench.tasks.recall.alias_recall import AliasRecall
 from synthbench.tasks.recall.composite_recall import CompositeRecall, sides
@@ -554,51 +553,6 @@ def test_a_second_ladder_goes_on_where_the_ladder_ends(unit: type[Task]) -> None
     assert len({level.task.vocab_size for level in others}) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "reason"),
-    [
-        ("mqar", {"vocabulary": 32}, r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
-        ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys that"),
-        ("overwrite_recall", {"num_keys": 3}, r"num_rewritten of .* is 4; allowed: at most 3, the number of keys in a"),
-        (
-            "overwrite_recall",
-            {"num_keys": 1, "num_rewritten": 1, "vocabulary": 7, "num_writes": 4},
-            r"num_writes of .* is 4; allowed: at most 3, the number of values that are used",
-        ),
-        ("mqar", {"tokens_used": 12}, r"num_pairs of .* is 16; allowed: at most 12, the number of keys that are used"),
-        (
-            "mqar",
-            {"vocabulary": 64, "tokens_used": 32},
-            r"tokens_used of .* is 32; allowed: at most 31, the number of keys in the vocabulary",
-        ),
-        ("composite_recall", {"grid": 3}, r"is 16; allowed: a product of two numbers from 2 to 3, .* did you mean 9\?"),
-        ("composite_recall", {"num_pairs": 17}, r"num_pairs of .* is 17; .* the size of .* did you mean 16 or 18\?"),
-        ("composite_recall", {"num_pairs": 22}, r"num_pairs of .* is 22; .* from 2 to 8, .* did you mean 21\?"),
-        (
-            "in_context_recall",
-            {"keys_used": 9},
-            r"keys_used of .* is 9; allowed: at most 8, the number of keys in the vocabulary",
-        ),
-        (
-            "in_context_recall",
-            {"values_used": 9},
-            r"values_used of .* is 9; allowed: at most 8, the number of values in the vocabulary",
-        ),
-        (
-            "query_first_recall",
-            {"num_keys": 8, "tokens_used": 9},
-            r"tokens_used of .* is 9; allowed: at most 8, the number of keys",
-        ),
-        ("query_first_recall", {"tokens_used": 1}, r"tokens_used of .* is 1; allowed: 0, or 2 and more"),
-        ("fuzzy_recall", {"vocabulary": 4}, r"max_motif of .* is 3; allowed: at most 2, the number of tokens"),
-        ("fuzzy_recall", {"vocabulary": 6, "num_keys": 16}, r"num_keys of .* is 16; allowed: at most 15, .* different"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(name: str, options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        TASKS[name](**options)
-
-
 def assert_shares(outcomes: Any, expected: dict[tuple[int, ...], float]) -> None:
     found, counts = np.unique(outcomes, axis=0, return_counts=True)
     assert set(map(tuple, found.tolist())) == set(expected)
@@ -647,19 +601,3 @@ def test_any_value_takes_each_value_of_a_key_or_context_as_often_as_another() ->
         share = accuracy(guesses[rule], targets)
         least, most = 1 / num_values, 1 / num_values + (num_values - 1) / num_values / 8
         assert least - 4 * share.standard_error < share.value < most + 4 * share.standard_error
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: JointRecall(num_contexts=9), "num_contexts of task 'joint_recall' is 9; allowed: at most 8"),
-        (lambda: JointRecall(num_keys=33), "num_keys of task 'joint_recall' is 33; allowed: at most 32"),
-        (lambda: JointRecall(tokens_used=5), "num_keys of task 'joint_recall' is 6; allowed: at most 5"),
-        (lambda: JointRecall(tokens_used=9), "tokens_used of task 'joint_recall' is 9; allowed: at most 8"),
-        (lambda: AliasRecall(num_pairs=33), "num_pairs of task 'alias_recall' is 33; allowed: at most 32"),
-        (lambda: AliasRecall(tokens_used=33), "tokens_used of task 'alias_recall' is 33; allowed: at most 32"),
-    ],
-)
-def test_tables_that_ids_cannot_fill_are_refused(make: Callable[[], Task], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        make()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.errors import UsageError
 from synthbench.options import options_of
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
@@ -353,15 +352,3 @@ def test_gaps_of_a_broken_grammar_have_every_length_equally_often() -> None:
 
     assert set(lengths) == {0, 1, 2, 3, 4}
     assert max(lengths.values()) < 1.05 * min(lengths.values())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"branches": 15}, "branches is 15; allowed: up to 14, for a token of a gap"),
-        ({"nearest": 9}, "nearest is 9; allowed: up to longest_gap=8"),
-    ],
-)
-def test_broken_grammar_refuses_gaps_that_cannot_be_filled_or_scored(options: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        BrokenGrammar(**options)

@@ -142,12 +142,6 @@ def test_runs_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
             assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-3)
 
 
-def test_a_run_that_diverges_has_no_tests_beyond() -> None:
-    (run,) = train_group([Run(cell_of(longest=8), 1, 1e20)], CPU).runs
-    assert run.diverged_at is not None
-    assert run.beyond == {}
-
-
 def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of()
     trainer = Trainer([Run(cell, 1, 3e-3)], CPU)

@@ -47,36 +47,6 @@ def test_every_built_in_mechanism_is_batched(name: str) -> None:
     assert strategy != "loop"
 
 
-@pytest.mark.parametrize(
-    ("name", "strategy"),
-    [("softmax", "fold"), ("slay", "stack"), ("rewa-geometric", "stack"), ("lstm", "stack"), ("mamba2", "loop")],
-)  # without parameters, with buffers, with parameters, without projections, one by one
-@pytest.mark.parametrize("task", ["reverse", "first_token"])
-def test_runs_together_are_runs_alone(name: str, strategy: Strategy, task: str, make_cell: Callable[..., Cell]) -> None:
-    cell = make_cell(task, name, length=6)
-    runs = [Run(cell, seed, 1e-3) for seed in (3, 1, 4)]
-    alone = [model.double() for model in build_models(runs)]
-    together = stack_models([model.double() for model in build_models(runs)], strategy)
-    tokens = torch.arange(3 * 2 * 6).view(3, 2, 6) % cell.task.vocab_size
-    columns = torch.tensor([5]) if task == "first_token" else None
-
-    logits = together(tokens, columns)
-    expected = torch.stack(
-        [model(rows)[:, -1:] if columns is not None else model(rows) for model, rows in zip(alone, tokens, strict=True)]
-    )
-    weights = torch.sin(torch.arange(expected.numel(), dtype=torch.float64)).view(expected.shape)
-    torch.autograd.backward((logits * weights).sum())
-    torch.autograd.backward((expected * weights).sum())
-
-    torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-    for run, model in enumerate(alone):
-        for stacked, single in zip(together.parameters(), model.parameters(), strict=True):
-            assert stacked.grad is not None
-            assert single.grad is not None
-            gradient = stacked.grad[run].reshape(single.shape)
-            torch.testing.assert_close(gradient, single.grad, rtol=1e-9, atol=1e-10)
-
-
 def test_a_run_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", "slay", length=6)
     model = stack_models(build_models([Run(cell, 0, 1e-3), Run(cell, 1, 1e-3)]), "stack")

@@ -155,7 +155,7 @@ def test_a_run_climbs_the_same_alone_and_beside_others() -> None:
 def test_a_run_that_diverges_has_no_levels() -> None:
     (run,) = train_group([Run(cell_of(longest=8), 1, 1e20)], CPU).runs
     assert run.diverged_at is not None
-    assert (run.score, run.levels) == (None, [])
+    assert (run.score, run.levels, run.beyond) == (None, [], {})
 
 
 @pytest.fixture(scope="module")

@@ -114,8 +114,8 @@ def test_a_parquet_file_with_other_columns_has_no_rows_and_says_why(tmp_path: Pa
         assert len(read.quarantined) == 1
 
 
-def tar_of(members: list[tuple[tarfile.TarInfo, bytes]], path: Path, fmt: int = tarfile.PAX_FORMAT) -> Path:
-    with tarfile.open(path, "w:gz", format=fmt) as archive:
+def tar_of(members: list[tuple[tarfile.TarInfo, bytes]], path: Path) -> Path:
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
         for member, content in members:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -129,41 +129,7 @@ def member(name: str, **facts: Any) -> tarfile.TarInfo:
     return made
 
 
-@pytest.mark.parametrize(
-    ("hostile", "message"),
-    [
-        (member("../evil.py"), "no part of a bundle"),
-        (member("/tmp/evil.py"), "no part of a bundle"),  # noqa: S108 - never written
-        (member("compact/../../evil.parquet"), "no part of a bundle"),
-        (member("plugin/a/b.py"), "no part of a bundle"),
-        (member("plugin/evil.pkl"), "no part of a bundle"),
-        (member("verified/verified-0123456789abcdef.parquet"), "no part of a bundle"),
-        (member("x" * 5000), "no part of a bundle"),
-        (member("manifest.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "no plain file"),
-        (member("manifest.json", type=tarfile.LNKTYPE, linkname="store.json"), "no plain file"),
-        (member("manifest.json", type=tarfile.FIFOTYPE), "no plain file"),
-        (member("manifest.json", type=tarfile.CHRTYPE), "no plain file"),
-        (member("plugin", type=tarfile.DIRTYPE), "no plain file"),
-    ],
-)
-def test_what_no_bundle_holds_is_refused(tmp_path: Path, hostile: tarfile.TarInfo, message: str) -> None:
-    path = tar_of([(hostile, b"")], tmp_path / "bundle.tar.gz")
-
-    with pytest.raises(StoreError, match=message), opened(path):
-        pytest.fail("it was opened")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["bundle.tar.gz"]
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["manifest.json", "manifest.json"], "twice"),
-        ([f"compact/runs-{index:016x}.parquet" for index in range(20)], "more than 8 files"),
-    ],
-)
-def test_files_that_are_there_twice_or_too_many_are_refused(tmp_path: Path, names: list[str], message: str) -> None:
-    path = tar_of([(member(name), b"{}") for name in names], tmp_path / "b.tar.gz")
-
+def check_refused(path: Path, message: str) -> None:
     with pytest.raises(StoreError, match=message), opened(path):
         pytest.fail("it was opened")
 
@@ -182,8 +148,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, header: str, mo
             file.write(zeros)
     assert path.stat().st_size < 2**15
 
-    with pytest.raises(StoreError, match=r"unpacks to more than|has no manifest|bytes of headers"), opened(path):
-        pytest.fail("it was opened")
+    check_refused(path, r"unpacks to more than|has no manifest|bytes of headers")
 
 
 def block(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
@@ -207,6 +172,19 @@ SPARSE = pax("GNU.sparse.major", "1") + pax("GNU.sparse.minor", "0") + block("ma
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (block("../evil.py"), "no part of a bundle"),
+        (block("/tmp/evil.py"), "no part of a bundle"),  # noqa: S108 - never written
+        (block("compact/../../evil.parquet"), "no part of a bundle"),
+        (block("plugin/a/b.py"), "no part of a bundle"),
+        (block("plugin/evil.pkl"), "no part of a bundle"),
+        (block("verified/verified-0123456789abcdef.parquet"), "no part of a bundle"),
+        (member("x" * 5000).tobuf(), "no part of a bundle"),
+        (member("manifest.json", type=tarfile.SYMTYPE, linkname="/etc/passwd").tobuf(), "no plain file"),
+        (member("manifest.json", type=tarfile.LNKTYPE, linkname="store.json").tobuf(), "no plain file"),
+        (block("manifest.json", tarfile.FIFOTYPE), "no plain file"),
+        (block("manifest.json", tarfile.CHRTYPE), "no plain file"),
+        (block("plugin", tarfile.DIRTYPE), "no plain file"),
+        (FILE + FILE, "twice"),
         (gzip.compress(FILE), "not a readable bundle"),
         (pax("size", str(10**15)) + FILE, "unexpected end of data"),
         (pax("size", "-512") + FILE, "not a readable bundle"),
@@ -224,14 +202,15 @@ SPARSE = pax("GNU.sparse.major", "1") + pax("GNU.sparse.minor", "0") + block("ma
         (block("manifest.json", tarfile.GNUTYPE_SPARSE, 512) + bytes(512), "no plain file"),
         (block("manifest.json", b"Z", 2) + b"{}" + bytes(510), "no plain file"),
     ],
-    ids=range(16),
+    ids=range(29),
 )
-def test_a_header_that_lies_or_never_ends_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_what_no_bundle_holds_and_a_header_that_lies_or_never_ends_are_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "bundle.tar.gz"
     path.write_bytes(gzip.compress(content + bytes(1024), mtime=0))
 
-    with pytest.raises(StoreError, match=message), opened(path):
-        pytest.fail("it was opened")
+    check_refused(path, message)
     assert [entry.name for entry in tmp_path.iterdir()] == ["bundle.tar.gz"]
 
 
@@ -242,8 +221,7 @@ def test_an_archive_that_is_cut_or_none_is_one_line(store: Store, tmp_path: Path
     path = tmp_path / "bundle.tar.gz"
     path.write_bytes(packed(store, tmp_path / "whole.tar.gz").read_bytes()[:-2000] if content is None else content)
 
-    with pytest.raises(StoreError, match=r"bundle\.tar\.gz"), opened(path):
-        pytest.fail("it was opened")
+    check_refused(path, r"bundle\.tar\.gz")
 
 
 @pytest.mark.parametrize(
@@ -263,18 +241,15 @@ def test_a_manifest_is_read_strictly(store: Store, tmp_path: Path, change: dict[
     said = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(said | change))
 
-    with pytest.raises(StoreError, match=message), opened(folder):
-        pytest.fail("it was opened")
+    check_refused(folder, message)
 
 
 def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.pkl").write_bytes(b"")
 
     for name in ("rows.pkl", "nothing"):
-        with pytest.raises(StoreError, match="holds no rows"), opened(tmp_path / name):
-            pytest.fail("it was opened")
-    with pytest.raises(StoreError, match="cannot be read"), opened(tmp_path / "gone.parquet"):
-        pytest.fail("it was opened")
+        check_refused(tmp_path / name, "holds no rows")
+    check_refused(tmp_path / "gone.parquet", "cannot be read")
 
 
 def test_nothing_is_left_behind(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

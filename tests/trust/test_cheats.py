@@ -274,7 +274,7 @@ def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path) -> None:
     assert bundled == ()
     assert verification.ok, verification
     assert {rerun.verdict for rerun in verification.reruns} == {"tolerance"}
-    with pytest.raises(UsageError, match="--run-plugin"):
+    with pytest.raises(UsageError, match=r"brings 'cheat\.py'.*--run-plugin"):
         receive(tmp_path / "idea.tar.gz", SAMPLING)
 
 

@@ -256,13 +256,3 @@ def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: 
 
     with pytest.raises((UnknownName, ContractError), match="not-here"):
         receive(bundle, SAMPLING)
-
-
-@pytest.mark.end_to_end
-def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: Path) -> None:
-    path = tmp_path / "my_idea.py"
-    path.write_text(PLUGIN)
-    bundle = packed_by_hand(complete, tmp_path / "idea.tar.gz", file=path, mechanisms=("my-idea",))
-
-    with pytest.raises(UsageError, match=r"brings 'my_idea\.py'.*--run-plugin"):
-        receive(bundle, SAMPLING)

@@ -191,8 +191,6 @@ def gpu_slots(
     Raises:
         UsageError: If a number is not allowed.
     """
-    if per_gpu < 1:
-        raise UsageError(f"processes per GPU are {per_gpu}; allowed: 1 and more")
     names = [str(index) for index in range(num_gpus)] if visible is None else visible.split(",")[:num_gpus]
     gpus = names if device.index is None else names[device.index : device.index + 1]
     slots = [Slot(gpu.strip(), 1 / per_gpu) for _ in range(per_gpu) for gpu in gpus]

@@ -40,7 +40,6 @@ def test_slots_are_shares_of_the_gpus_that_the_process_sees(
 @pytest.mark.parametrize(
     ("per_gpu", "workers", "message"),
     [
-        (0, None, "processes per GPU are 0; allowed: 1 and more"),
         (2, 5, "workers is 5; allowed: 1 to 4, 2 on each of 2 GPUs; --per-gpu"),
         (1, 0, "workers is 0; allowed: 1 to 2"),
     ],
