@@ -271,6 +271,8 @@ def _eee(made: "Report", _results: Path, _url: str | None) -> str:
 
 def _croissant(made: "Report", results: Path, url: str | None) -> str:
     """All files of one's own store; without one, of the packaged rows."""
+    import pyarrow.parquet as pq
+
     from synthbench.reports.exchange import Data, croissant
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.results import Store, published
@@ -280,9 +282,11 @@ def _croissant(made: "Report", results: Path, url: str | None) -> str:
     tables = {}
     for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
         paths = sorted(store.files_of(name))
-        files = {str(path.relative_to(store.root)): path.read_bytes() for path in paths}
-        if files:
-            tables[name] = Data(files, [(each.name, each.type, each.meaning) for each in columns])
+        if paths:
+            files = {str(path.relative_to(store.root)): path.read_bytes() for path in paths}
+            in_all = set[str].intersection(*(set(pq.read_schema(path).names) for path in paths))  # old files have fewer
+            described = [(each.name, each.type, each.meaning) for each in columns if each.name in in_all]
+            tables[name] = Data(files, described)
     return json_text(croissant(made, tables, "Runs of sequence mixers on synthetic tasks, a row each.", url=url))
 
 

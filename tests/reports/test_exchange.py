@@ -79,6 +79,12 @@ def test_croissant_describes_every_file_of_the_packaged_rows(synthbench: Command
     done = synthbench("export", "--suite", "core", "--format", "croissant")
     rows = Path(shutil.copytree(published(), tmp_path / "rows"))
     (rows / "croissant.json").write_text(done.stdout)
+    assert not mlcroissant.Dataset(rows / "croissant.json").metadata.ctx.issues.errors
+    described = json.loads(done.stdout)
+    (runs, _curves) = described["recordSet"]
+    assert {"run_id", "score", "finished_at"} <= {field["name"] for field in runs["field"]}
+    runs["field"] = [field for field in runs["field"] if field["name"] in ("run_id", "score", "finished_at")]
+    (rows / "croissant.json").write_text(json.dumps(described))  # all columns of 10,000 rows take it a minute
 
     read = read_by_croissant(rows / "croissant.json", "runs", "run_id")
     stored = Store.open(published(), create=False).table().column("run_id").to_pylist()
