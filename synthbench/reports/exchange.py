@@ -1,43 +1,19 @@
 """Results in the formats of others: Every Eval Ever for scores, Croissant for the rows as a dataset."""
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from synthbench import __version__, sources
 from synthbench.registry import BUILT_IN
-from synthbench.reports.folder import Files
 from synthbench.reports.report import Report
 from synthbench.reports.standings import standings
 
 _CROISSANT = "http://mlcommons.org/croissant/"
-_TERMS = (
-    *("column", "data", "examples", "extract", "field", "fileObject", "fileProperty", "fileSet", "format", "includes"),
-    *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex", "repeated"),
-    *("replace", "separator", "source", "subField", "transform", "citeAs"),
-)
-"""The words of the format's own vocabulary, those that are not used among them: validators want a complete context."""
-_CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": _CROISSANT,
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    **{term: f"cr:{term}" for term in _TERMS},
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-}
-_TYPES = {
-    "bool": "sc:Boolean",
-    "int32": "sc:Integer",
-    "int64": "sc:Integer",
-    "float64": "sc:Float",
-    "timestamp": "sc:DateTime",
-}
+_TYPES = {"bool": "Boolean", "int32": "Integer", "int64": "Integer", "float64": "Float", "timestamp": "DateTime"}
 """By the type of a column; every other is text."""
 _ENCODINGS = {"parquet": "application/x-parquet", "csv": "text/csv"}
 
@@ -70,13 +46,11 @@ class Data(NamedTuple):
     """Name, type (as in Arrow or pandas) and meaning."""
 
 
-def cell_data(report: Report, files: Files) -> Data:
-    """The cells of a report: ``cells.csv``, which must be among its files."""
-    content = files["cells.csv"]
+def cell_data(report: Report, content: str) -> Data:
+    """The cells of a report, in its ``cells.csv``."""
     columns = report.cells.frame.dtypes.items()
     return Data(
-        {"cells.csv": content if isinstance(content, bytes) else content.encode()},
-        [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns],
+        {"cells.csv": content.encode()}, [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns]
     )
 
 
@@ -95,7 +69,8 @@ def croissant(
     """
     suite, version = report.selection.suite, report.selection.suite_version
     return {
-        "@context": _CONTEXT,
+        # Validators want the whole vocabulary, also the words that are not used.
+        "@context": json.loads(files("synthbench.reports").joinpath("templates", "croissant.json").read_text("utf-8")),
         "@type": "sc:Dataset",
         "name": f"synthbench-{suite}-{version}",
         "description": description,
@@ -121,13 +96,9 @@ def _file(path: str, content: bytes, url: str | None) -> dict[str, Any]:
         "name": path.rpartition("/")[2],
         "contentUrl": f"{url.rstrip('/')}/{path}" if url else path,
         "contentSize": f"{len(content)} B",
-        "encodingFormat": _encoding(path),
+        "encodingFormat": _ENCODINGS[path.rpartition(".")[2]],
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-
-
-def _encoding(path: str) -> str:
-    return _ENCODINGS[path.rpartition(".")[2]]
 
 
 def _file_set(name: str, paths: Sequence[str]) -> dict[str, Any]:
@@ -136,7 +107,7 @@ def _file_set(name: str, paths: Sequence[str]) -> dict[str, Any]:
         "@id": f"{name}-files",
         "name": f"{name}-files",
         "containedIn": [{"@id": path} for path in paths],
-        "encodingFormat": _encoding(paths[0]),
+        "encodingFormat": _ENCODINGS[paths[0].rpartition(".")[2]],
         "includes": paths,
     }
 
@@ -148,7 +119,7 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
             "@id": f"{name}/{column}",
             "name": column,
             "description": meaning,
-            "dataType": _TYPES.get(kind, "sc:Text"),
+            "dataType": f"sc:{_TYPES.get(kind, 'Text')}",
             "source": {"fileSet": {"@id": f"{name}-files"}, "extract": {"column": column}},
         }
         for column, kind, meaning in data.columns

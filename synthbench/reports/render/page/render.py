@@ -45,7 +45,11 @@ def page(report: Report, files: Files | None = None) -> str:
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     files = files or {}
-    dataset = croissant(report, {"cells": cell_data(report, files)}, _DATASET) if "cells.csv" in files else None
+    dataset = (
+        croissant(report, {"cells": cell_data(report, str(files["cells.csv"]))}, _DATASET)
+        if "cells.csv" in files
+        else None
+    )
     template = environment().get_template("page.html")
     return template.render(
         page=content(report),
