@@ -63,7 +63,7 @@ def write(site: Path, tasks: Collection[str] = TASKS, mechanisms: Collection[str
     """
     file = site / MAIN_SUITE / "leaderboard.json"
     if not file.is_file():
-        sys.exit(f"no {file}; synthbench leaderboard --suite {MAIN_SUITE} --json prints it")
+        sys.exit(f"no {file}; synthbench report --suite {MAIN_SUITE} --out {site / MAIN_SUITE} writes it")
     board = json.loads(file.read_text(encoding="utf-8"), object_hook=_with_nan)
     of = {key: board[key] for key in ("suite", "suite_version")}
     pages: Pages = {
