@@ -1,4 +1,4 @@
-"""The command line: each file holds a command or a small group, with what it prints.
+"""The command line: one command or small group per file, with its output.
 
 Results go to stdout, progress and messages to stderr. Slow imports are inside the commands, so that ``--help`` answers
 at once.
@@ -10,7 +10,7 @@ from synthbench.distribution import conflict, is_overwritten
 
 
 def main() -> None:
-    """Run the command line of ``sys.argv`` and exit; refuse to where another package has overwritten this one."""
+    """Run the command line in ``sys.argv`` and exit; refuse if another package has overwritten this one."""
     if is_overwritten():  # before the import below, which may be that of the other package
         sys.stderr.write(f"synthbench: {conflict()}\n")
         sys.exit(2)

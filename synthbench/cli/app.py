@@ -1,4 +1,4 @@
-"""The commands by what they are for, and what all of them do with a wrong command line, an error and a full disk."""
+"""The commands by purpose, and their handling of wrong command lines, errors and full disks."""
 
 import io
 import os
@@ -29,14 +29,14 @@ from synthbench.errors import StoreError, SynthbenchError, UnknownName, UsageErr
 from synthbench.plugins import hint_for
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType({"--members": "--batched"})
-"""Options that were renamed; the old name works."""
+"""Renamed options, whose old names still work."""
 
 _WrongLine: type[Any] = typer.BadParameter.__mro__[1]
-"""What typer raises for any fault of a command line; it exports no name for it."""
+"""The base of typer's errors in a command line, which typer does not export."""
 
 
 class Command(TyperCommand):
-    """A command that takes several values for an option, and says in one line which word of its line is wrong."""
+    """A command whose options may take several values; an error names the wrong word in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words after the command's name.
@@ -96,7 +96,7 @@ def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:
 
 
 def _current(word: str) -> str:
-    """A word with the present name of an option in place of an old one."""
+    """Replace an option's old name by the present one."""
     name, equals, value = word.partition("=")
     if name not in OLD_NAMES:
         return word
@@ -129,7 +129,7 @@ for panel, commands in {
 
 
 def run_app() -> None:
-    """Run the command line; a user error or a full disk gives one line on stderr and the documented exit code."""
+    """Run the command line; answer a user error or a full disk with one line on stderr and the documented exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its code

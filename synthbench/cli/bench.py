@@ -28,7 +28,7 @@ BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
-    """The rows of a bench, those that a file has included."""
+    """Make the table of a bench, with the rows that a file already has."""
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
 

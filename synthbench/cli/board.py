@@ -12,11 +12,11 @@ from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
 
 MOST_LINES = 10
-"""Mechanisms that are shown."""
+"""Most mechanisms shown."""
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Rank, mechanism and skill of the best, then how many more there are; nothing where nothing is ranked.
+    """Yield rank, mechanism and skill of the best, then the number of others; nothing without a ranking.
 
     Args:
         board: A ranking; None where nothing can be ranked.
@@ -35,7 +35,7 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
 
 
 def lines_of_table(table: Table) -> Iterator[str]:
-    """A table of a report: its title, its columns, and a line for each of its lines; without marks."""
+    """Yield a table of a report without marks: its title, columns and lines."""
     yield table.title
     body = [[*line.labels, *(_cell_text(cell) for cell in line.cells)] for line in table.lines]
     yield from aligned([[*table.headings, *(column.label for column in table.columns)], *body])
@@ -46,7 +46,7 @@ def _cell_text(cell: Cell) -> str:
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
-    """The ranking for a reader: the verdict, a line for each ranked mechanism, then those that lack a run."""
+    """Yield the ranking for a reader: the verdict, a line per ranked mechanism, then those that lack a run."""
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
     others = [one for one in facts["mechanisms"] if one["rank"] is None]
     num_tasks = f"{len(facts['tasks'])} task{'s' * (len(facts['tasks']) != 1)}"
@@ -80,7 +80,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def csv_of_standings(facts: dict[str, Any]) -> str:
-    """The ranking in tidy form: a line for the mean of each mechanism, and one for each of its parts."""
+    """Return the ranking as tidy CSV: a line for the mean of each mechanism, and one for each of its parts."""
     of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
     keys = ("name", "label", "condition", "positions", "sees_places", "rank", "num_seeds", "num_tasks")
     ends = ("skill", "low", "high")
@@ -102,7 +102,7 @@ def _seeds(number: int) -> str:
 
 
 def _called(one: dict[str, Any]) -> str:
-    """The label, with the name if no command takes the label for it; a star before a mechanism of one's own."""
+    """Return the label, with the name if no command accepts the label, and a star before the user's own mechanisms."""
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
     name = "" if is_taken else f" ({one['name']})"

@@ -1,4 +1,4 @@
-"""Examines a unit, or all units of a plugin, and says what a person can act on."""
+"""Checks of a component, or of all in a plugin, reported so that a person can act on them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ STRATEGIES = {"fold": "folding", "stack": "stacking", "loop": "running one after
 def check(
     target: str, named: Sequence[str], timeout_s: float | None = None, devices: Devices = ("cpu",)
 ) -> list[Report]:
-    """Check a unit, or every unit of a plugin, in a process of its own.
+    """Check a component, or every component of a plugin, in a separate process.
 
     Args:
-        target: A unit's name, with arguments as in ``slay:R=3``, or the file of a plugin.
-        named: Other plugins that are loaded first.
-        timeout_s: Seconds after which a unit that does not come back is given up; 300 if None.
-        devices: Where mechanisms are checked: on the first on which one runs.
+        target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
+        named: Other plugins to load first.
+        timeout_s: Seconds after which a hanging component is killed; 300 if None.
+        devices: Each mechanism is checked on the first of these on which it runs.
 
     Returns:
-        For each unit what it is, the results of all ``checks``, whether it ``passed``, and ``facts`` if it did.
+        For each component its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
     """
     names = list(named)
     if target.endswith(".py"):
@@ -51,7 +51,7 @@ def check(
 
 
 def lines_of(report: Report) -> list[str]:
-    """A report in words."""
+    """Format a report as lines."""
     results = report["checks"]
     num = {state: sum(result["state"] == state for result in results) for state in ("passed", "warning")}
     lines = [f"{report['kind']} {report['name']}, version {report['version']}, from {report['origin']}", ""]
@@ -99,7 +99,7 @@ def _facts(subject: Subject, trial: Trial, devices: Devices) -> dict[str, str]:
 
 
 def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
-    """What is worth knowing of a unit that passes its checks, in words; speed only where the CPU is asked for."""
+    """Describe a component that passed its checks; its speed only if the CPU is asked for."""
     if subject.kind == TASKS.kind:
         known = task_facts(subject.name, subject.arguments)
         return {
@@ -126,7 +126,7 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
 
 
 def _parameters(mechanism: Mechanism, device: str) -> str:
-    """How many count, how many of these are trained, and which are not."""
+    """Count the parameters and the trained ones, and name the others."""
     x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
     unused = unused_parameters(mechanism.to(device), x)
     frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]

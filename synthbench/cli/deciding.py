@@ -1,4 +1,4 @@
-"""Adds seeds on a ladder until every pair of mechanisms is decided: what is to be run after each look at the rows."""
+"""Adds seeds on a ladder until every pair of mechanisms is decided: plans the runs after each look at the rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,25 +17,25 @@ from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.training.cell import Run
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]
-"""At each look."""
+"""Seeds per cell at each look."""
 
 
 class Looked(NamedTuple):
-    """What a look at the rows says."""
+    """The outcome of a look at the rows."""
 
     words: str
-    """How many pairs are decided, in a sentence."""
+    """The number of decided pairs, in a sentence."""
     further: Request | None
     """Runs that the next look needs; None if every pair is decided, or this was the last look."""
 
 
 def require_decidable(request: Request) -> None:
-    """Refuse what cannot be run until pairs of mechanisms are decided.
+    """Refuse a request that cannot be run until pairs of mechanisms are decided.
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder or begins with another number of seeds, or the request says itself which
-            seeds or which part of the plan to run, or shortens runs.
+        UsageError: If the suite has no ladder or begins with another number of seeds, or the request selects seeds or a
+            part of the plan, or shortens runs.
     """
     suite = _suite_of(request)
     if suite.ladder is None:
@@ -59,14 +59,14 @@ def require_decidable(request: Request) -> None:
 
 
 def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
-    """Look at the rows of a request, and say what the next look needs.
+    """Look at the rows of a request, and find the runs that the next look needs.
 
-    It depends on nothing but the rows of the seeds up to this look, so a run that is interrupted goes on in the same
-    way. Pairs are those of the mechanisms of the request.
+    The result depends only on rows of the seeds up to this look, so an interrupted run resumes unchanged. Only pairs of
+    the request's mechanisms count.
 
     Args:
         request: As :func:`require_decidable` allows.
-        runs: By run id, what this and earlier looks need; all have rows.
+        runs: The runs that this and earlier looks need, by id; all have rows.
         number: Of the look, from 0.
     """
     rows = planned_rows(runs, request.results)
@@ -84,7 +84,7 @@ def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
 
 
 def prepare_look(request: Request) -> Prepared:
-    """What of a request is missing at the first look that lacks rows; at the last one if none does."""
+    """Prepare the missing runs of the first look that lacks rows, or of the last look if none does."""
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
     for number in range(len(LOOKS)):

@@ -28,11 +28,11 @@ def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: 
 
 
 def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
-    """Every check with its state: ``ok``, ``note`` (works, but know it) or ``broken``.
+    """Run every check; its state is ``ok``, ``note`` (works, but know it) or ``broken``.
 
     Args:
         results: Folder of the results.
-        broken_plugins: Why plugins that were named cannot be loaded, by name.
+        broken_plugins: Reasons why named plugins cannot be loaded, by name.
     """
     from synthbench.runner.environment import usable_cores
 
@@ -111,7 +111,7 @@ def _suites() -> list[Finding]:
 
 
 def _folder(results: Path) -> Finding:
-    """Whether files can be made where the store is or would be."""
+    """Check that files can be made where the store is or would be."""
     existing = results.absolute()
     while not existing.exists():
         existing = existing.parent

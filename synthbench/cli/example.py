@@ -11,9 +11,9 @@ from synthbench.reports.descriptions import Description, Example, Token
 from synthbench.tasks import IGNORE, TASKS, sized
 
 LONGEST = 512
-"""Tokens of a sequence that is drawn; arguments come from rows, and nobody looks at more."""
+"""Most tokens of a drawn sequence: arguments come from rows, and nobody looks at more."""
 _FIRST, _LAST = 40, 100
-"""Tokens shown at either end of a sequence that is longer than both together: answers stand late."""
+"""Tokens shown at either end of a sequence longer than both together: answers stand late."""
 _SEED = 0
 
 
@@ -26,7 +26,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
         arguments: The row's arguments with the length, as JSON; the first level of a ladder is drawn.
 
     Returns:
-        None if no such task is at hand in this version, or it does not take the arguments: rows come from anywhere.
+        None if this version of the task is not installed or refuses the arguments: rows come from anywhere.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None
@@ -58,7 +58,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
 
 
 def _first_level(given: Any) -> Any:
-    """The arguments of the first level with its length, where a row has a ladder; else what is given."""
+    """Return the arguments and length of the first level if a row has a ladder, else what is given."""
     try:
         level = given["rungs"][0]
         return {**level["task"], "length": level["length"]}

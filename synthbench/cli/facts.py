@@ -1,6 +1,6 @@
-"""Collects what is known of a component, as plain values for JSON and for tables.
+"""Facts of a component as plain values for JSON and tables.
 
-Mechanisms are imported where they are asked for: torch takes seconds, and tasks and suites do without it.
+Mechanisms are imported only when asked for: torch takes seconds, and tasks and suites do without it.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from synthbench.mechanisms import Mechanism
 
 STATE_LENGTHS = (64, 1024)
-"""Lengths for which the state of a mechanism is told, for a width of 64 in 4 heads."""
+"""Lengths at which the state of a mechanism is given, at width 64 in 4 heads."""
 
 
 def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Category, bounds, options, source and version of a task.
+    """Return category, bounds, options, source and version of a task.
 
     Args:
         name: The registered name.
@@ -33,7 +33,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Category, version and bounds of a task at one size: a row of a table, quicker than all that is known."""
+    """Return category, version and bounds of a task at one size: a row of a table, quicker than all facts."""
     length, options = sized(name, arguments or {})
     task = TASKS[name](**options)
     return {"name": name, "category": task.category(), **_bounds(task, length), "version": version_of(TASKS[name])}
@@ -54,7 +54,7 @@ def _bounds(task: Task, length: int) -> dict[str, Any]:
 
 
 def mechanism_facts(name: str) -> dict[str, Any]:
-    """Label, family, cost, state in numbers a layer, hyper-parameters, source and version of a mechanism."""
+    """Return label, family, cost, state in numbers per layer, options, source and version of a mechanism."""
     from synthbench.contract.places import sees_places
     from synthbench.mechanisms import MECHANISMS
 
@@ -73,7 +73,7 @@ def mechanism_facts(name: str) -> dict[str, Any]:
 
 
 def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
-    """The options in which the conditions differ, positions, and sizes for a width of 64 in 4 heads."""
+    """Return the options in which the conditions differ, positions, and sizes at width 64 in 4 heads."""
     from synthbench.mechanisms import condition_options, num_parameters
 
     options: dict[str, Any] = condition_options(unit, condition)
@@ -88,21 +88,21 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
 
 
 def position_facts(name: str) -> dict[str, Any]:
-    """Whether it rotates, hyper-parameters, source and version of a position encoding."""
+    """Return a position encoding's options, source and version, and whether it rotates."""
     from synthbench.positions import POSITIONS
 
     return {"name": name, "rotates": POSITIONS[name].rotates, **_of_component(POSITIONS[name])}
 
 
 def block_facts(name: str) -> dict[str, Any]:
-    """Hyper-parameters, source and version of a block."""
+    """Return options, source and version of a block."""
     from synthbench.blocks import BLOCKS
 
     return {"name": name, **_of_component(BLOCKS[name])}
 
 
 def suite_facts(name: str) -> dict[str, Any]:
-    """The whole content of a suite."""
+    """Return the whole content of a suite."""
     return load_suite(name).model_dump(mode="json")
 
 

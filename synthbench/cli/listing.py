@@ -62,14 +62,14 @@ def list_mechanisms(
 
 
 def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[str]:
-    """The names whose group is wanted; all if none is."""
+    """Return the names in the wanted group, or all without one."""
     if wanted is not None and wanted not in groups.values():
         raise UnknownName(kind, wanted, set(groups.values()))
     return [name for name, group in groups.items() if wanted in (None, group)]
 
 
 def _mentions(unit: type[Any], words: str) -> bool:
-    """Whether words of the name, the docstring or the source begin with each of these."""
+    """Tell whether words of a component's name, docstring or source begin with each of the given ones."""
     text = f"{unit.name} {inspect.getdoc(unit)} {describe(unit.source)}"
     return all(re.search(rf"(?<![^\W_]){re.escape(word)}", text, re.IGNORECASE) for word in words.split())
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, by the panel of the help that shows them, and how values are parsed."""
+"""Options that several commands share, by panel of the help, and parsers of their values."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -106,9 +106,7 @@ Beside = Annotated[
     str | None,
     reading(help="Another store whose rows to show: its folder, a .parquet file or a .tar.gz bundle. It is only read."),
 ]
-Packaged = Annotated[
-    bool, reading("--packaged/--no-packaged", help="Whether to read the rows that come with synthbench as well.")
-]
+Packaged = Annotated[bool, reading("--packaged/--no-packaged", help="Also read the rows that come with synthbench.")]
 Plugins = Annotated[
     list[str] | None,
     reading(
@@ -119,7 +117,7 @@ Plugins = Annotated[
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make the first argument of a command a dataclass, with its fields as options of the command."""
+    """Turn the first argument of a command, a dataclass, into options of the command, one per field."""
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -154,7 +152,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load the plugins; return the faults of broken ones by name, so that they do not hide the others."""
+    """Load the plugins; return the faults of broken ones by name, so that they do not hide other faults."""
     faults = {}
     for plugin in plugins.named(named):
         try:

@@ -17,7 +17,7 @@ from synthbench.errors import SynthbenchError, UsageError
 
 
 class Verbosity(Enum):
-    """How much a command prints."""
+    """The amount that a command prints."""
 
     QUIET = "quiet"
     """Errors and results only."""
@@ -41,17 +41,17 @@ def set_verbosity(*, quiet: bool, verbose: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether only errors and results are printed."""
+    """Return whether only errors and results are printed."""
     return _verbosity.get() is Verbosity.QUIET
 
 
 def is_verbose() -> bool:
-    """Whether more is printed than usual."""
+    """Return whether more is printed than usual."""
     return _verbosity.get() is Verbosity.VERBOSE
 
 
 def inert(text: str) -> str:
-    """A text of rows or of foreign code with control characters as their codes, since a terminal would obey them."""
+    """Replace control characters from rows or foreign code by their codes, since a terminal would obey them."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
 
 
@@ -74,7 +74,7 @@ def print_problem(problem: SynthbenchError, hint: str = "") -> None:
 
 
 def width_of_stdout() -> int | None:
-    """Width of the terminal in characters; None if another program reads the output."""
+    """Return the width of the terminal in characters; None if another program reads the output."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -108,14 +108,14 @@ def _cell(value: object) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, every column as wide as its widest text, two spaces apart."""
+    """Align the lines of a table, its columns two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ([text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in lines)
     return ["  ".join(line).rstrip() for line in padded]
 
 
 def about(seconds: float) -> str:
-    """Say an estimate no finer than it is known.
+    """Word an estimate no more precisely than it is known.
 
     >>> about(20.0), about(1860.0), about(8000.0), about(200_000.0)
     ('less than a minute', 'about 31 min', 'about 2 h 10 min', 'about 2.3 days')

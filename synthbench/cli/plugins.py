@@ -36,7 +36,7 @@ def new(
 def check(
     target: Annotated[str, typer.Argument(help="A component's name (slay:R=3 sets options), or a plugin's file.")],
     plugin: Plugins = None,
-    device: Annotated[str, typer.Option(help="Where mechanisms are checked: cpu, cuda or cuda:1.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device on which to check mechanisms: cpu, cuda or cuda:1.")] = "cpu",
     timeout: Annotated[
         float | None, typer.Option(help="Seconds after which a hanging component is killed. Default: 300.")
     ] = None,

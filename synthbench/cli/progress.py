@@ -23,18 +23,18 @@ from synthbench.training.cell import Cell, Run
 
 HEARTBEAT_S = 30.0
 LOOK_S = 1.0
-"""Between two looks for rows in the store."""
+"""Seconds between two looks for rows in the store."""
 NUM_LATEST = 100
-"""Only the latest rows of a kind count in an estimate: the load of the machine changes."""
+"""Latest rows of a kind that count in an estimate: the load of the machine changes."""
 
 Latest = partial(deque[float], maxlen=NUM_LATEST)
 
 
 class Eta:
-    """Estimates the time left: the trainings that the rest of a plan takes, tuning included, and their seconds.
+    """Estimates the time left from the trainings that a plan still needs, tuning included, and their seconds.
 
-    A training is expected to take the median time of those seen in its cell. If there are none, it is its cost in the
-    plan, corrected by how far off the plan was for the same mechanism; else for its family; else for all.
+    A training is expected to take the median time of those seen in its cell. Without any, its cost in the plan is
+    corrected by the plan's error so far for the same mechanism, else for its family, else for all.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -42,7 +42,7 @@ class Eta:
         self._costs = {cell: plan.estimates.cost(cell) for cell in cells}
         self._is_timed = all(plan.estimates.seconds(cell) is not None for cell in cells)
         self._left: dict[str, tuple[Cell, int]] = {}
-        """By the id of a row: its cell, and the trainings that are done when it is written."""
+        """A row's cell, and the trainings done when it is written, by row id."""
         self._tuning_ids: dict[str, Collection[str]] = {}
         for job in plan.jobs:
             tuning = _trainings(job.untuned, job.untuned)
@@ -55,20 +55,20 @@ class Eta:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """The ids of the rows that are still to be written, tuning rows included."""
+        """Ids of the rows still to be written, tuning rows included."""
         return tuple(self._left)
 
     @property
     def num_left(self) -> int:
-        """Trainings that are still to be done."""
+        """Trainings still to be done."""
         return sum(num_trainings for _, num_trainings in self._left.values())
 
     def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
-        """Take note of a row that was written; a row counts once.
+        """Record a written row; each counts once.
 
         Args:
             outcome: What the row says.
-            is_last: Whether its job has ended: what that has not tuned by now it never will.
+            is_last: Whether its job has ended, so that its missing tuning rows will never come.
         """
         if outcome.run_id in self._left:
             cell, _ = self._left.pop(outcome.run_id)
@@ -80,7 +80,7 @@ class Eta:
             self._left.pop(name, None)
 
     def left_s(self) -> float | None:
-        """Seconds of one worker until the last row; None where nothing is known."""
+        """Return the seconds of one worker until the last row; None if nothing is known."""
         left: Counter[Cell] = Counter()
         for cell, num_trainings in self._left.values():
             left[cell] += num_trainings
@@ -98,23 +98,23 @@ class Eta:
 
 
 def _kin(cell: Cell) -> tuple[object, ...]:
-    """What cells have in common whose times are off by as much, from near to far."""
+    """Return the keys under which cells share errors of the plan's times, the most specific first."""
     return cell.mechanism, cell.mechanism.family, None
 
 
 def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tuple[Cell, int]]:
-    """The rows that some trainings make; runs that only train again count with the first row."""
+    """Map rows to their cell and number of trainings; runs that only train again count with the first row."""
     rows = [run for run in together if run in missing]
     num_again = len(together) - len(rows)
     return {run.run_id: (run.cell, 1 + num_again * (run is rows[0])) for run in rows}
 
 
 class Watch:
-    """Looks for new rows in a store, tuning rows included: an executor tells only of jobs that have ended.
+    """Finds new rows in a store, tuning rows included: an executor reports only jobs that have ended.
 
     Args:
         results: Folder of the store.
-        run_ids: The rows that are waited for. What is in the store by now is not one of them.
+        run_ids: The rows to wait for, without those already in the store.
     """
 
     def __init__(self, results: Path, run_ids: Collection[str]) -> None:
@@ -123,7 +123,7 @@ class Watch:
         self._seen = set(self._store.loose())
 
     def new_rows(self) -> list[RunOutcome]:
-        """The rows that were written since the last call; quick where there is none."""
+        """Return the rows written since the last call; quick if there are none."""
         files = set(self._store.loose()) - self._seen
         self._seen |= files
         rows = [row for row in self._store.rows_in(sorted(files)) if row["run_id"] in self._waiting]
@@ -132,7 +132,7 @@ class Watch:
 
 
 class Progress:
-    """Counts trainings and rows, and says when the rest will be done as soon as something is known of that.
+    """Counts trainings and rows, and estimates the time left as soon as something is known.
 
     Args:
         results: Folder of the store that the workers write to.
@@ -162,7 +162,7 @@ class Progress:
             self._bar.stop()
 
     def begin(self, plan: Plan, executor: Executor) -> None:
-        """Take note of what will come."""
+        """Take note of a plan."""
         self._num_rows = plan.num_missing
         self._executor = executor
         self._eta = Eta(plan)
@@ -206,7 +206,7 @@ class Progress:
                 self._redraw()
 
     def _state(self) -> str:
-        """``trainings 37/624 · rows 3/240 · about 31 min left``; trainings are left out where each gives a row."""
+        """Return ``trainings 37/624 · rows 3/240 · about 31 min left``, without trainings if each gives a row."""
         with self._lock:
             num = self._eta.num_trainings
             num_done = num - self._eta.num_left
@@ -217,7 +217,7 @@ class Progress:
             return " · ".join(parts) + self._left(" · ", " left")
 
     def _left(self, before: str, after: str) -> str:
-        """``about 31 min`` between two other texts, or nothing where nothing is known."""
+        """Return ``about 31 min`` between two other texts, or nothing if nothing is known."""
         with self._lock:
             left_s = self._eta.left_s() if self._eta.num_left else None
         return "" if left_s is None else f"{before}{about(left_s / (self._executor.num_workers or 1))}{after}"
@@ -250,7 +250,7 @@ def to_do(plan: Plan) -> str:
 
 
 def workers_of(executor: Executor) -> str:
-    """``2 workers``; where jobs run if there are no worker processes, or it is not known how many."""
+    """Say ``2 workers``, or where jobs run if there are no worker processes or their number is unknown."""
     if executor.name == "inline":
         return "in this process"
     if executor.num_workers is None:

@@ -45,8 +45,8 @@ def quick(
     """Check a mechanism, run one seed of a ladder's quick tasks and predict how it will rank in the full suite.
 
     It prints the mean score per category beside the reference's, the expected rank, and whether to keep the mechanism
-    or discard it. It stops after three tasks if these are hopeless. What is kept was better on a fresh seed too.
-    synthbench run keeps these rows and adds the rest. Packaged mechanisms are not trained.
+    or discard it. It stops after three tasks if these are hopeless. A mechanism that is kept was better on a fresh seed
+    too. synthbench run keeps these rows and adds the rest. Packaged mechanisms are not trained.
     """
     from synthbench import first_verdict
 

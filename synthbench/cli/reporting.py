@@ -28,7 +28,7 @@ ENTRIES = ("index.html", "README.md", "report.json")
 
 @dataclass(frozen=True)
 class Shown:
-    """The options that say which rows are shown, in the order of the help."""
+    """Options that select the rows to show, in the order of the help."""
 
     suite: options.ReportedSuite = None
     suite_version: options.SuiteVersion = None
@@ -39,17 +39,17 @@ class Shown:
     packaged: options.Packaged = True
 
     def read(self, *, curves: bool = False) -> tuple["Joined", str, str]:
-        """The rows, and the suite and version in which they are shown."""
+        """Return the rows, and the suite and version in which to show them."""
         read = read_rows(self.results, self.beside, suite=self.suite, packaged=self.packaged, curves=curves)
         return read, *read.shown(self.suite, self.suite_version)
 
     @property
     def root_seeds(self) -> tuple[int, ...] | None:
-        """None: all with rows."""
+        """Root seeds to show; None: all with rows."""
         return None if self.seeds is None else parse_seeds(self.seeds)
 
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
-        """The rows of the selected mechanisms, or of the suite's, your own and foreign ones; without variants."""
+        """Select the rows of the chosen mechanisms, or of the suite's, your own and foreign ones, without variants."""
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
 
@@ -78,9 +78,9 @@ def report(
         str | None,
         options.printing(
             "--format",
-            help="Formats to write, comma-separated: md, tex, csv (a line a cell), runs (single runs and learning "
-            "curves as CSV), json, html (a page), figures (SVG and PDF, with their numbers as CSV). Default: all. An "
-            "earlier report's files in other formats are removed.",
+            help="Formats to write, comma-separated: md, tex, csv (a line per cell), runs (CSV of runs and learning "
+            "curves), json, html, figures (SVG and PDF, with their numbers as CSV). Default: all. An earlier report's "
+            "files in other formats are removed.",
         ),
     ] = None,
     check: Annotated[
@@ -178,7 +178,7 @@ def export(
     across: Annotated[
         str,
         options.printing(
-            help="What md and tex show side by side: columns; or tasks or mechanisms, for a single column. csv and "
+            help="Show columns side by side in md and tex; or, for a single column, tasks or mechanisms. csv and "
             "json have one entry per cell."
         ),
     ] = "columns",
@@ -270,7 +270,7 @@ def _eee(made: "Report", _results: Path, _url: str | None) -> str:
 
 
 def _croissant(made: "Report", results: Path, url: str | None) -> str:
-    """All files of one's own store; without one, of the packaged rows."""
+    """Describe all files of the user's store; without one, of the packaged rows."""
     import pyarrow.parquet as pq
 
     from synthbench.reports.exchange import Data, croissant
@@ -291,11 +291,11 @@ def _croissant(made: "Report", results: Path, url: str | None) -> str:
 
 
 _OF_OTHERS = {"eee": _eee, "croissant": _croissant}
-"""Formats of others, by the name that --format takes."""
+"""Foreign formats by their names in --format."""
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:
-    """Say on stderr which of one's own cells have no row in a selection, although they are of its suite and version."""
+    """Name on stderr the user's own cells of a selection's suite and version that have no row in it."""
     from synthbench.reports.selection import full_runs
 
     full = full_runs(own[own["causal_checked"].isin([True])])

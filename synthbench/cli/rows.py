@@ -1,4 +1,4 @@
-"""Reading and selecting the rows of a store for commands."""
+"""Reads and selects the rows of a store for commands."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """All rows of a store and of those beside it, seen from a suite; damaged ones are left out and named on stderr."""
+    """Read a store and those beside it, seen from a suite; leave out damaged rows and name them on stderr."""
     from synthbench.trust.beside import join
 
     if suite is not None:
@@ -39,7 +39,7 @@ def read_rows(
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
-    """The tasks or mechanisms in the rows that terms select, with the options that they set."""
+    """Select tasks or mechanisms in the rows by terms, with the options that they set."""
     from synthbench.options import select
 
     unit, group, label = ("task", "task_category", "task") if kind == "task" else ("mech", "mech_family", "mech_label")
@@ -48,6 +48,6 @@ def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selectio
 
 
 def name_what_is_left_out(left_out: "Sequence[Quarantined]") -> None:
-    """Print on stderr which files and rows the readers of a store left out, and why."""
+    """Print on stderr which files and rows of a store were left out, and why."""
     for file in left_out:
         say(f"left out: {file.file}: {file.reason}", err=True)

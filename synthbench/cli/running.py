@@ -30,7 +30,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Selection:
-    """The options that select the runs, and the folder of their rows; most are a request's fields of the same name."""
+    """Options that select the runs, and the folder of their rows; most are fields of a request."""
 
     tasks: options.TaskTerms = None
     mechanisms: options.MechanismTerms = None
@@ -49,7 +49,7 @@ class Selection:
     plugins: options.Plugins = None
 
     def request(self) -> "Request":
-        """The request of these options."""
+        """Make a request from these options."""
         from synthbench.runner.request import Request
 
         given = vars(self) | {
@@ -63,10 +63,10 @@ class Selection:
         return Request(**{name: given[name] for name in given.keys() - {"conv", "gate"}})
 
     def _around(self) -> str | None:
-        """The block with the convolution and the gate that are asked for; None: the suite's.
+        """Return the block with the requested convolution and gate; None: the suite's.
 
         Raises:
-            UsageError: If the block has one of them already.
+            UsageError: If the block already has one of them.
         """
         from synthbench.suites import EXTRA, load_suite
 
@@ -83,7 +83,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class RunOptions(Selection):
-    """Those, and how the runs are made."""
+    """Options that select the runs and say how to make them."""
 
     steps: Annotated[
         int | None, options.executing(help="Train for fewer steps. The rows are marked and enter no report.")
@@ -113,7 +113,7 @@ class RunOptions(Selection):
             help="Runs to train in one program (seeds, rates, tasks of equal length). Default: by length and device.",
         ),
     ] = None
-    rerun: Annotated[str, options.executing(help="Which finished runs to repeat: none, failed or all.")] = "none"
+    rerun: Annotated[str, options.executing(help="Finished runs to repeat: none, failed or all.")] = "none"
     predictions: Annotated[
         Path | None,
         options.printing(
@@ -203,7 +203,7 @@ def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> No
 
 
 def missing_cells(plan: "Plan") -> Iterator[str]:
-    """One line for each task and mechanism that lacks rows: ``copy  slay  seeds 42, 43``."""
+    """Yield one line for each task and mechanism that lacks rows: ``copy  slay  seeds 42, 43``."""
     seeds: dict[tuple[str, str], list[int]] = {}
     for run in (run for job in plan.jobs for run in job.missing):
         of_cell = seeds.setdefault((run.cell.task_name, run.cell.mechanism_name), [])
@@ -215,13 +215,13 @@ def missing_cells(plan: "Plan") -> Iterator[str]:
 
 
 def missing_rows(plan: "Plan") -> Iterator[str]:
-    """One line for each missing row, with its id."""
+    """Yield one line for each missing row, with its id."""
     for fact in row_facts(plan):
         yield "  ".join("tuned" if value is None else str(value) for value in fact.values())
 
 
 def row_facts(plan: "Plan") -> list[dict[str, Any]]:
-    """What is known of each missing row before it is run."""
+    """Describe each missing row before it is run."""
     return [
         {
             "run_id": run.run_id,
@@ -236,7 +236,7 @@ def row_facts(plan: "Plan") -> list[dict[str, Any]]:
 
 
 def plan_facts(prepared: "Prepared") -> dict[str, Any]:
-    """A plan as JSON; seconds are null where nothing is known of the time."""
+    """Return a plan as JSON; seconds are null if the time is unknown."""
     plan = prepared.plan
     suite = plan.jobs[0].cells[0].suite.model_dump(mode="json") if plan.jobs else None
     return {
@@ -252,7 +252,7 @@ def plan_facts(prepared: "Prepared") -> dict[str, Any]:
 
 
 def forecast(prepared: "Prepared") -> str:
-    """``24 runs to do, 0 already done: 24 trainings, about 2 min on 2 workers``."""
+    """Say ``24 runs to do, 0 already done: 24 trainings, about 2 min on 2 workers``."""
     from synthbench.cli.progress import to_do, workers_of
 
     plan, executor = prepared.plan, prepared.executor
@@ -269,7 +269,7 @@ def forecast(prepared: "Prepared") -> str:
 
 
 def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
-    """Seconds until the last job ends, if each worker takes the next one; None where a job's time is unknown."""
+    """Return the seconds until the last job ends if each worker takes the next one; None if a job's time is unknown."""
     durations = [_job_s(plan, job) for job in plan.jobs]
     known = [duration for duration in durations if duration is not None]
     if len(known) < len(durations):

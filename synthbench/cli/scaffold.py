@@ -15,7 +15,7 @@ from synthbench.suites import suite_names
 from synthbench.tasks import TASKS
 
 GROUPS = {"mech": "mechanisms", "task": "tasks"}
-"""The group of entry points by the word of the command line."""
+"""Groups of entry points by the word of the command line."""
 
 NEXT_STEPS = {
     "task": (
@@ -25,7 +25,7 @@ NEXT_STEPS = {
         "synthbench run --suite smoke --task {name}",
     )
 }
-"""Commands to go on with after a file was written, by the word of the command line."""
+"""Commands to suggest after writing a file, by the word of the command line."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _LOAD = """from synthbench.plugins import load
@@ -40,12 +40,12 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
     Args:
         kind: ``mech`` or ``task``.
         name: Of the component and of its module.
-        folder: Where; must exist.
+        folder: Must exist.
         is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
         is_module: Write the mechanism as a plain ``nn.Module``.
 
     Returns:
-        What was written or changed.
+        The files that were written or changed.
 
     Raises:
         UsageError: If the kind or the name is not allowed, the name is taken, or a file is in the way; nothing is
@@ -73,7 +73,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
 
 
 def _owner(kind: str, name: str, folder: Path) -> str | None:
-    """To what a name belongs already, in words."""
+    """Say what a name already belongs to; None if it is free."""
     from synthbench.mechanisms import MECHANISMS
 
     if name == "synthbench":  # its file would be imported in place of the package
@@ -119,7 +119,7 @@ def _filled(template: str, kind: str, name: str, **given: str) -> str:
 
 
 def _settings(folder: Path, plugin: str) -> str:
-    """The folder's settings with one plugin more, the rest of the text as it is."""
+    """Add a plugin to a folder's settings, leaving the rest of the text as it is."""
     path = folder / SETTINGS
     if not path.exists():
         return (

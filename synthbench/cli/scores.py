@@ -17,31 +17,31 @@ from synthbench.suites import load_suite, suite_names
 from synthbench.training.cell import Cell, Run
 
 NOTHING = "--"
-"""Printed where there is no row."""
+"""The text for a missing row."""
 
 Runs = Mapping[str, Run]
 """The planned rows by their ids."""
 
 
 class Scored(NamedTuple):
-    """How one run ended."""
+    """The outcome of one run."""
 
     status: str
     skill: float | None
     bits: float | None = None
     """Bits per token of a task in bits, which has no skill."""
     validation: float | None = None
-    """What chooses among the learning rates of a seed, where a suite does so."""
+    """The measure that chooses among a seed's learning rates, if the suite does so."""
 
 
 def skill_table(results: Path, runs: Runs, width: int | None) -> str:
-    """The mean skill of each task and mechanism, with a line on how to read it.
+    """Tabulate the mean skill of each task and mechanism, with a line on how to read it.
 
     Args:
         results: Folder of the store.
-        runs: What is shown, done or not.
-        width: Columns of the terminal: where the table is wider it goes without standard deviations, and where that is
-            not enough without its last mechanisms. None: there is no limit.
+        runs: The runs to show, done or not.
+        width: Columns of the terminal. A wider table loses its standard deviations, then its last mechanisms. None: no
+            limit.
     """
     mechanisms = list(dict.fromkeys(run.cell.mechanism_name for run in runs.values()))
     cells = _cells(runs, _runs(results))
@@ -63,7 +63,7 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
 
 
 def report_command(results: Path, runs: Runs) -> str | None:
-    """The command that makes a report with these rows in it; None if no report shows them: the runs were shortened."""
+    """Return the command that reports on these rows; None if no report shows them: the runs were shortened."""
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     if not all(cell.is_full for cell in cells.values()):
         return None
@@ -75,10 +75,10 @@ def report_command(results: Path, runs: Runs) -> str | None:
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
-    """One cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` where rows are missing or failed, ``error`` where all have.
+    """Format one cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if rows are missing or failed, ``error`` if all have.
 
     Args:
-        scored: Those of the cell; None for one without a row.
+        scored: The runs of the cell; None for one without a row.
         has_spread: Whether the standard deviation is printed.
     """
     failures = Counter(run.status for run in scored if run is not None and run.status != "ok")
@@ -98,7 +98,7 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
 
 
 def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
-    """Columns of a table, from the left, that fit into a width; two at least, as one would have no numbers."""
+    """Count the columns of a table, from the left, that fit into a width; at least two, since one has no numbers."""
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     if width is None:
         return len(widths)
@@ -117,7 +117,7 @@ def _runs(results: Path) -> dict[str, Scored]:
 
 
 def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list[Scored | None]]]:
-    """The runs by row label and mechanism; of the learning rates of a seed that which its validation chooses."""
+    """Group the runs by row label and mechanism; keep the learning rate that the validation of a seed chooses."""
     tried: dict[tuple[str, Cell, int], list[Scored | None]] = {}
     for run_id, run in runs.items():
         tried.setdefault((_label(run), run.cell, run.seed), []).append(scored.get(run_id))
@@ -128,14 +128,14 @@ def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list
 
 
 def _rank(run: Scored | None) -> float:
-    """Higher for a run that a report rather shows."""
+    """Rank a run; reports prefer the highest."""
     if run is None:
         return -2.0
     return -1.0 if run.status != "ok" else run.validation or 0.0
 
 
 def _label(run: Run) -> str:
-    """The task, with the learning rate where the suite has a row for each of several and does not choose."""
+    """Return the task, with the learning rate if the suite has a row for each of several and does not choose."""
     suite = run.cell.suite
     has_several = (
         run.learning_rate is not None
@@ -156,7 +156,7 @@ def _lines(
 
 
 def _all_of(results: Path, runs: Runs) -> str:
-    """How to see all columns."""
+    """Say how to see all columns."""
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     if not all(cell.is_full for cell in cells.values()):
         return "the same command again, with its output into a file"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def shortcuts(
     task: Annotated[list[str] | None, typer.Argument(help="Tasks with levels; all of them by default.")] = None,
-    longest: Annotated[int, typer.Option(help="Only levels of up to so many tokens.", min=1)] = 256,
+    longest: Annotated[int, typer.Option(help="Only levels of up to this many tokens.", min=1)] = 256,
     forest: Annotated[bool, typer.Option("--forest", help="Try a random forest on hand features as well.")] = False,
     write: Annotated[
         bool, typer.Option("--write", help="Write the result to synthbench/tasks/shortcuts.csv, task by task.")

@@ -1,4 +1,4 @@
-"""``synthbench store``: what a store holds, and its maintenance."""
+"""``synthbench store``: the content of a store, and its maintenance."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ _SELECTING = (
     *("suite", "suite_version", "status", "seed"),
     *("task", "task_category", "task_args", "mech", "mech_label", "mech_family", "mech_args"),
 )
-"""The columns by which rows are selected."""
+"""Columns that select rows."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Choice:
     status: Annotated[str | None, options.selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
-        """The selected rows: some of their columns (None: all).
+        """Return the selected rows, with some of their columns (None: all).
 
         Raises:
             UnknownName: If no row has the value of an option.
@@ -94,7 +94,7 @@ def list_store(
 
 @store_app.command("compact")
 def compact_store(results: options.Results = Path("results")) -> None:
-    """Merge the files of jobs into one file of rows and one of curves, beside the compact files that there are.
+    """Merge the files of jobs into one file of rows and one of curves, beside earlier compact files.
 
     `run` does this by itself after 200 jobs.
     """
@@ -218,7 +218,7 @@ def store_doctor(
 
 
 def _existing(results: Path, *, is_written: bool = True) -> "Store":
-    """A store that is there: its care makes none.
+    """Open an existing store; maintenance creates none.
 
     Raises:
         StoreError: If there is none, or it cannot be written.

@@ -2,8 +2,8 @@
 
 Each interval answers one of two questions. *These tasks, other seeds*: what would the number be with infinitely many
 seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All functions
-take skills in [0, 1] as an array [mechanisms, tasks, seeds] with a run in every cell, NaN where one has fewer than
-another; a failed run counts as 0, the floor. All categories weigh the same, and so do the tasks of one.
+take skills in [0, 1] as an array [mechanisms, tasks, seeds], NaN where a cell has fewer runs than another. Every cell
+has a run; one that failed counts as 0, the floor. All categories weigh the same, and so do the tasks of one.
 ``docs/simulation.py`` simulates how often intervals cover.
 """
 
@@ -23,9 +23,9 @@ PerTask = Float[np.ndarray, " tasks"]
 PerCell = Float[np.ndarray, "mechanisms tasks"]
 
 FEW = 5
-"""With fewer trials of the rarer outcome than this, the variance of a share says little."""
+"""Trials of the rarer outcome below which the variance of a share is unreliable."""
 TIE = 0.02
-"""Skills closer than this are a tie: neither run improves on the other."""
+"""Difference of skills below which runs tie: neither improves on the other."""
 
 
 class Interval(NamedTuple):
@@ -55,18 +55,18 @@ class Rank(NamedTuple):
 
 
 def balanced(categories: Sequence[str]) -> PerTask:
-    """The weights of the tasks: all categories weigh the same, and so do the tasks of one category. The sum is 1."""
+    """Return the weights of the tasks, equal for all categories and within a category. The sum is 1."""
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
 def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
-    """Which tasks are of each category, in the order of their first tasks."""
+    """Map each category to its tasks, in the order of their first tasks."""
     return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
 
 
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
-    """A value with its t interval, cut to the range from ``low`` to ``high``. The ends are NaN if value or error is.
+    """Return a value with its t interval, cut to [``low``, ``high``]. The ends are NaN if value or error is.
 
     Source: Student (1908).
     """
@@ -81,7 +81,7 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
 def over_runs(
     values: Sequence[float] | Float[np.ndarray, " runs"], *, low: float = -math.inf, high: float = math.inf
 ) -> Interval:
-    """The mean of some numbers with its t interval, for more of their kind; its ends are NaN with a single one."""
+    """Return the mean of numbers with its t interval, for more of their kind; its ends are NaN with a single one."""
     if not len(values):
         return UNKNOWN
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else math.nan
@@ -89,7 +89,7 @@ def over_runs(
 
 
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
-    """Weighted mean skill of every mechanism. These tasks, other seeds.
+    """Return the weighted mean skill of every mechanism. These tasks, other seeds.
 
     Tasks are strata: each adds the variance of its own mean. A single run has the variance of its task, from the
     mechanisms with several; if there are none, that of ``prior``. The ends are NaN without either. ``weights`` sum to
@@ -103,7 +103,7 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, "mechanisms others"]:
-    """Pairs of mechanisms whose weighted means differ, at 95 % for all pairs at once. These tasks, other seeds.
+    """Find pairs of mechanisms whose weighted means differ, at 95 % for all pairs at once. These tasks, other seeds.
 
     Args:
         skills: Of the mechanisms that are compared.
@@ -123,10 +123,11 @@ def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> 
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Chance of a weighted mean difference as large as this if there is none. These tasks, other seeds.
+    """Return the chance of so large a weighted mean difference if there is none. These tasks, other seeds.
 
     This is the two-sided t test that belongs to the interval of :func:`over_seeds`. If no run scatters, the test would
-    be certain of any difference; then p is what swapping both sides of every seed allows. It is NaN below two seeds.
+    be certain of any difference; then p is the least that swapping the sides of seeds allows. It is NaN below two
+    seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -139,9 +140,9 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 
 
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
-    """Balanced mean of one number per task. Tasks like these, of the same categories.
+    """Return the balanced mean of one number per task. Tasks like these, of the same categories.
 
-    Tasks scatter alike in all categories, so that a category of one task has an error too.
+    Tasks scatter alike in all categories, so even a category of one task has an error.
 
     The ends are NaN unless there are two tasks more than categories, which tell how tasks scatter.
     """
@@ -150,11 +151,11 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 
 
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
-    """Mean of the middle half of the runs of every mechanism, by weight. These tasks, other seeds.
+    """Average the middle half of the runs of every mechanism, by weight. These tasks, other seeds.
 
-    Its error is twice that of the mean of runs that are cut to the quartiles: a run beyond a quartile moves nothing,
-    any other moves the mean of half of the runs. A bootstrap of few seeds would be too narrow by more than √((n - 1) /
-    n). A single run has the variance of its task, or that of ``prior``, as in :func:`over_seeds`.
+    Its error is twice that of the mean of runs cut to the quartiles. A run beyond a quartile moves nothing; any other
+    moves the mean of half of the runs. A bootstrap of few seeds would be too narrow by more than √((n - 1) / n). A
+    single run has the variance of its task, or that of ``prior``, as in :func:`over_seeds`.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -181,20 +182,20 @@ def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = 
 def reached(
     skills: Float[np.ndarray, "..."], threshold: float | Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, "..."]:
-    """1 for a run with a skill of the threshold or more, 0 for any other, NaN where there is none."""
+    """Return 1 for a run with a skill of the threshold or more, 0 for any other, NaN without one."""
     has_reached: Float[np.ndarray, ...] = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
     return has_reached
 
 
 def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
-    """Share of runs that solved their task, by weight. These tasks, other seeds.
+    """Return the share of runs that solved their task, by weight. These tasks, other seeds.
 
     Args:
         is_solved: 1 for a run that did and 0 for any other, as :func:`reached` gives them.
         weights: Of the tasks.
 
-    As :func:`over_seeds`, but at least as wide as Wilson's interval if variances say little: if fewer than five runs of
-    a mechanism solved their task, or fewer than five did not, or if the runs of each task agree.
+    As :func:`over_seeds`, but at least as wide as Wilson's interval if variances say little. They do if fewer than five
+    runs of a mechanism solved their task, fewer than five did not, or each task's runs agree.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)
@@ -209,7 +210,7 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
 
 
 def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
-    """The interval of a share of some trials, widened to Wilson's interval: too wide rather than too narrow.
+    """Widen the interval of a share of some trials to Wilson's interval: too wide rather than too narrow.
 
     Source: Wilson (1927). Weighted trials are worth (Σ w)² / Σ w² of one weight: Kish (1965).
     """
@@ -228,7 +229,7 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
-    """The rank of every mechanism by balanced mean skill, with intervals that hold all at once. Tasks like these.
+    """Rank every mechanism by balanced mean skill, with intervals that hold all at once. Tasks like these.
 
     A mechanism ranks below those that are certainly better and above those that are certainly worse. A difference is
     certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, none is.
@@ -260,11 +261,11 @@ def probability_of_improvement(
     categories: Sequence[str],
     ties: PerTask | float = TIE,
 ) -> Interval:
-    """Chance that a run of the first beats a run of the second on a task drawn at random. Tasks like these.
+    """Return the chance that a run of the first beats a run of the second on a random task. Tasks like these.
 
     All categories weigh the same. If one of the two seldom wins, the interval is as wide as Wilson's: a few tasks on
-    which it always loses do not show that it always does. Runs that are less than ``ties`` apart (one number for all
-    tasks, or one for each) are a tie, which counts half.
+    which it always loses do not show that it always does. Runs less than ``ties`` apart (one number for all tasks, or
+    one for each) tie, which counts half.
 
     Source: Agarwal et al. (2021), section 4.3; there only equal scores are a tie.
     """
@@ -283,7 +284,7 @@ def probability_of_improvement(
 def profile(
     skills: Float[np.ndarray, "tasks seeds"], weights: PerTask, thresholds: Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, " thresholds"]:
-    """Share of the runs of a mechanism, by weight, with a skill of each threshold or more: its performance profile.
+    """Return a mechanism's performance profile: the share of its runs, by weight, that reach each threshold.
 
     Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
     """
@@ -297,7 +298,7 @@ def _num_runs(skills: Skills) -> PerCell:
 
 
 def _of_runs(skills: Skills, prior: Prior | None) -> tuple[PerCell, PerCell]:
-    """Variance of one run of each cell and its degrees of freedom; of ``prior`` on a task where no cell has two."""
+    """Return variance and degrees of freedom of one run of each cell; of ``prior`` on a task where no cell has two."""
     variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     if prior is None:
         return variance, dof
@@ -312,7 +313,7 @@ def _over_seeds(skills: Skills, weights: PerTask, prior: Prior | None) -> tuple[
 def _error_over_seeds(
     variance: PerCell, dof: PerCell, num_runs: PerCell, weights: PerTask
 ) -> tuple[list[float], list[float]]:
-    """Standard errors of the weighted means of mechanisms, and their degrees of freedom.
+    """Return standard errors of the weighted means of mechanisms, and their degrees of freedom.
 
     Source: Satterthwaite (1946).
     """
@@ -325,7 +326,7 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """The t value that the farthest of some equal means seldom exceeds: the studentised range over √2."""
+    """Return the t value that the farthest of some equal means seldom exceeds: the studentised range over √2."""
     from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
 
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
@@ -334,7 +335,7 @@ def _farthest_quantile(num_means: int, dof: float) -> float:
 def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
-    """Standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
+    """Return standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
     of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
     dof = len(categories) - len(sizes)

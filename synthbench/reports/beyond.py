@@ -1,4 +1,4 @@
-"""The tests beyond the trained length: how much of the skill is left at 2 and 4 times the tokens."""
+"""The tests beyond the trained length: the skill left at 2 and 4 times the tokens."""
 
 import json
 import math
@@ -25,13 +25,13 @@ class Skills(NamedTuple):
     """The mean skills of a mechanism on one task."""
 
     trained: float
-    """On the longest level of the training."""
+    """Skill on the longest level of the training."""
     beyond: tuple[float, ...]
-    """By factor; NaN where it was not tested."""
+    """Skill by factor; NaN if not tested."""
 
 
 def beyond_table(cells: Cells, runs: Runs) -> Table | None:
-    """A row per mechanism: skill on the longest trained level, and beyond it; None if no row has such a test."""
+    """Tabulate skill on the longest trained level and beyond, a row per mechanism; None if no row has such a test."""
     reached = {mechanism: _reached(cells, runs, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if reached[mechanism]]
     if not cells.has_ladder or not shown:
@@ -58,7 +58,7 @@ def beyond_table(cells: Cells, runs: Runs) -> Table | None:
 
 
 def _reached(cells: Cells, runs: Runs, mechanism: MechanismFacts) -> dict[TaskFacts, Skills]:
-    """The mean skills on each task of which a row has a test beyond the trained length."""
+    """Collect the mean skills on each task with a test beyond the trained length."""
     found = {}
     for task in cells.tasks:
         rows = [json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ()) if row["status"] == "ok"]

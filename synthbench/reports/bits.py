@@ -37,7 +37,7 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells, runs: Runs) -> tuple[Table, ...]:
-    """A table for each task: a row for each mechanism, fewest bits first, then one for each reference.
+    """Make a table for each task: a row for each mechanism, fewest bits first, then one for each reference.
 
     Args:
         cells: Of tasks in bits only.
@@ -49,7 +49,7 @@ def bits_tables(cells: Cells, runs: Runs) -> tuple[Table, ...]:
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Which mechanism needs the fewest bits on each task, and which are not shown to need more, in sentences."""
+    """Say which mechanism needs the fewest bits on each task, and which are not shown to need more."""
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 
 
@@ -122,7 +122,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
 
 
 def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:
-    """The same cells with the bits of one kind of positions for their scores; a run without has none."""
+    """Replace scores by the bits of one kind of positions; a run without them has none."""
     estimates = {}
     for key, estimate in cells.estimates.items():
         bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in runs[key]}
@@ -141,7 +141,7 @@ def _can_win(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> bool:
 
 
 def _tied(cells: Cells, task: TaskFacts, best: MechanismFacts) -> frozenset[Key]:
-    """The keys of the mechanisms that are not shown to differ from the best; none below two seeds."""
+    """Return the keys of the mechanisms not shown to differ from the best; none below two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
     p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])

@@ -1,4 +1,4 @@
-"""All files of a report, from rows to text and pictures. ``report.py`` says which tables there are."""
+"""All files of a report, from rows to text and pictures. ``report.py`` selects the tables."""
 
 from collections.abc import Callable, Collection
 
@@ -29,7 +29,7 @@ def build(
     origins: "pd.Series[str] | None" = None,
     describe: Describe | None = None,
 ) -> dict[str, str | bytes]:
-    """All files of the report on one suite version.
+    """Make all files of the report on one suite version.
 
     The text depends only on the rows, not on their order, the time, the time zone, the locale or the machine. The same
     holds for the pictures under one version of matplotlib.
@@ -53,7 +53,7 @@ def build(
 
 
 def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str, str | bytes]:
-    """The files of a report by name: text, or the bytes of a picture.
+    """Make the files of a report by name: text, or the bytes of a picture.
 
     Raises:
         UnknownName: If a format does not exist.
@@ -96,7 +96,7 @@ def _run_files(report: Report, _files: Files) -> Files:
 
 
 _RUN = ("seed", "run_id", "status", "score")
-"""Columns that a report shows of a single run."""
+"""Columns of a single run that a report shows."""
 
 
 def _json_files(report: Report, _files: Files) -> Files:
@@ -121,7 +121,7 @@ def _json_files(report: Report, _files: Files) -> Files:
 
 
 def _facts(task: TaskFacts) -> dict[str, object]:
-    """The facts of a task for JSON, with its ladder if it has one."""
+    """Return the facts of a task for JSON, with its ladder if it has one."""
     facts = task._asdict()
     ladder, *_ = (facts.pop(name) for name in ("ladder", "is_in_bits"))
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
@@ -143,4 +143,4 @@ FORMATS: dict[str, Callable[[Report, Files], Files]] = {
     },
     "html": lambda report, files: {} if report.cells.is_apart else {"index.html": page(report, files)},
 }
-"""The function that makes the files of each format; the HTML page is made of skills."""
+"""Functions that make the files of each format; the HTML page needs skills."""

@@ -57,7 +57,7 @@ def card(report: Report, name: str) -> str:
 
 
 def _facts(section: Any, num_ranked: int) -> list[str]:
-    """What the card says of a mechanism in one condition, from its section of the page."""
+    """List the facts of a mechanism in one condition, from its section of the page."""
     line, facts = section.board, section.facts
     return [
         *map(in_words, (line.skill, *line.parts)),
@@ -70,7 +70,7 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 
 
 def compact(report: Report) -> str:
-    """Write a LaTeX table for one column of a paper: scores by category, capacities below, one's own rows last.
+    """Write a LaTeX table for one column of a paper: scores by category, capacities below, the user's own rows last.
 
     Raises:
         UsageError: If the suite has no ranking.

@@ -1,4 +1,4 @@
-"""From rows to cells: the facts of each task and mechanism, and the scores of the seeds of each cell."""
+"""Cells made of rows: the facts of each task and mechanism, and the scores of each cell by seed."""
 
 import json
 import math
@@ -30,9 +30,9 @@ COLUMNS = (
     *("metric_name", "score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
     *("n_params_mixer", "state_size", "step_ms_median", "ensemble_size"),
 )
-"""The columns of a row that cells are made from."""
+"""Columns of a row that cells are made from."""
 OF_VIEW = ("condition", "sees_places")
-"""Further ones of rows that :mod:`synthbench.trust.view` shows in a suite with conditions."""
+"""Further columns of rows that :mod:`synthbench.trust.view` shows in a suite with conditions."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -62,7 +62,7 @@ class TaskFacts(NamedTuple):
     ladder: Ladder | None = None
     """The levels that scores count; None if scores are accuracies or bits."""
     is_in_bits: bool = False
-    """Whether scores are bits per token, with a minus sign."""
+    """True if scores are bits per token, with a minus sign."""
 
     @property
     def gap(self) -> float:
@@ -78,28 +78,28 @@ class MechanismFacts(NamedTuple):
     name: str
     version: str
     arguments: str
-    """Of the newest row; a matched mechanism may have others on each task."""
+    """Arguments in the newest row; a matched mechanism may have others on each task."""
     match: str | None
-    """The size that it is matched to, and what was asked for: ``state=4096 of slay:P=8``; None if not matched."""
+    """The matched size and the request: ``state=4096 of slay:P=8``; None if not matched."""
     family: str
     origin: str
     source: str
     num_parameters: float
-    """In the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
+    """Parameters in the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
     state: float
     """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
     row_label: str = ""
-    """The label that ``cells.csv`` has: that of the rows."""
+    """The rows' label, which ``cells.csv`` has."""
     step_ms: float = math.nan
     """Time of a training step, median over the rows; NaN if unknown."""
     condition: str | None = None
-    """``stock`` or ``bare``; None for a layer from before there were conditions."""
+    """``stock`` or ``bare``; None for a layer older than conditions."""
     sees_places: bool | None = None
-    """Whether outputs change when the same tokens stand some places later; None if unknown."""
+    """True if outputs change when the same tokens stand some places later; None if unknown."""
 
     @property
     def convolution(self) -> str:
-        """The width of its short convolution, or of the one that its block adds; empty without."""
+        """The width of its or its block's short convolution; empty without."""
         widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
         return ", ".join(widths)
 
@@ -141,7 +141,7 @@ class Estimate:
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """Of each run with a ladder, the load at half of the skill: ``inf`` at the top, 0 below the first level."""
+        """The load at half skill of each run with a ladder: ``inf`` at the top, 0 below the first level."""
         return [load_at_half(levels) for levels in self.levels.values()]
 
     @property
@@ -171,7 +171,7 @@ class Estimate:
 
     @property
     def descending(self) -> float:
-        """Sorts cells by their means, the highest first and those without a score last; rounding decides nothing."""
+        """A key that sorts by mean, highest first and cells without a score last; rounding decides nothing."""
         return -round(self.mean, DIGITS) if self.n else math.inf
 
     @cached_property
@@ -191,7 +191,7 @@ class Estimate:
 
 
 IN_ROWS = ("Softmax", "Standard")
-"""A label that people say, and what rows call the same mechanism: the name of the SLAY papers."""
+"""The label that people say, and the SLAY papers' name for the same mechanism, which rows have."""
 DIGITS = 9
 """Decimals of means that differ by more than rounding."""
 NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
@@ -204,22 +204,22 @@ class Cells:
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
     estimates: dict[tuple[Key, Key], Estimate]
-    """By the keys of task and mechanism, where there are rows."""
+    """Estimates by the keys of task and mechanism, where there are rows."""
 
     def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:
-        """Every task with every mechanism, in printed order."""
+        """Yield every task with every mechanism, in printed order."""
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
-        """The estimate of one cell; one without seeds where there are no rows."""
+        """Return the estimate of one cell, without seeds if there are no rows."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[Estimate]:
-        """The estimates of one task, in the order of the mechanisms."""
+        """Return the estimates of one task, in the order of the mechanisms."""
         return [self.cell(task, mechanism) for mechanism in self.mechanisms]
 
     def ranked(self, task: TaskFacts) -> list[MechanismFacts]:
-        """The mechanisms, the highest mean score on a task first; those without a score last."""
+        """Sort the mechanisms by mean score on a task, highest first; those without a score last."""
         return sorted(self.mechanisms, key=lambda mechanism: self.cell(task, mechanism).descending)
 
     @property
@@ -229,12 +229,12 @@ class Cells:
 
     @property
     def has_ladder(self) -> bool:
-        """Whether scores are heights (fractions of the levels of each task) and not accuracies."""
+        """True if scores are fractions of each task's levels and not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @property
     def is_apart(self) -> bool:
-        """Whether all tasks have tables of their own."""
+        """True if all tasks have tables of their own."""
         return all(task.is_in_bits for task in self.tasks)
 
     @cached_property
@@ -245,7 +245,7 @@ class Cells:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The tidy form, a line a cell: means as fractions, with the ends of their 95 % intervals, and bounds."""
+        """The tidy form, a line per cell: means as fractions, with the ends of their 95 % intervals, and bounds."""
         names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
         names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
         lines = [
@@ -259,7 +259,7 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """The 95 % interval of a cell's mean, for this task and other seeds; NaN where there can be none.
+        """Return the 95 % interval of a cell's mean, for this task and other seeds; NaN if there is none.
 
         The spread of runs is estimated from all cells of a task: :func:`synthbench.reports.statistics.spread`.
         """
@@ -280,15 +280,15 @@ class Cells:
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
-        """Every seed that some cell has a row of, in order."""
+        """Every seed with a row, in order."""
         return tuple(sorted({seed for cell in self.estimates.values() for seed in cell.runs}))
 
     def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
-        """The tasks of one category."""
+        """Return the tasks of one category."""
         return tuple(task for task in self.tasks if task.category == category)
 
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
-        """Some of the tasks, with the mechanisms that have rows of them."""
+        """Keep some of the tasks, and the mechanisms that have rows of them."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
@@ -297,7 +297,7 @@ class Cells:
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """The cells of some rows, in the order of the published table; what it lacks follows alphabetically.
+    """Make cells of some rows, in the order of the published table; what it lacks follows alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every component, in any order, as
@@ -329,7 +329,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
 
 
 def runs_by_cell(rows: Iterable[Row]) -> dict[tuple[Key, Key], list[Row]]:
-    """The rows of each cell in the order of their seeds, by the keys of its task and mechanism."""
+    """Group rows by cell in the order of their seeds, by the keys of its task and mechanism."""
     runs: dict[tuple[Key, Key], list[Row]] = {}
     for row in sorted(rows, key=lambda row: int(row["seed"])):
         runs.setdefault((task_key(row), mechanism_key(row)), []).append(row)
@@ -337,7 +337,7 @@ def runs_by_cell(rows: Iterable[Row]) -> dict[tuple[Key, Key], list[Row]]:
 
 
 def records(rows: pd.DataFrame, columns: Collection[str] | None = None) -> list[Row]:
-    """The rows as dictionaries, oldest first, with the given columns (default: all)."""
+    """Convert rows to dictionaries, oldest first, with the given columns (default: all)."""
     names = list(rows.columns if columns is None else columns)
     ordered = rows.sort_values(["finished_at", "run_id"])[names]
     # Column by column: pandas' own to_dict("records") takes ten times as long.
@@ -346,31 +346,31 @@ def records(rows: pd.DataFrame, columns: Collection[str] | None = None) -> list[
 
 
 def task_key(row: Row) -> Key:
-    """The key of the row's task at its size."""
+    """Return the key of the row's task at its size."""
     key: Key = _TASK_KEY(row)
     return key
 
 
 def mechanism_key(row: Row) -> Key:
-    """The key of the row's mechanism: its column in a table."""
+    """Return the key of the row's mechanism: its column in a table."""
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*_AROUND(row), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Arguments by name; anything but a JSON object, which only a foreign row has, gets one name."""
+    """Read arguments by name; anything but a JSON object, which only a foreign row has, gets one name."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
 
 def by_seed(numbers: Sequence[Mapping[int, float]], seeds: Sequence[int]) -> Float[np.ndarray, "cells seeds"]:
-    """One row per cell and one column per seed, from the numbers of each cell by seed; NaN where one is missing."""
+    """Arrange each cell's numbers by seed: a row per cell and a column per seed, NaN where one is missing."""
     rows = [[cell.get(seed, math.nan) for seed in seeds] for cell in numbers]
     return np.array(rows, dtype=float).reshape(len(numbers), len(seeds))
 
 
 def is_known(value: Any) -> bool:
-    """Whether a value is neither null nor NaN."""
+    """Return whether a value is neither null nor NaN."""
     # pandas' notna does the same but takes up to three times as long for one value.
     return not (value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)))
 
@@ -386,7 +386,7 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 
 
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
-    """The rows with a column ``setting``: the arguments in which settings of a mechanism differ, or the match.
+    """Add a column ``setting`` to rows: the arguments in which settings of a mechanism differ, or the match.
 
     The label of a matched mechanism says so, because matching makes another comparison; so does that of a bare one.
     """
@@ -409,7 +409,7 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
-    """Label each unit; where several share a label, add the parts that differ until they are distinct."""
+    """Label each component; where several share a label, add the parts that differ until they are distinct."""
     sharing: dict[str, list[Key]] = {}
     for key, row in units.items():
         sharing.setdefault(str(row[label]), []).append(key)
@@ -510,12 +510,12 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
 
 
 def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
-    """The skill of each run as it enters a mean: 0 without a score."""
+    """Return the skill of each run as it enters a mean: 0 without a score."""
     return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]
 
 
 def clipped(skill: float) -> float:
-    """A skill as it enters a mean: not below the floor, not above the ceiling."""
+    """Clip a skill to the floor and ceiling, as it enters a mean."""
     return min(1.0, max(0.0, float(skill)))
 
 

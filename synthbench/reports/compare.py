@@ -1,9 +1,9 @@
 """Two mechanisms, two stores or two commits against each other, run by run.
 
-A run of one side is paired with the run of the other that saw the same sequences: same task at the same size and
-version, same seed, and (unless mechanisms are compared) the same mechanism in the same setting, block and positions. A
-difference is the second side's skill − the first's, each cut to 0 to 1; a run without a score counts as one at the
-floor. With more than two mechanisms, every pair is compared in the same way.
+A run is paired with the other side's run on the same sequences: the same task, size, version and seed. Unless
+mechanisms are compared, both have the same mechanism, setting, block and positions. A difference is the second side's
+skill − the first's, each cut to 0 to 1; a run without a score counts as chance level. Of more than two mechanisms,
+every pair is compared.
 """
 
 import math
@@ -57,19 +57,19 @@ class PairedTask:
     task: str
     length: int
     mechanism: str
-    """Empty if two mechanisms are compared."""
+    """The mechanism; empty if two are compared."""
     block: str
     positions: str
     first: float
-    """Mean skill."""
+    """Mean skill of the first side."""
     second: float
     difference: float
-    """Second − first."""
+    """Difference of skill, second − first."""
     low: float
     """Lower end of the 95 % interval of the difference, for this task and other seeds; NaN below two seeds."""
     high: float
     p: float
-    """Of a moderated t test over seeds, adjusted over all tasks (Holm) and a ladder's looks; NaN below two seeds."""
+    """P value of a moderated t test over seeds, adjusted over all tasks (Holm) and looks; NaN below two seeds."""
     num_seeds: int
     num_failed: int
     """Runs without a score, on both sides."""
@@ -78,12 +78,12 @@ class PairedTask:
 
     @property
     def is_apart(self) -> bool:
-        """Whether the sides are shown to differ by enough to count: half a level, or ``MARGIN``."""
+        """True if the sides are shown to differ by enough to count: half a level, or ``MARGIN``."""
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
     def printed(self) -> dict[str, Any]:
-        """All fields as a table prints them."""
+        """Return all fields as a table prints them."""
         facts = asdict(self)
         del facts["levels"]
         return facts
@@ -99,13 +99,13 @@ class Comparison:
     suite_version: str
     tasks: tuple[PairedTask, ...]
     mean_difference: Interval | None
-    """Over all categories, for these tasks and other seeds; None below two common seeds."""
+    """Balanced mean over all categories, for these tasks and other seeds; None below two common seeds."""
     p: float
-    """Of the mean difference, by the t test that its interval belongs to; NaN below two common seeds."""
+    """P value of the mean difference, by the t test of its interval; NaN below two common seeds."""
     improvement: Interval
     """Chance that a run of the second side beats one of the first on a task drawn at random, for tasks like these."""
     is_paired: bool
-    """Whether the tests of the tasks compare runs seed by seed, as the mean difference always does."""
+    """True if the tests of the tasks compare runs seed by seed, as the mean difference always does."""
     num_seeds: int
     """Seeds that every task has on both sides, over which the mean is taken."""
     num_unpaired: int
@@ -113,10 +113,10 @@ class Comparison:
     num_left_out: int
     """Tasks whose floor and ceiling are too close for a skill."""
     num_variants: int = 0
-    """Pairs of two mechanisms in a block or with positions that they have on some of the tasks only; left out."""
+    """Pairs left out because two mechanisms have their block or positions on some of the tasks only."""
 
     def is_below(self, limit: float) -> bool:
-        """Whether the whole interval of the mean difference lies below a limit.
+        """Return whether the whole interval of the mean difference lies below a limit.
 
         So -0.02 asks whether certainly more than 0.02 was lost, not just by a bad draw of seeds.
 
@@ -128,12 +128,12 @@ class Comparison:
         return self.mean_difference.high < limit
 
     def as_facts(self) -> dict[str, Any]:
-        """All fields, for JSON."""
+        """Return all fields, for JSON."""
         interval = None if self.mean_difference is None else self.mean_difference._asdict()
         return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
     def summary(self) -> str:
-        """The comparison in a few sentences."""
+        """Summarize the comparison in a few sentences."""
         subject = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
         left_out = (
             f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
@@ -162,12 +162,12 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """Whether skills are scores on the levels of each task."""
+        """True if skills are scores on the levels of each task."""
         return all(task.levels for task in self.tasks)
 
     @property
     def skill(self) -> str:
-        """What the mean difference measures."""
+        """The name of the quantity that the mean difference measures."""
         return "score" if self.has_ladder else "skill"
 
 
@@ -182,7 +182,7 @@ class Pair(NamedTuple):
     """Lower end of its 95 % interval, for these tasks and other seeds, of this pair alone."""
     high: float
     p: float
-    """Of the mean difference, Holm-adjusted over all pairs."""
+    """P value of the mean difference, Holm-adjusted over all pairs."""
     improvement: float
     """Chance that a run of the second beats one of the first on a task drawn at random."""
     num_tasks: int
@@ -236,11 +236,11 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 
 
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
-    """The suite in which sides are compared where none is named: of those that all have, as in every report.
+    """Choose the suite for comparing sides if none is named, from those that all have, as in every report.
 
     Args:
         named: The sides.
-        own: The ids of one's own runs.
+        own: The ids of the user's own runs.
     """
     common = set.intersection(*(set(side.rows["suite"]) for side in named))
     rows = pd.concat([side.rows[side.rows["suite"].isin(common)] for side in named], ignore_index=True)
@@ -348,7 +348,7 @@ def compare(
 def pairwise(
     mechanisms: Sequence[Side], suite: str, suite_version: str | None = None
 ) -> tuple[list[Comparison], list[Pair]]:
-    """Compare every two of some mechanisms, in the order in which they are named; :func:`compare`.
+    """Compare every pair of mechanisms, in the order in which they are named, by :func:`compare`.
 
     Returns:
         The comparisons, and a row for each with its p adjusted over all of them.
@@ -370,7 +370,7 @@ def pairwise(
 
 
 def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
-    """The pairs without those of a block and positions that were run on some of the tasks of another one only."""
+    """Drop the pairs of a block and positions that were run on only some of another one's tasks."""
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
     variants = partial(tasks)
@@ -378,12 +378,12 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
-    """True if every row has a condition that includes the positions of its mechanism."""
+    """Return whether every row has a condition that includes the positions of its mechanism."""
     return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their settings. A mechanism has only one; matched rows count only if there are no others.
+    """Add settings to the rows of a side. A mechanism has only one; matched rows count only if there are no others.
 
     A name without arguments means the stock layer where a suite's view knows it, or else no variant: none that was run
     on some of the tasks only.

@@ -8,7 +8,7 @@ from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
 
 
 def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
-    """Learning curves averaged over seeds. A run that stopped early keeps its last value to the end of its cell.
+    """Average learning curves over seeds. A run that stopped early keeps its last value to the end of its cell.
 
     Otherwise a mean would fall when the seeds that have learned the task stop.
 
@@ -18,8 +18,8 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
         curves: Points of any runs in long form: run_id, step, split, metric, value.
 
     Returns:
-        A row for each task, mechanism, split, metric and step, in printed order: mean and sample standard deviation in
-        the metric's own unit, and n, the number of seeds that have the point or stopped before it.
+        A row for each task, mechanism, split, metric and step, in printed order. It has mean and sample standard
+        deviation in the metric's own unit, and n, the number of seeds that have the point or stopped before it.
     """
     task_rank = {task.key: rank for rank, task in enumerate(cells.tasks)}
     mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(cells.mechanisms)}

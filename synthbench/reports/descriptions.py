@@ -10,7 +10,7 @@ class Token(NamedTuple):
 
     input: int
     target: int | None
-    """None if nothing is scored here."""
+    """The target; None if nothing is scored here."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Example:
     length: int
     vocab_size: int
     is_bottleneck: bool
-    """Whether all answers are read from the last position."""
+    """True if all answers are read from the last position."""
 
 
 class Description(NamedTuple):
@@ -32,9 +32,9 @@ class Description(NamedTuple):
     summary: str
     """First sentences of its documentation."""
     not_tested: str
-    """What a high score does not show; may be empty."""
+    """Abilities that a high score does not show; may be empty."""
     example: Example | None
 
 
 Describe = Callable[[str, str, str], Description | None]
-"""Describes a task by its name, version and arguments (JSON), as in a row."""
+"""Function that describes a task by its name, version and arguments (JSON), as in a row."""

@@ -27,4 +27,4 @@ DUMPS: dict[str, Callable[[pa.Table], str | bytes]] = {
     "json": lambda rows: json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()]),
     "parquet": _parquet,
 }
-"""By format: CSV with six digits a number and JSON without NaN are for reading; Parquet is exact, checksums hold."""
+"""Writers by format: CSV with six digits and JSON without NaN are for reading; Parquet is exact, checksums hold."""

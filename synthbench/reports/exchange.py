@@ -14,7 +14,7 @@ from synthbench.reports.standings import standings
 
 _CROISSANT = "http://mlcommons.org/croissant/"
 _TYPES = {"bool": "Boolean", "int32": "Integer", "int64": "Integer", "float64": "Float", "timestamp": "DateTime"}
-"""By the type of a column; every other is text."""
+"""Croissant's types by the types of columns; every other is text."""
 _ENCODINGS = {"parquet": "application/x-parquet", "csv": "text/csv"}
 
 CELL_COLUMNS = {
@@ -34,20 +34,20 @@ CELL_COLUMNS = {
     "load_at_half": "load at which the skill falls to one half, median over seeds",
     "load_in": "unit of the load",
 }
-"""The meanings of the columns of a report's ``cells.csv``."""
+"""Meanings of the columns of a report's ``cells.csv``."""
 
 
 class Data(NamedTuple):
     """A table in one file or several."""
 
     files: Mapping[str, bytes]
-    """Contents by path, from where the description will lie."""
+    """Contents by path from the folder of the description."""
     columns: Sequence[tuple[str, str, str]]
     """Name, type (as in Arrow or pandas) and meaning."""
 
 
 def cell_data(report: Report, content: str) -> Data:
-    """The cells of a report, in its ``cells.csv``."""
+    """Return the cells of a report, in its ``cells.csv``."""
     columns = report.cells.frame.dtypes.items()
     return Data(
         {"cells.csv": content.encode()}, [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns]
@@ -128,7 +128,7 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
 
 
 def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
-    """Say what each mechanism scored: a record each.
+    """Record what each mechanism scored.
 
     Args:
         report: Of the rows.

@@ -40,7 +40,7 @@ _Printed = dict[tuple[TaskFacts, MechanismFacts], Cell]
 _SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the successful runs,"
 _BETTER_HIGHER = ("score", "score_ood", "skill")
 _MARKED = ("score", "skill")
-"""The columns that a report marks."""
+"""Columns that a report marks."""
 
 
 class Measure(NamedTuple):
@@ -54,27 +54,27 @@ class Measure(NamedTuple):
 
     @property
     def is_skill(self) -> bool:
-        """Whether it is printed as a skill, with two decimals."""
+        """True if it is printed as a skill, with two decimals."""
         return self.name == "skill" or self.name.endswith(".skill")
 
     @property
     def is_result(self) -> bool:
-        """Whether it measures how good a mechanism is, so that its spread is printed even if it is 0."""
+        """True if it measures how good a mechanism is, so that even a spread of 0 is printed."""
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
     def value(self, run: Row) -> Any:
-        """The value of one run; None if it is missing."""
+        """Return the value of one run; None if it is missing."""
         found = json.loads(run["metrics"]).get(self.name) if self.is_metric else run[self.name]
         return None if pd.isna(found) else found
 
     def words(self, runs: Sequence[Row]) -> str:
-        """All distinct values of some runs."""
+        """Join all distinct values of some runs."""
         values = (value for run in runs if (value := self.value(run)) is not None)
         words = (str(value).lower() if isinstance(value, bool | np.bool_) else str(value) for value in values)
         return ", ".join(dict.fromkeys(words))
 
     def moments(self, runs: Sequence[Row]) -> tuple[float, float]:
-        """Mean and sample standard deviation of the successful runs."""
+        """Return mean and sample standard deviation of the successful runs."""
         known = [float(value) for run in runs if run["status"] == "ok" and (value := self.value(run)) is not None]
         if self.is_skill:
             known = [clipped(value) for value in known]
@@ -107,15 +107,15 @@ class Export:
         return tuple(mechanism for mechanism in self.report.cells.mechanisms if mechanism in present)
 
     def markdown(self) -> str:
-        """The table as GitHub-flavoured Markdown, under its caption."""
+        """Render the table as GitHub-flavoured Markdown, under its caption."""
         return f"{markdown.escape(self.table.caption)}\n\n{markdown.table(self.table)}\n"
 
     def latex(self) -> str:
-        r"""The table as a float that needs only ``\usepackage{booktabs}``."""
+        r"""Render the table as a float that needs only ``\usepackage{booktabs}``."""
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """One line per cell: unrounded means and standard deviations, and the ids of the runs."""
+        """Write one CSV line per cell: unrounded means and standard deviations, and the ids of the runs."""
         header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.cells.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
@@ -130,7 +130,7 @@ class Export:
         return csv_text([*header, "run_ids"], lines)
 
     def json(self) -> str:
-        """One object per cell: summaries by column, and every run with its own values."""
+        """Write one JSON object per cell: summaries by column, and every run with its own values."""
         cells = [
             {
                 "category": task.category,
@@ -155,7 +155,7 @@ class Export:
         return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
 
     def bibtex(self) -> str:
-        """BibTeX of synthbench and of the table's tasks and mechanisms; a comment names sources without an entry."""
+        """Return BibTeX of synthbench and the table's components; a comment names sources without an entry."""
         entries, unknown = cite(self.table.sources)
         selection = self.report.selection
         return f"{of_suite(selection.suite, selection.suite_version)}\n{entries}" + "".join(
@@ -195,7 +195,7 @@ class Export:
         return replace(table, columns=columns, is_of_tasks=False)
 
     def _printed(self, measure: Measure) -> _Printed:
-        """All cells of one column; scores and skills are marked as in a report."""
+        """Format all cells of one column; mark scores and skills as in a report."""
         printed: _Printed = {}
         for task in self.tasks:
             runs = [self.report.runs_of(task, one) for one in self.mechanisms]
@@ -217,7 +217,7 @@ EXPORTS: dict[str, Callable[[Export], str]] = {
     "csv": Export.csv,
     "json": Export.json,
 }
-"""The function that prints an export in each format."""
+"""Functions that print an export in each format."""
 
 
 def export(
@@ -242,8 +242,8 @@ def export(
         mechanisms: Default: all.
         seeds: Root seeds. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
-        across: What stands side by side: the columns, or the tasks or mechanisms of a single column.
-        has_variants: Whether settings that were run on some of the tasks of another one are shown too.
+        across: What stands side by side: the columns, or a single column's tasks or mechanisms.
+        has_variants: Whether to show settings that were run on only some of another one's tasks.
 
     Raises:
         UnknownName: If the suite, its version, a column or ``across`` does not exist.
@@ -272,7 +272,7 @@ def export(
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:
-    """The columns of these names, each once.
+    """Find the columns of these names, each once.
 
     Raises:
         UnknownName: If there is neither a column nor a metric of that name.
@@ -297,7 +297,7 @@ def _printed_of(cells: _Printed, cell: tuple[TaskFacts, MechanismFacts, list[Row
 
 
 def _plain(value: Any) -> object:
-    """A value of a row as JSON has it."""
+    """Convert a value of a row to one that JSON has."""
     if isinstance(value, np.generic):
         return value.item()
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
@@ -315,7 +315,7 @@ def _number_cell(measure: Measure, mean: float, std: float, task: TaskFacts) -> 
 
 
 def _significant(value: float) -> str:
-    """A number with four digits or, from a thousand, all before the point."""
+    """Format a number with four digits or, from a thousand, all before the point."""
     if math.isnan(value):
         return NOTHING
     text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

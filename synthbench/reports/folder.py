@@ -7,7 +7,7 @@ from synthbench.errors import StoreError
 from synthbench.reports.render.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
-"""Lists the files that a report wrote, so that the next report can remove those that it no longer has."""
+"""List of the files that a report wrote, so that the next report can remove those that it no longer has."""
 
 Files = Mapping[str, str | bytes]
 """Text or bytes by file name, which may include one folder, as in ``figures/ranks.svg``."""
@@ -43,10 +43,10 @@ def write(files: Files, folder: Path) -> list[str]:
 
 
 def stale(files: Files, folder: Path) -> list[str]:
-    """Names of the files that are missing, differ, or were left by an earlier report.
+    """Name the files that are missing, differ, or were left by an earlier report.
 
-    Pictures are the same if they were drawn from the same numbers and words: other versions of matplotlib draw the same
-    figure in other bytes. The numbers lie beside it and are compared like all text.
+    Pictures drawn from the same numbers and words count as equal, since their bytes depend on the version of
+    matplotlib. The numbers lie beside them and are compared like all text.
     """
 
     def is_as_good(name: str, content: bytes, present: bytes | None) -> bool:

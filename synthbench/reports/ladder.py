@@ -10,9 +10,9 @@ from synthbench.levels import LevelScore, levels_in, profile
 LEAST = 0.5
 """Smallest difference of two mean scores that counts, in levels."""
 MOST_TICKS = 6
-"""Loads that are marked on an axis."""
+"""Most loads that are marked on an axis."""
 SPLIT = 3.0
-"""If the lowest and the highest run of a cell are more levels apart than this, the mean describes neither."""
+"""Levels between the lowest and the highest run of a cell beyond which the mean describes neither."""
 
 
 class Ladder(NamedTuple):
@@ -21,7 +21,7 @@ class Ladder(NamedTuple):
     unit: str
     """The unit of the load, in the plural: ``pairs``."""
     loads: tuple[float, ...]
-    """Of every level, the easiest first."""
+    """Load of every level, the easiest first."""
 
     @property
     def num_levels(self) -> int:
@@ -30,12 +30,12 @@ class Ladder(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """``LEAST`` levels, as a part of all."""
+        """``LEAST`` levels, as a fraction of all."""
         return LEAST / self.num_levels
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The loads to mark on an axis: powers of two, of many only some; both ends where there is none.
+        """The loads to mark on an axis: powers of two, only some of many; both ends if there is none.
 
         >>> Ladder("pairs", (3.0, 4.0, 6.0, 8.0, 12.0)).ticks
         (4.0, 8.0)
@@ -45,7 +45,7 @@ class Ladder(NamedTuple):
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
     def load_text(self, load: float) -> str:
-        """A load at half of the skill as printed: ``23``; ``≥ 64`` at the top of the ladder, ``< 2`` below it.
+        """Format a load at half skill: ``23``; ``≥ 64`` at the top of the ladder, ``< 2`` below it.
 
         >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
         ['23', '5.3', '≥ 64', '< 2', '--']
@@ -57,12 +57,12 @@ class Ladder(NamedTuple):
         return f"{load:.{1 if load < 10 else 0}f}" if load else f"< {self.loads[0]:g}"
 
     def sortable(self, load: float) -> float:
-        """A load at half of the skill as a number: twice the last load at the top of the ladder."""
+        """Return a load at half skill as a number: twice the last load at the top of the ladder."""
         return min(load, 2 * self.loads[-1])
 
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
-    """The ladder that the arguments of a task name; None if they name none.
+    """Read the ladder that the arguments of a task name; None if they name none.
 
     >>> ladder_in({"load": "pairs", "rungs": [{"load": 2, "length": 8}, {"load": 3, "length": 12}]})
     Ladder(unit='pairs', loads=(2.0, 3.0))
@@ -76,7 +76,7 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """The levels of a row; none if one lacks a score or has no room between base and ceiling."""
+    """Return the levels of a row; none if one lacks a score or has no room between baseline and ceiling."""
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
@@ -86,13 +86,13 @@ class Profile(NamedTuple):
 
     mean: tuple[float, ...]
     low: tuple[float, ...]
-    """Of the lowest run on each level."""
+    """Skill of the lowest run on each level."""
     high: tuple[float, ...]
     num_runs: int
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """The mean over runs, whose mean is the score; None without a run that has all levels."""
+    """Average the skills of runs by level, so that the mean is the score; None without a run that has all levels."""
     skills = [profile(levels) for levels in runs if len(levels) == ladder.num_levels]
     if not skills:
         return None
@@ -101,7 +101,7 @@ def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profil
 
 
 def num_learned(scores: Collection[float]) -> int | None:
-    """The runs above the midpoint of the lowest and the highest, in levels; None if less than ``SPLIT`` lie between.
+    """Count the runs above the midpoint of the lowest and the highest, in levels; None if less than ``SPLIT`` apart.
 
     >>> num_learned([2.4, 10.8, 11.0]), num_learned([4.3, 4.5, 4.3])
     (2, None)

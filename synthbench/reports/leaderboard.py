@@ -49,7 +49,7 @@ from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, is_ranked, with_al
 SOLVED = 0.9
 """Skill at which a run counts as having solved its task."""
 USUAL_SEEDS = LOOKS[0].num_seeds or 0
-"""Seeds that mechanisms have unless more are needed; where one has fewer, that stands beside its name."""
+"""Usual seeds of a mechanism; fewer are stated beside its name."""
 FEW_SEEDS = (
     "A single run is taken to scatter as the other mechanisms do on its task, or where each has one run, as on the "
     "other tasks. "
@@ -97,7 +97,7 @@ class Placed(NamedTuple):
 
     mechanism: MechanismFacts
     entry: Entry | None
-    """None for a mechanism that is not ranked."""
+    """Its entry; None for a mechanism that is not ranked."""
     label: str
 
 
@@ -110,11 +110,11 @@ class Leaderboard:
 
     cells: Cells
     tasks: tuple[TaskFacts, ...]
-    """The tasks that count: their floor and ceiling are so far apart that a difference in skill is more than noise."""
+    """The tasks that count: floor and ceiling are far enough apart for differences in skill to exceed noise."""
     entries: tuple[Entry, ...]
     """Best first."""
     partial: dict[MechanismFacts, int]
-    """Mechanisms that lack some ranked task, and so are not ranked, with the number of ranked tasks that they have."""
+    """Unranked mechanisms, which lack some ranked task, with the number of ranked tasks that they have."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that do not count."""
     prior: Prior | None = None
@@ -133,17 +133,17 @@ class Leaderboard:
 
     @property
     def has_ladder(self) -> bool:
-        """Whether skills are scores on the levels of each task."""
+        """True if skills are scores on the levels of each task."""
         return any(task.ladder for task in self.tasks)
 
     @property
     def has_conditions(self) -> bool:
-        """Whether it is known which layers are those of their authors."""
+        """True if the rows say which layers are those of their authors."""
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
     def has_rank_intervals(self) -> bool:
-        """Whether there are tasks enough to say how a fresh set of them would rank."""
+        """True if there are enough tasks to say how a fresh set would rank."""
         return len(self.tasks) >= LEAST_TASKS
 
     @property
@@ -183,11 +183,11 @@ class Leaderboard:
         return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
 
     def skill_of(self, mechanism: MechanismFacts) -> Interval:
-        """The mean skill of a mechanism; unknown if it lacks a task."""
+        """Return the mean skill of a mechanism; unknown if it lacks a task."""
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """The answer, a line each: every category, how to read them, and what a fresh set of tasks would change."""
+        """Answer, a line each: every category, how to read them, and what a fresh set of tasks would change."""
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
@@ -210,7 +210,7 @@ class Leaderboard:
 
     @property
     def outlook(self) -> str:
-        """How a fresh set of tasks could change the best mean over all categories; empty if nothing is compared."""
+        """A sentence on how a fresh set of tasks could change the best overall mean; empty if nothing is compared."""
         num = len(self.mechanisms)
         if num < 2 or self.mechanisms[0].skill.value - self.mechanisms[-1].skill.value <= TOLERANCE:
             return ""
@@ -243,7 +243,7 @@ class Leaderboard:
         return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
 
     def below_first(self, entries: Sequence[Entry]) -> list[bool]:
-        """Whether each of some entries, best first, is shown to lie the margin or more below the first of them."""
+        """Tell for each of some entries, best first, whether it is shown to lie the margin or more below the first."""
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
         apart = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)
@@ -257,12 +257,12 @@ LEAST_TASKS = 8
 
 
 def in_title(name: str) -> str:
-    """A category as a title: ``State tracking``."""
+    """Format a category as a title: ``State tracking``."""
     return name.replace("_", " ").capitalize()
 
 
 def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -> str:
-    """Names in a row; those beyond the most are counted.
+    """List names in a row, counting those beyond the most.
 
     >>> _listed(["a", "b", "c"]), _listed(["a", "b", "c"], " ≈ ", most=2)
     ('a, b and c', 'a ≈ b and 1 more')
@@ -273,12 +273,12 @@ def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -
 
 
 def short(skill: float) -> str:
-    """A skill with two decimals and no zero before them: ``.75``."""
+    """Format a skill with two decimals and no zero before them: ``.75``."""
     return fixed(skill, 2).removeprefix("0")
 
 
 def seeds_words(fewest: int, most: int) -> str:
-    """A number of seeds in words.
+    """Format a number of seeds in words.
 
     >>> seeds_words(1, 1), seeds_words(1, 3)
     ('1 seed', '1 to 3 seeds')
@@ -287,10 +287,10 @@ def seeds_words(fewest: int, most: int) -> str:
 
 
 def leaderboard(cells: Cells) -> Leaderboard:
-    """Rank the mechanisms that have a run of every task. A run without a score counts as one at the floor.
+    """Rank the mechanisms that have a run of every task. A run without a score counts as chance level.
 
-    A single run has the spread of its task, as the mechanisms with several runs show it; where none has several, that
-    of the other tasks. If there are none, there are no intervals for other seeds.
+    A single run has the spread of its task, from the mechanisms with several runs, or else that of the other tasks.
+    Without either, there are no intervals for other seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
@@ -343,7 +343,7 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
 
 
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
-    """Capacities, the profile by category, the means over all categories, and the probabilities of improvement.
+    """Make the tables: capacities, profile by category, means over all categories, probabilities of improvement.
 
     Mechanisms whose keys are ``own`` come first.
     """
@@ -406,13 +406,13 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """The task of each category whose capacity stands for it; none without ladders."""
+    """Choose the task of each category whose capacity stands for it; none without ladders."""
     tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
     return [task for task in tasks if task.ladder]
 
 
 def capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
-    """What prints the capacity of a line's mechanism on a task."""
+    """Return a function that formats the capacity of a line's mechanism on a task."""
     return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
 
 
@@ -425,7 +425,7 @@ def _of_entry(cell: Callable[[Entry], Cell]) -> Callable[[Placed], Cell]:
 
 
 def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, caption: str, columns: _Columns) -> Table:
-    """A table with a line for each mechanism: one's own, the ranked ones, then those that lack a task."""
+    """Make a table with a line for each mechanism: the user's own, the ranked ones, then those that lack a task."""
     rows = sorted(board.placed, key=lambda row: row.mechanism.key not in own)
     sources = sources_of(board.tasks, (row.mechanism for row in rows))
     table = table_of(name, title, caption, ("Mechanism",), rows, lambda row: (row.label,), columns, sources=sources)
@@ -461,5 +461,5 @@ def _improvement_table(board: Leaderboard) -> Table:
 
 
 def tasks_words(count: int, num_tasks: int) -> str:
-    """Count of the ranked tasks that a mechanism has: ``3 of 24 tasks``, or ``no task that counts``."""
+    """Count the ranked tasks that a mechanism has: ``3 of 24 tasks``, or ``no task that counts``."""
     return f"{count} of {num_tasks} tasks" if count else "no task that counts"

@@ -1,4 +1,4 @@
-"""Which tasks separate mechanisms and which pairs differ: tested once, or at several looks while seeds are added.
+"""Tests of which tasks separate mechanisms and which pairs differ, made once or at several looks as seeds are added.
 
 On a ladder, all mechanisms have three seeds; pairs that these do not decide get five, then ten. Testing at 5 % at each
 look would err in more than 5 % of the cases. So each look spends a share of the 5 %, in proportion to its new seeds.
@@ -30,12 +30,12 @@ from synthbench.reports.statistics import (
 
 
 class Look(NamedTuple):
-    """A test of the runs that are there at some point."""
+    """A test of the runs that exist at some point."""
 
     num_seeds: int | None
-    """The first seeds of each cell that are tested; None: all."""
+    """Number of first seeds of each cell that are tested; None: all."""
     share: float
-    """The part of the error of all looks that this one may spend."""
+    """Fraction of the error of all looks that this one may spend."""
 
 
 ONCE = (Look(None, 1.0),)
@@ -48,11 +48,11 @@ class Findings(NamedTuple):
     """The outcome of all looks."""
 
     p: Float[np.ndarray, " tasks"]
-    """Of the permutation tests, adjusted over tasks and looks; NaN if nothing can be tested."""
+    """P values of the permutation tests, adjusted over tasks and looks; NaN if nothing can be tested."""
     least_p: Float[np.ndarray, " tasks"]
     """The smallest p that the last look can give, adjusted over looks only."""
     separates: Bool[np.ndarray, " tasks"]
-    """Whether p is significant and the farthest means are a margin apart, at some look."""
+    """True if p is significant and the farthest means are a margin apart, at some look."""
     tested: Bool[np.ndarray, "tasks pairs"]
     """Pairs for which there is a t test, in the order of ``numpy.triu_indices(cells, 1)``."""
     differs: Bool[np.ndarray, "tasks pairs"]
@@ -64,11 +64,11 @@ class Findings(NamedTuple):
     outlier: Int[np.ndarray, " tasks"]
     """The cell that is farthest from the mean of all at the last look."""
     p_outlier: Float[np.ndarray, " tasks"]
-    """Of the permutation test of the outlier, adjusted over looks."""
+    """P value of the permutation test of the outlier, adjusted over looks."""
 
 
 def looks_for(num_seeds: int) -> tuple[Look, ...]:
-    """The looks at a ladder whose largest cell has a number of seeds; the last look may be incomplete.
+    """Return the looks at a ladder whose largest cell has a number of seeds; the last look may be incomplete.
 
     Until a seed is added, there is a single look, which may spend the whole error.
 
@@ -81,7 +81,7 @@ def looks_for(num_seeds: int) -> tuple[Look, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """The share of the error that the look at a number of seeds may spend on a ladder."""
+    """Return the share of the error that the look at a number of seeds may spend on a ladder."""
     return looks_for(num_seeds)[-1].share
 
 
@@ -98,8 +98,8 @@ def examine(
     significant, without a correction for the number of pairs. A pair that is apart or within stays so. After the first
     look, a pair is tested only if both cells have all runs of the look.
 
-    Of two cells, the task's p is that of the t test, Holm over the tasks, as in
-    :mod:`synthbench.reports.compare`: three seeds each can be shuffled in twenty ways only.
+    For two cells, the task's p is that of the t test, Holm over the tasks, as in :mod:`synthbench.reports.compare`:
+    three seeds each can be shuffled in twenty ways only.
 
     Args:
         scores: NaN where a run is missing or failed.
@@ -159,10 +159,10 @@ def examine(
 
 
 def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, share: float = 1.0) -> Permutation:
-    """The permutation test of one task, with p values divided by the share of its look.
+    """Test one task by permutation, with p values divided by the share of its look.
 
-    Where some cells have a single run, the cells with several are tested among themselves too, since many single runs
-    hide what they show: the smaller p counts, twice (Bonferroni). Every p is NaN below two cells with a run, or if no
+    If some cells have a single run, those with several are also tested among themselves, since many single runs hide
+    their differences. The smaller p counts, doubled (Bonferroni). Every p is NaN below two cells with a run, or if no
     cell has two runs.
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)

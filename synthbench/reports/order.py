@@ -1,4 +1,4 @@
-"""The order in which tables begin: that of the SLAY paper's table 8. What it lacks follows alphabetically."""
+"""The order of tables: that of the SLAY paper's table 8, then alphabetical."""
 
 from typing import Literal
 
@@ -16,6 +16,6 @@ _ORDER = {
 
 
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
-    """Give the place of a name in the order, the number of names if it lacks it."""
+    """Return the place of a name in the order, the number of names if it lacks it."""
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

@@ -48,7 +48,7 @@ _RESERVED = (
     *("averages", "beyond", "bits", "full", "leaderboard", "readme", "separation"),
     *("steps_to_threshold", "variants"),
 )
-"""Stems of pages and of the report's README: the page of a category of the same name gets another."""
+"""Stems of pages and of the README; the page of a category of the same name gets another."""
 
 _MADE_BY = (
     *("error_type", "device_type", "device_name"),
@@ -62,7 +62,7 @@ _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 
 
 def _span(values: "pd.Series[int]") -> str:
-    """Whole numbers as they are, or from the smallest to the largest: ``48``, ``64 to 128``."""
+    """Format whole numbers as they are, or from the smallest to the largest: ``48``, ``64 to 128``."""
     return " to ".join(dict.fromkeys(f"{end:,}" for end in (values.min(), values.max())))
 
 
@@ -75,7 +75,7 @@ class Page(NamedTuple):
 
     @classmethod
     def of(cls, table: Table) -> Self:
-        """The page of one table."""
+        """Make the page of one table."""
         return cls(table.title, (table,), table.outcome)
 
 
@@ -91,7 +91,7 @@ class Report:
     origins: "pd.Series[str] | None" = None
     """The store of each row, by ``run_id``; None if all are from one."""
     describe: Describe | None = None
-    """Describes a task from its code, for the page; None: no descriptions."""
+    """Function that describes a task from its code, for the page; None: no descriptions."""
 
     @cached_property
     def cells(self) -> Cells:
@@ -112,7 +112,7 @@ class Report:
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows from each store; empty if all are from one's own."""
+        """Number of rows from each store; empty if all are from the user's own."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -122,7 +122,7 @@ class Report:
         return stores if len(stores) > 1 or PACKAGED in stores else {}
 
     def runs_of(self, task: TaskFacts, mechanism: MechanismFacts) -> list[Row]:
-        """The rows of one cell, by seed."""
+        """Return the rows of one cell, by seed."""
         return self.runs.get((task.key, mechanism.key), [])
 
     @cached_property
@@ -142,7 +142,7 @@ class Report:
 
     @cached_property
     def own(self) -> frozenset[Key]:
-        """The mechanisms with rows of one's own; empty if all rows are, or none."""
+        """The mechanisms with rows of the user's own; empty if all rows are, or none."""
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()
         rows = [row for row in self.records if self.origins[row["run_id"]] != PACKAGED]
@@ -150,7 +150,7 @@ class Report:
 
     @cached_property
     def setting(self) -> str:
-        """How the models were trained, in one line."""
+        """The training of the models, in one line."""
         rows = self.selection.rows
         if not set(_OF_SETTING) <= set(rows.columns):
             return ""
@@ -222,7 +222,7 @@ class Report:
 
 
 def _tables_of_skill(report: Report) -> dict[str, Page]:
-    """The pages of the tasks that have a floor and a ceiling."""
+    """Make the pages of the tasks that have a floor and a ceiling."""
     cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
     for category in cells.categories:
@@ -249,12 +249,12 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
 
 
 def _with_loads(table: Table, cells: Cells, tasks: tuple[TaskFacts, ...], name: str) -> tuple[Table, ...]:
-    """A table of scores and, on a ladder, the table of the loads of its tasks."""
+    """Return a table of scores and, on a ladder, the table of the loads of its tasks."""
     return (table, load_table(replace(cells, tasks=tasks), name)) if cells.has_ladder else (table,)
 
 
 def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:
-    """A safe file name for a category: never a path, a reserved name or one that is taken."""
+    """Make a safe file name for a category: never a path, a reserved name or one that is taken."""
     plain = re.sub(r"[^a-z0-9_-]+", "-", category.lower()).strip("-")[:64] or "category"
     stem = f"category-{plain}" if plain in reserved else plain
     number = 2
@@ -265,7 +265,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 
 
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
-    """BibTeX of some sources, and the keys without an entry (from plugins), in alphabetical order."""
+    """Return BibTeX of some sources, and the keys without an entry (from plugins), in alphabetical order."""
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)

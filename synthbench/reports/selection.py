@@ -1,13 +1,16 @@
-"""Which rows of a store enter a report.
+"""Rows of a store that enter a report.
 
 A report shows one version of one suite. In it, a column is a mechanism in one setting, under one block and one position
 encoding, and every cell holds rows of one version. A setting is what the user asked for: arguments, or the size that
-they were matched to. If the store has several versions of a task or mechanism, or several widths, the one with the
-newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
-changed but its version did not.
-If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
+they were matched to.
+
+Of several versions of a task or mechanism, or several widths, the one with the newest row is shown. Rows of the others
+are counted, never mixed in. So are rows of another protocol, if a suite's file changed but its version did not. If a
+suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
+
 A setting of a mechanism that has some of the tasks of a fuller setting is a variant, which no board shows. In a suite
 without conditions the fuller setting has every task, or is the same one in another block or with other positions.
+
 Rows with a score but without a passed check of causality are left out. So are rows of ``WITHDRAWN`` versions of a task,
 which do not test what they claim.
 """
@@ -34,11 +37,11 @@ TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 AROUND = ["mech", "block", "positions"]
 """The columns that identify a mechanism and its surroundings, apart from its setting."""
 SETTING = ["match", "mech_args"]
-"""The first of these that is known is the setting; with ``AROUND`` it identifies a column of a table."""
+"""Columns of which the first known one is the setting; with ``AROUND`` it identifies a column of a table."""
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
-    """The setting of each row: what its mechanism was matched to, or else its arguments."""
+    """Return the setting of each row: what its mechanism was matched to, or else its arguments."""
     return rows["match"].fillna(rows["mech_args"])
 
 
@@ -53,7 +56,7 @@ class Withdrawal(NamedTuple):
 
     task: str
     version: str
-    """As in a row's ``task_version``."""
+    """The version, as in a row's ``task_version``."""
     reason: str
 
     @property
@@ -83,9 +86,9 @@ class Selection:
     """The rows that :meth:`without_variants` took out."""
 
     def without_variants(self) -> "Selection":
-        """Without rows of settings that have some of the tasks of a fuller setting of their mechanism.
+        """Drop rows of settings that have only some of the tasks of a fuller setting of their mechanism.
 
-        Nor of layers in no condition of the suite. Tables of all tasks show the fuller setting, and
+        Layers in no condition of the suite are dropped too. Tables of all tasks show the fuller setting, and
         :mod:`synthbench.reports.variants` compares both.
         """
         # Suites of tasks in bits list the settings that they want on some of these, and no mean is over all of them.
@@ -113,7 +116,7 @@ class Selection:
 
 
 def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = lambda *_: True) -> list[K]:
-    """The settings that were run on some of the tasks of a rival only."""
+    """Return the settings that were run on only some of a rival's tasks."""
     return [
         one
         for one, some in tasks_of.items()
@@ -129,7 +132,7 @@ def select(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
 ) -> Selection:
-    """The rows of a report: full runs of one suite version, one version of every component, one row per seed.
+    """Select the rows of a report: full runs of one suite version, one version of every component, one row per seed.
 
     Of several rows of one seed in a cell, the newest counts. A successful row counts before a failed one, because a
     failure that another device does not share says nothing about the mechanism.
@@ -196,12 +199,12 @@ def select(
 
 
 def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of runs that were not shortened and did not just help to choose a learning rate."""
+    """Keep the rows of runs that were not shortened and did not just help to choose a learning rate."""
     return rows[rows["is_full"].astype(bool) & rows["role"].isna()]
 
 
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
-    """The version of a suite that a report shows. Default: the newest.
+    """Choose the version of a suite that a report shows. Default: the newest.
 
     Raises:
         UnknownName: If there is no full run of the suite or of its version; the message lists what there is.
@@ -227,7 +230,7 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 
 
 def suites_in(rows: pd.DataFrame) -> list[str]:
-    """The suites of some rows (of the full ones, if there are any), that of the newest row first.
+    """List the suites of some rows (of the full ones, if there are any), that of the newest row first.
 
     Rows of tasks that a suite does not list count only if there are no others, those of a study's suites never.
     """
@@ -238,7 +241,7 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 
 
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
-    """The suite that is shown where none is named: that of the newest own row, else the main one if it has rows.
+    """Choose the suite to show if none is named: that of the newest own row, else the main one if it has rows.
 
     Rows of a suite that moved are shown in the suite that took its place.
     """
@@ -247,17 +250,17 @@ def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
 
 
 def _now(suite: str) -> str:
-    """The name that a suite has by now."""
+    """Return the present name of a suite."""
     return MOVED[suite][0] if suite in MOVED else suite
 
 
 def mechanism_in(rows: pd.DataFrame, name: str) -> str:
-    """The mechanism of some rows that a user means by a name or a label: :func:`synthbench.options.resolve`."""
+    """Find the mechanism of some rows that a user means by a name or a label: :func:`synthbench.options.resolve`."""
     return resolve("mechanism", name, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
 
 
 def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
-    """The rows of some tasks or mechanisms that have the given arguments.
+    """Keep the rows of some tasks or mechanisms that have the given arguments.
 
     Raises:
         UsageError: If one of them has no such row; the message lists the arguments that its rows have.
@@ -282,7 +285,7 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
-    """The rows without those of withdrawn versions, and the number of rows of each withdrawn version."""
+    """Remove the rows of withdrawn versions, and count those of each."""
     is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
     for withdrawal in WITHDRAWN:
@@ -294,7 +297,7 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
 
 
 def protocol_of(config: str) -> str:
-    """The part of a run's ``config_json`` that its suite decides (not the width: matching may change it), as text."""
+    """Return as text what the suite decides of a run's ``config_json`` (not the width: matching may change it)."""
     try:
         given = json.loads(config)
         return json.dumps(
@@ -309,13 +312,13 @@ def protocol_of(config: str) -> str:
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """The rows of every component that have the version of its last row."""
+    """Keep the rows of every component that have the version of its last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
 
 
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the learning rate that did best in validation (a failure: 0), for each seed of a cell.
+    """Keep, for each seed of a cell, the rows with the learning rate that did best in validation (a failure: 0).
 
     Each seed chooses by itself, so the noise of the choice is part of the spread over seeds. Of equal rates, the
     smallest is kept. Runs that failed before they had a rate stay.
@@ -339,7 +342,7 @@ def _version_order(version: str) -> list[tuple[int, int, str]]:
 
 
 def _reads_as(value: object, text: str) -> bool:
-    """Whether a JSON value is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
+    """Return whether a JSON value is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
     if isinstance(value, bool | str) or value is None:
         return str(value).lower() == text.lower()
     try:

@@ -17,11 +17,11 @@ SCHEMA = 1
 
 
 def standings(made: Report, category: str | None = None) -> dict[str, Any]:
-    """The ranking of a report as facts for other programs; docs/usage.md explains every key.
+    """Return the ranking of a report as facts for other programs; docs/usage.md explains every key.
 
     Args:
         made: A report on the rows of a suite, or of one of its categories.
-        category: The name of that category: then the parts of a mean are its tasks and not the categories.
+        category: The category's name; the parts of a mean are then its tasks.
     """
     cells, board = made.cells, made.board
     tasks = board.tasks if board else cells.tasks
@@ -78,7 +78,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
 
 
 def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
-    """The mean skill on a task with its interval, the number of runs and, on a ladder, capacity and skill by load."""
+    """Return the mean skill on a task, its interval, number of runs and, on a ladder, capacity and skill by load."""
     cell = made.cells.cell(task, mechanism)
     mean = fmean(skills_of(cell, task, sorted(cell.runs)))
     # An interval is of the runs with a score.

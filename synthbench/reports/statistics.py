@@ -18,9 +18,9 @@ from scipy import optimize, special
 SIGNIFICANCE = 0.05
 CONFIDENCE = 0.95
 TOLERANCE = 1e-9
-"""Smaller differences of scores are rounding, not data."""
+"""Differences of scores below this are rounding, not data."""
 PAIRING = 0.2
-"""If runs that share a seed correlate by more than this, they are compared seed by seed."""
+"""Correlation of runs that share a seed above which they are compared seed by seed."""
 QUIET = 0.01
 """Fraction of a task's variance below which that of a cell is not trusted: its runs may all have had the same luck."""
 LOUD = 3.0
@@ -40,14 +40,14 @@ PerShuffle = Float[np.ndarray, " shuffles"]
 
 
 class Spread(NamedTuple):
-    """How much the runs of a cell scatter."""
+    """The scatter of the runs of a cell."""
 
     variance: PerCell
-    """Of one run; NaN if no cell of the task has two runs."""
+    """Variance of one run; NaN if no cell of the task has two runs."""
     dof: PerCell
     """Degrees of freedom of that variance."""
     dof_alone: PerCell
-    """The same for a statement about this cell alone: only its own if it scatters far more than its task."""
+    """Degrees of freedom for a statement about this cell alone: only its own if it scatters far more than its task."""
 
 
 class Permutation(NamedTuple):
@@ -64,14 +64,14 @@ class Permutation(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """How much one run scatters on a task of which no mechanism has two."""
+    """The scatter of one run on a task of which no mechanism has two."""
 
     variance: float
     dof: float
 
 
 def prior_of(scores: Scores) -> Prior | None:
-    """The spread of a run on a task without a repeated run, from the tasks that have some; None if fewer than two do.
+    """Estimate the spread of a run on a task without repeated runs, from the others; None if fewer than two have some.
 
     Tasks scatter unlike each other: the degrees of freedom say how much a task's variance tells of another's.
 
@@ -90,13 +90,13 @@ def prior_of(scores: Scores) -> Prior | None:
 
 
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
-    """Moderated variances: each cell's own, drawn towards that of its task.
+    """Moderate variances: draw each cell's own towards that of its task.
 
     Three runs hardly tell their variance, but the cells of a task tend to scatter alike. So the variance of a cell is
-    the mean of its own and the task's, weighted by degrees of freedom; those of the task's variance are estimated from
-    how much variances differ within tasks, over all tasks. There are three departures from the source, since the runs
-    of a neural network often all learn or all fail: the task's variance always has some weight, a cell is never taken
-    to scatter less than it does, and a cell that hardly scatters takes the task's variance.
+    the mean of its own and the task's, weighted by degrees of freedom. Those of the task's variance are estimated from
+    how much variances differ within tasks, over all tasks. Three departures from the source allow for neural networks,
+    whose runs often all learn or all fail. The task's variance always has some weight, a cell is never taken to scatter
+    less than it does, and a cell that hardly scatters takes the task's variance.
 
     Args:
         scores: Of every run.
@@ -120,7 +120,7 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
 
 def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
-    """The variance of the runs of each cell, and its degrees of freedom; both 0 below two runs."""
+    """Return the variance of the runs of each cell, and its degrees of freedom; both 0 below two runs."""
     num_runs = (~np.isnan(scores)).sum(axis=2)
     dof = np.maximum(num_runs - 1.0, 0)
     means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
@@ -130,7 +130,7 @@ def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
 
 
 def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
-    """Degrees of freedom of the tasks' variances, from the spread of log variances within tasks.
+    """Estimate the degrees of freedom of the tasks' variances, from the spread of log variances within tasks.
 
     Source: Smyth (2004), estimation of the hyperparameters; here around each task's own mean.
     """
@@ -161,11 +161,11 @@ class PairTests(NamedTuple):
     """Standard error of the difference; NaN if no cell of the task has two runs."""
     dof: Pairs
     p: Pairs
-    """Two-sided; 1 if nothing differs, 0 if the cells differ and their runs do not scatter."""
+    """Two-sided p values; 1 if nothing differs, 0 if the cells differ and their runs do not scatter."""
 
 
 def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
-    """Moderated t tests between all pairs of cells of each task, if paired over the seeds that both cells have.
+    """Test all pairs of cells of each task by moderated t tests, if paired over the seeds that both cells have.
 
     Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
@@ -199,7 +199,7 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
 def p_of_pairs(
     tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
 ) -> Float[np.ndarray, " tasks"]:
-    """The p value of the only pair of each task.
+    """Return the p value of the only pair of each task.
 
     If no run scatters, a t test is certain of any difference. A few shuffles never are, so p is at least theirs.
 
@@ -215,7 +215,7 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Shuffle the runs of a task among its cells: how often do means lie as far apart as they do?
+    """Shuffle the runs of a task among its cells: how often are means as far apart as observed?
 
     The distance of two means is measured in their standard error, from the spread of runs within all cells. So cells
     with different numbers of runs can be compared, down to a single one.
@@ -257,7 +257,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 
 
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
-    """The p value of the clearest possible difference between cells with some numbers of runs.
+    """Return the p value of the clearest possible difference between cells with some numbers of runs.
 
     The runs of each cell are alike and unlike those of the others. Then only the shuffles that exchange whole cells of
     as many runs are as clear.
@@ -269,7 +269,7 @@ def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
 
 
 def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarray, " cells"]) -> PerShuffle:
-    """The largest distance of two means in each shuffle, over its error where runs have a standard deviation of 1."""
+    """Return the largest distance of two means in each shuffle, over its error for runs of standard deviation 1."""
     ends = {
         size: (means[:, num_runs == size].max(axis=1), means[:, num_runs == size].min(axis=1))
         for size in sorted(set(num_runs.tolist()))
@@ -283,9 +283,9 @@ def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarr
 
 
 def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
-    """The share of shuffles with a distance as large, beside the spread within cells, as the first.
+    """Return the share of shuffles whose distance, relative to the spread within cells, is at least the first's.
 
-    Compared is d² / (d² + within): it rises with d² / within, and is 1 where the runs of each cell are alike.
+    The comparison uses d² / (d² + within), which rises with d² / within and is 1 if the runs of each cell are alike.
     """
     of_all = distances**2 + within
     studentised = np.where(of_all > TOLERANCE**2, distances**2 / np.maximum(of_all, TOLERANCE**2), 0)
@@ -294,23 +294,23 @@ def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
 
 @lru_cache(maxsize=64)
 def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
-    """Shuffled places, the same on every call; with a shape, each of its entries is shuffled by itself."""
+    """Shuffle places, in the same way on every call; with a shape, each of its entries is shuffled by itself."""
     places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
     return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)
 
 
 def shares_seeds(scores: Scores) -> bool:
-    """Whether runs that share a seed are so correlated that they should be compared seed by seed.
+    """Tell whether runs that share a seed are correlated enough to be compared seed by seed.
 
     Their correlation must exceed ``PAIRING`` by two standard errors: pairing uncorrelated runs throws away half of the
-    degrees of freedom, and a few tasks do not tell.
+    degrees of freedom, and a few tasks are weak evidence.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
 
 
 def seed_correlation(scores: Scores) -> tuple[float, float]:
-    """Mean correlation of the runs that share a seed, over tasks and pairs of cells, with its standard error.
+    """Return the mean correlation of the runs that share a seed, over tasks and pairs of cells, and its standard error.
 
     Cells that lack a seed of the others, or do not scatter, do not count. If none are left, the result is 0 ± infinity.
     """
@@ -328,13 +328,13 @@ def seed_correlation(scores: Scores) -> tuple[float, float]:
 
 
 def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Standard deviation of one run, from all cells of a task; NaN if no cell has two runs."""
+    """Estimate the standard deviation of one run from all cells of a task; NaN if no cell has two runs."""
     variance, dof = own_variance(scores[None])
     return math.sqrt(float((dof * variance).sum() / dof.sum())) if dof.any() else math.nan
 
 
 def holm(p: PValues) -> PValues:
-    """Adjusted p values: rejecting those below a level errs anywhere with at most that probability. NaN stays NaN.
+    """Adjust p values: rejecting those below a level errs anywhere with at most that probability. NaN stays NaN.
 
     Source: Holm (1979). Holds for dependent tests.
     """
@@ -342,7 +342,7 @@ def holm(p: PValues) -> PValues:
 
 
 def benjamini_hochberg(p: PValues) -> PValues:
-    """Adjusted p values: of those below a level, on average at most that share is false. NaN stays NaN.
+    """Adjust p values: of those below a level, on average at most that share is false. NaN stays NaN.
 
     Source: Benjamini & Hochberg (1995). ``scipy.stats`` has it too but takes most of a second to import.
     """
@@ -359,7 +359,7 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 
 
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Share of the variance that lies between cells, minus the part that is due to chance; 0 if nothing varies.
+    """Estimate the share of the variance between cells, without the part that is due to chance; 0 if nothing varies.
 
     It is about 0 if nothing differs, whatever the number of cells and runs, while η² is then (cells - 1) / (runs - 1).
     It is NaN below two cells, or if no cell has two runs.

@@ -1,4 +1,4 @@
-"""Tables as cells, without markup: what is printed and marked, not how.
+"""Tables as cells, without markup: the content and its marks, not the look.
 
 Accuracies are printed in per cent with one decimal, scores of ladders with two. Marks follow the means before rounding;
 means that print alike share their mark. Only tasks on which mechanisms differ have marks, and controls never have one.
@@ -24,7 +24,7 @@ Mark = Literal["", "best", "second"]
 Item = TypeVar("Item")
 
 NOTHING = "--"
-"""Printed where there is no number."""
+"""Text where there is no number."""
 MINUS = "−"
 
 MARKS = (
@@ -55,10 +55,10 @@ class Cell:
     std: str = ""
     """Sample standard deviation, or half of an interval; may be empty."""
     remarks: tuple[str, ...] = ()
-    """Printed in brackets: ``n = 2``, ``1 failed``."""
+    """Remarks in brackets: ``n = 2``, ``1 failed``."""
     mark: Mark = ""
     is_tied: bool = False
-    """Whether it is not shown to differ from the best."""
+    """True if it is not shown to differ from the best."""
 
 
 class Column(NamedTuple):
@@ -94,10 +94,10 @@ class Table:
     outcome: str = ""
     """The result in one sentence, which begins a page."""
     is_of_tasks: bool = False
-    """Whether lines are tasks and columns mechanisms: of many columns, a renderer prints the mechanisms as lines."""
+    """True if lines are tasks and columns mechanisms: renderers turn such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """The table as it is printed: of tasks with more columns than this, turned."""
+        """Return the table as printed: turned if it is of tasks and has more columns than this."""
         if not self.is_of_tasks or len(self.columns) <= most_columns:
             return self
         return replace(
@@ -113,11 +113,11 @@ class Table:
 
 
 Pairs = Sequence[tuple[Column | str, Callable[[Item], Cell | str]]]
-"""Headings of columns, with what each prints of an item."""
+"""Headings of columns, each with a function that formats an item."""
 Measure = Callable[[TaskFacts, MechanismFacts], Cell]
-"""What a table prints of a cell of a report."""
+"""Function that formats a cell of a report."""
 Facts = Mapping[Column | str, Callable[[TaskFacts], Cell | str]]
-"""Headings of columns, with what each prints of a task."""
+"""Headings of columns, each with a function that formats a task."""
 
 
 def table_of(
@@ -133,7 +133,7 @@ def table_of(
     outcome: str = "",
     is_grouped: bool = False,
 ) -> Table:
-    """A table with a row for each item: its labels, and under each heading what ``columns`` prints of it."""
+    """Make a table with a row for each item: its labels, and under each heading what ``columns`` prints of it."""
     pairs = list(columns.items() if isinstance(columns, Mapping) else columns)
     lines = [Line(labels(item), tuple(_cell(fill(item)) for _heading, fill in pairs)) for item in items]
     shown = tuple(Column(heading) if isinstance(heading, str) else heading for heading, _fill in pairs)
@@ -146,7 +146,7 @@ def _cell(printed: Cell | str) -> Cell:
 
 
 def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The same lines, with a new group wherever the first label changes."""
+    """Begin a new group of lines wherever the first label changes."""
     groups = itertools.groupby(lines, key=lambda line: line.labels[0])
     return tuple(
         replace(line, is_first_of_group=position == 0) for _, group in groups for position, line in enumerate(group)
@@ -154,7 +154,7 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """The labels of each line; the name of a group is printed once, in its first line."""
+    """Return the labels of each line; the name of a group is printed once, in its first line."""
     before = [None, *(line.labels[0] for line in lines)]
     return [
         ("", *line.labels[1:]) if len(line.labels) > 1 and line.labels[0] == group else line.labels
@@ -163,17 +163,17 @@ def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
 
 
 def counted(number: int, word: str) -> str:
-    """A number of things: ``1 seed``, ``3 seeds``."""
+    """Format a number of things: ``1 seed``, ``3 seeds``."""
     return f"{number} {word}" + "s" * (number != 1)
 
 
 def percent(fraction: float) -> str:
-    """A fraction in per cent with one decimal: ``51.6``; ``--`` for NaN."""
+    """Format a fraction in per cent with one decimal: ``51.6``; ``--`` for NaN."""
     return NOTHING if math.isnan(fraction) else fixed(100 * fraction, 1)
 
 
 def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
-    """A number with fixed decimals, a true minus sign and no negative zero; ``--`` for NaN."""
+    """Format a number with fixed decimals, a true minus sign and no negative zero; ``--`` for NaN."""
     if math.isnan(number):
         return NOTHING
     # Adding zero turns a negative zero into a positive one.
@@ -192,7 +192,7 @@ def pivot(
     rows: Literal["tasks", "mechanisms"],
     facts: Facts | None = None,
 ) -> Table:
-    """The cells of a report as a table of one measure: a row per task and a column per mechanism, or turned.
+    """Tabulate one measure of a report's cells: a row per task and a column per mechanism, or turned.
 
     Args:
         cells: Of the tasks and mechanisms to print, in their order.
@@ -200,7 +200,7 @@ def pivot(
         name: As in :class:`Table`, like title and caption.
         title: Of the table.
         caption: Below it.
-        rows: What each row is.
+        rows: The kind of each row.
         facts: Columns with facts of the tasks, before those of the mechanisms; rows below them if it is turned.
     """
     facts, sources = facts or {}, sources_of(cells.tasks, cells.mechanisms)
@@ -232,7 +232,7 @@ def _swapped(measure: Measure, mechanism: MechanismFacts, task: TaskFacts) -> Ce
 
 
 def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
-    """A row per mechanism and a column per task of one category, then a row for each bound.
+    """Tabulate one category: a row per mechanism and a column per task, then a row for each bound.
 
     Raises:
         UnknownName: If no row has the category.
@@ -244,7 +244,7 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
 
 
 def full_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """All tasks by category, with bounds and mechanisms as columns, as in the published Table 8."""
+    """Tabulate all tasks by category, with bounds and mechanisms as columns, as in the published Table 8."""
     return _score_table(cells, verdicts, cells.tasks, "full", "All tasks", "tasks")
 
 
@@ -256,7 +256,7 @@ def _score_table(
     title: str,
     rows: Literal["tasks", "mechanisms"],
 ) -> Table:
-    """The scores on some tasks; marks and intervals depend on the others too."""
+    """Tabulate the scores on some tasks; marks and intervals depend on the others too."""
     common_n = common_n_of(cells, tasks)
     printed = {
         (task.key, mechanism.key): cell
@@ -273,7 +273,7 @@ def _score_table(
 
 
 def category_averages(cells: Cells) -> Table:
-    """Means of task means, a row per category and a column per mechanism, as in the published Table 3.
+    """Tabulate means of task means, a row per category and a column per mechanism, as in the published Table 3.
 
     Nothing is marked: mean accuracies over tasks with different floors cannot be compared. A mechanism without a score
     on some task of a category has the mean of the others and says so.
@@ -311,7 +311,7 @@ def category_averages(cells: Cells) -> Table:
 
 
 def steps_table(cells: Cells) -> Table | None:
-    """Steps until the threshold is reached: median over seeds and the share of seeds that reached it.
+    """Tabulate steps until the threshold is reached: median over seeds and the share of seeds that reached it.
 
     A seed that never reached the threshold counts as later than all others. If half of the seeds or more did not, the
     median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which none
@@ -335,7 +335,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, name: str) -> Table:
-    """The capacities on tasks with ladders, a row per task and a column per mechanism."""
+    """Tabulate the capacities on tasks with ladders, a row per task and a column per mechanism."""
 
     def load(task: TaskFacts, mechanism: MechanismFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -355,9 +355,9 @@ def load_table(cells: Cells, name: str) -> Table:
 
 
 def bounds_of(cells: Cells) -> Facts:
-    """The bounds that a report prints, by their heading: the number of levels, or floor and ceiling in per cent.
+    """Return the bounds that a report prints, by heading: the number of levels, or floor and ceiling in per cent.
 
-    A floor or ceiling that is only a bound itself has a sign.
+    A floor or ceiling that is itself only a bound has a sign.
     """
     if cells.has_ladder:
         return {"Levels": lambda task: str(task.ladder.num_levels) if task.ladder else NOTHING}
@@ -368,54 +368,54 @@ def bounds_of(cells: Cells) -> Facts:
 
 
 def skill_words(*, has_ladder: bool) -> str:
-    """The measure of a board, with its formula."""
+    """Name the measure of a board, with its formula."""
     if has_ladder:
         return "score (0 to 1, the area under the curve of skill over load)"
     return "skill, (accuracy − floor) / (ceiling − floor) cut to 0 to 1"
 
 
 def tie_words(*, has_ladder: bool) -> str:
-    """The definition of a tie in a probability of improvement."""
+    """Define a tie in a probability of improvement."""
     less = f"scores less than {LEAST:g} levels" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 
 
 def score_text(task: TaskFacts, score: float) -> str:
-    """A score with two decimals, or in per cent with one where it is an accuracy; ``--`` for NaN."""
+    """Format a score with two decimals, or an accuracy in per cent with one; ``--`` for NaN."""
     return fixed(score, 2) if task.ladder else percent(score)
 
 
 def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
-    """Mean and standard deviation in per cent, with the number of seeds unless all cells have ``common_n``."""
+    """Format mean and standard deviation in per cent, with the number of seeds unless all cells have ``common_n``."""
     std = "" if math.isnan(cell.std) else percent(cell.std)
     return Cell(percent(cell.mean), std, run_remarks(cell, common_n))
 
 
 def run_remarks(cell: Estimate, common_n: int | None) -> tuple[str, ...]:
-    """The number of seeds of a cell unless it is that of all, and how many failed."""
+    """Return the number of seeds of a cell unless it is that of all, and how many failed."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
 
 def p_text(p: float) -> str:
-    """A p value with three decimals: ``0.012``, ``< 0.001``; ``--`` for NaN."""
+    """Format a p value with three decimals: ``0.012``, ``< 0.001``; ``--`` for NaN."""
     return "< 0.001" if p < 0.001 else fixed(p, 3)
 
 
 def p_relation(p: float) -> str:
-    """The same as what follows a p: ``= 0.012``, ``< 0.001``."""
+    """Format a p value to follow ``p``: ``= 0.012``, ``< 0.001``."""
     return p_text(p) if p < 0.001 else f"= {p_text(p)}"
 
 
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
-    """A number with the ends of its interval, if it has one; ``show`` prints each, default: with two decimals."""
+    """Format a number with the ends of its interval, if any; ``show`` prints each, default: with two decimals."""
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
 
 
 def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) -> str:
-    """A number with the ends of its interval, if it has one: ``0.52 (0.48 to 0.56)``."""
+    """Format a number with the ends of its interval, if it has one: ``0.52 (0.48 to 0.56)``."""
     value, low, high = interval
     if math.isnan(low):
         return fixed(value, decimals, is_signed=is_signed)
@@ -423,13 +423,13 @@ def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) 
 
 
 def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts]) -> tuple[str, ...]:
-    """The keys of the papers behind some components, each once, in alphabetical order."""
+    """Return the keys of the papers behind some components, each once, in alphabetical order."""
     keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms}
     return tuple(sorted(key for key in keys if key))
 
 
 def _task_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
-    """The cells of one task with their marks, in the order of the mechanisms."""
+    """Make the cells of one task with their marks, in the order of the mechanisms."""
     estimates = cells.cells_of(verdict.task)
     if verdict.task.ladder:
         printed = [ladder_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
@@ -445,7 +445,7 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Cells of one task with their marks; without marks if none of the mechanisms can be called the best."""
+    """Mark the cells of one task, unless none of the mechanisms can be called the best."""
     if verdict.best not in mechanisms:
         return list(printed)
     can_win = compared(cells)
@@ -465,7 +465,7 @@ def marked(
 
 
 def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """A mean score with half of its 95 % interval, and how many seeds learned if they are far apart."""
+    """Format a mean score with half of its 95 % interval, and how many seeds learned if they are far apart."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
     # An interval that ends at the top of the ladder is as wide as its other half.
@@ -479,7 +479,7 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
 
 
 def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
-    """The number of seeds that all cells with a score have; None if they differ."""
+    """Return the number of seeds that all cells with a score have; None if they differ."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
@@ -494,7 +494,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """A space and a sentence about seeds that may have been added until pairs were decided; empty without."""
+    """Return a space and a sentence about seeds that may have been added to decide pairs; empty without."""
     return ADDED if cells.has_ladder and len(cells.seeds) > (LOOKS[0].num_seeds or 0) else ""
 
 

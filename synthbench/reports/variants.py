@@ -1,6 +1,6 @@
-"""Settings of a mechanism beside each other: what a convolution, other positions, another state or an option changes.
+"""Settings of a mechanism side by side: the effect of a convolution, other positions, another state or an option.
 
-A variant is a setting that was run on some of the tasks of another one of its mechanism, which is its main setting.
+A variant is a setting that was run on only some of the tasks of another setting of its mechanism, the main setting.
 Both are compared on the tasks and seeds that both have, run by run.
 """
 
@@ -32,7 +32,7 @@ class Variant(NamedTuple):
     seeds: tuple[int, ...]
     """The seeds that both have on each of these."""
     skills: Float[np.ndarray, "2 tasks seeds"]
-    """Of main setting and variant; 0 without a score."""
+    """Skills of main setting and variant; 0 without a score."""
 
     @property
     def words(self) -> tuple[str, str]:
@@ -54,24 +54,24 @@ class Variant(NamedTuple):
 
     @property
     def factor(self) -> tuple[str, str]:
-        """The one thing in which the two differ, so named that several mechanisms may share it."""
+        """The only difference of the two, named so that several mechanisms may share it."""
         if not self.is_of_another_size:
             return self.words
         return "main state", "smaller state" if self.variant.state < self.main.state else "larger state"
 
     @property
     def categories(self) -> list[str]:
-        """Of each task."""
+        """Category of each task."""
         return [task.category for task in self.tasks]
 
     @property
     def is_of_another_size(self) -> bool:
-        """Whether its state is larger or smaller, and all around the mechanism alike."""
+        """True if its state is larger or smaller, and all around the mechanism alike."""
         main, variant = self.main, self.variant
         return (main.block, main.positions) == (variant.block, variant.positions) and main.state != variant.state
 
     def intervals(self) -> list[Interval]:
-        """Mean skill of main setting and variant, over all tasks; for these tasks and other seeds."""
+        """Return the mean skill of main setting and variant, over all tasks; for these tasks and other seeds."""
         weights = balanced(self.categories)
         return [_mean(skills[None], weights, low=0.0) for skills in self.skills]
 
@@ -86,11 +86,11 @@ class Change(NamedTuple):
     words: tuple[str, str]
     """The settings before and after."""
     category: str
-    """Empty: all of them, each with the same weight."""
+    """The category; empty: all, equally weighted."""
     num_tasks: int
     num_seeds: int
     mechanisms: tuple[MechanismFacts, ...]
-    """In their main settings."""
+    """The mechanisms in their main settings."""
     means: Float[np.ndarray, "2 mechanisms"]
     """Mean skill before and after."""
     difference: Interval
@@ -110,7 +110,7 @@ class Change(NamedTuple):
 
 
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
-    """The variants in printed order, each beside the main setting from which it differs in the fewest ways.
+    """List the variants in printed order, each beside the main setting from which it differs in the fewest ways.
 
     Those that share no task and seed with it are left out.
     """
@@ -135,14 +135,14 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """The variants whose state has another size, on the tasks and seeds that most of these have."""
+    """Keep the variants whose state has another size, on the tasks and seeds that most of these have."""
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
     return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
 
 
 def changes_of(variants: Sequence[Variant]) -> list[Change]:
-    """The changes that several mechanisms have on the same tasks and seeds: by category, then over all."""
+    """List the changes that several mechanisms have on the same tasks and seeds: by category, then over all."""
     alike: dict[tuple[object, ...], dict[Key, Variant]] = {}
     # Of several smaller or larger states, the one farthest from the main setting.
     for variant in sorted(variants, key=lambda one: abs(one.variant.state - one.main.state)):
@@ -151,7 +151,7 @@ def changes_of(variants: Sequence[Variant]) -> list[Change]:
 
 
 def summary_of(variants: Sequence[Variant]) -> str:
-    """The shared changes in a few sentences."""
+    """Summarize the shared changes in a few sentences."""
     num = len({variant.main for variant in variants})
     counted = f"{len(variants)} other settings of {num} mechanisms, on the tasks that both settings have."
     return " ".join([counted, *(change.sentence for change in changes_of(variants))])
@@ -183,14 +183,14 @@ def _mean(
     *,
     low: float = -1.0,
 ) -> Interval:
-    """A weighted mean of skills, or of differences; its ends are NaN with one seed and no prior."""
+    """Return a weighted mean of skills, or of differences; its ends are NaN with one seed and no prior."""
     if skills.shape[2] > 1 or prior:
         return over_seeds(skills, weights, prior, low=low)[0]
     return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
 
 
 def variant_tables(variants: Sequence[Variant]) -> list[Table]:
-    """Means by category, the changes that several mechanisms share, and the tasks one by one."""
+    """Tabulate means by category, the changes that several mechanisms share, and the tasks one by one."""
     changes, rows = changes_of(variants), _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)
@@ -236,7 +236,7 @@ def variant_tables(variants: Sequence[Variant]) -> list[Table]:
 
 
 def conditions_of(cells: Cells) -> list[Variant]:
-    """Every mechanism that has a stock and a bare layer, with the bare one as the variant."""
+    """Pair the stock and the bare layer of every mechanism that has both; the bare one is the variant."""
     stock, bare = (
         replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.condition == condition))
         for condition in ("stock", "bare")
@@ -245,7 +245,7 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Means by category of the stock and the bare layer of every mechanism, and how alike both order them.
+    """Tabulate means by category of the stock and the bare layer of every mechanism, and how alike both order them.
 
     Args:
         pairs: As :func:`conditions_of` gives them.
@@ -312,7 +312,7 @@ def _side_by_side(
 
 
 def _rows(variants: Sequence[Variant]) -> list[_Row]:
-    """The main setting of each mechanism (again if other variants share other runs with it), then its variants."""
+    """List the main setting of each mechanism (again if other variants share other runs with it), then its variants."""
     rows: list[_Row] = []
     for _, group in itertools.groupby(variants, lambda each: (each.main, each.tasks, each.seeds)):
         first, *others = group
@@ -329,7 +329,7 @@ def _labels(row: _Row) -> tuple[str, str]:
 
 
 def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
-    """The mean skill over a category, or over all; for a variant with its difference."""
+    """Return a function that formats the mean skill over a category, or over all; for a variant with its difference."""
 
     def cell(row: _Row) -> Cell:
         variant, side = row
@@ -347,7 +347,7 @@ def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell
 
 
 def _mean_on(task: TaskFacts) -> Callable[[_Row], Cell]:
-    """The mean score on a task; for a variant with its difference."""
+    """Return a function that formats the mean score on a task; for a variant with its difference."""
 
     def cell(row: _Row) -> Cell:
         variant, side = row
@@ -366,6 +366,6 @@ def _with_range(means: Float[np.ndarray, " mechanisms"]) -> Cell:
 
 
 def _signed(difference: Interval) -> str:
-    """A difference with the ends of its interval, if it has one."""
+    """Format a difference with the ends of its interval, if it has one."""
     value, *ends = (fixed(number, 2, is_signed=True) for number in difference)
     return value if NOTHING in ends else f"{value}, {ends[0]} to {ends[1]}"

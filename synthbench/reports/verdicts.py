@@ -16,7 +16,7 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared
 Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
 SMALLEST_GAP = 0.2
-"""Between floor and ceiling, a fraction: a task with a smaller gap is shown but never ranked.
+"""Smallest gap between floor and ceiling, a fraction: a task with less is shown but never ranked.
 
 A score over 2,048 sequences with one answer each has a standard error of up to 0.011. Over a gap of 0.2 that is a skill
 of 0.055: in a narrower one, the noise of a test set alone makes differences that count.
@@ -39,11 +39,11 @@ class Verdict:
     skills: tuple[float, float] | None
     """Lowest and highest mean skill; None without one, for example if floor and ceiling are equal."""
     p: float
-    """Of the permutation test, adjusted over the tasks (on a ladder over the looks too); NaN without a test."""
+    """P value of the permutation test, adjusted over the tasks (on a ladder over the looks too); NaN without a test."""
     least_p: float
     """The smallest unadjusted p that the runs of this task allow; NaN without a test."""
     separates: bool
-    """Whether some two mechanisms differ by enough to count."""
+    """True if some two mechanisms differ by enough to count."""
     num_pairs: int
     named: frozenset[frozenset[Key]]
     """Pairs of mechanisms, by their keys, that are shown to differ; none if the task does not separate."""
@@ -52,7 +52,7 @@ class Verdict:
     outlier: MechanismFacts | None
     """The mechanism farthest from all others, if the task separates and no pair is named."""
     p_outlier: float
-    """Of the permutation test for the outlier; NaN without one."""
+    """P value of the permutation test for the outlier; NaN without one."""
     between: float
     """Share of the variance that lies between mechanisms, ω²; NaN without two seeds of two."""
     place: Place
@@ -62,12 +62,12 @@ class Verdict:
     """Mechanisms, by their keys, that a t test of the two does not tell from the best, and are not ``FAR`` below it."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
-        """Whether two mechanisms are a named pair. An outlier differs only from all others together."""
+        """Return whether two mechanisms are a named pair. An outlier differs only from all others together."""
         return frozenset((first.key, second.key)) in self.named
 
     @property
     def words(self) -> str:
-        """Whether mechanisms differ significantly, and whether all scores sit at a bound."""
+        """The verdict in words: significant differences, and scores that all sit at a bound."""
         outcome = "significant differences" if self.separates else "no significant difference"
         if not self.num_pairs or math.isnan(self.p):
             outcome = "nothing to compare"
@@ -76,18 +76,19 @@ class Verdict:
 
 
 Verdicts = Mapping[Key, Verdict]
-"""By the key of the task, in printed order."""
+"""Verdicts by the key of the task, in printed order."""
 
 
 def judge(cells: Cells) -> Verdicts:
     """Judge every task: does it separate mechanisms, and which pairs of them?
 
-    A task separates if shuffling its runs among its mechanisms seldom puts means as far apart as they are (5 % after
-    Benjamini & Hochberg (1995) over the tasks), and the farthest means differ by at least ``MARGIN`` of the gap between
-    floor and ceiling, on a ladder by half a level. Within such a task, the pairs are named that differ so much and by
-    a moderated t test, 5 % after Holm over its pairs; if there is none, the mechanism that is farthest from the others.
-    Runs are paired by seed only if seeds are correlated over the suite. On a ladder, p values count all looks at it:
-    :mod:`synthbench.reports.looks`. A single run of a mechanism takes part in all tests, with the variance of its task.
+    A task separates if its means differ significantly and by enough. They differ significantly if shuffling the task's
+    runs among its mechanisms seldom puts means as far apart (5 % after Benjamini & Hochberg (1995) over the tasks).
+    Enough is ``MARGIN`` of the gap between floor and ceiling, on a ladder half a level. Within such a task, the pairs
+    are named that differ by as much and by a moderated t test, 5 % after Holm over its pairs. If there is none, the
+    mechanism farthest from the others is named. Runs are paired by seed only if seeds are correlated over the suite. On
+    a ladder, p values count all looks at it: :mod:`synthbench.reports.looks`. A single run of a mechanism takes part in
+    all tests, with the variance of its task.
 
     Returns:
         The verdict on each task by its key, in printed order.
@@ -137,7 +138,7 @@ def _near(
 
 
 class Standing(NamedTuple):
-    """What the looks at a ladder have decided so far, over the pairs of all tasks, controls left out."""
+    """The decisions of the looks at a ladder so far, over the pairs of all tasks, controls left out."""
 
     num_apart: int
     num_within: int
@@ -147,7 +148,7 @@ class Standing(NamedTuple):
 
 
 def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
-    """Which pairs of mechanisms are apart, which are within half a level, and which need more seeds.
+    """Find the pairs of mechanisms that are apart, those within half a level, and those that need more seeds.
 
     Args:
         cells: Cells with one setting of each mechanism, on tasks with a ladder.
@@ -171,13 +172,13 @@ def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
 
 
 def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """The mechanisms with a run of every ranked task, controls included: those that a leaderboard ranks."""
+    """Return the mechanisms with a run of every ranked task, controls included: those that a leaderboard ranks."""
     tasks = [task for task in cells.tasks if is_ranked(task)]
     return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
 
 
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """The mechanisms that tests compare: those with a run of every ranked task.
+    """Return the mechanisms that tests compare: those with a run of every ranked task.
 
     Controls are left out, since most tasks tell them from any mechanism. Where fewer than two are left, as in a suite
     of many papers' tasks, each task compares all that ran on it, and has no best.
@@ -198,12 +199,12 @@ def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
 
 
 def _margin(task: TaskFacts) -> float:
-    """The smallest difference of means that counts: half a level, or ``MARGIN`` of the gap, at least a point."""
+    """Return the smallest difference of means that counts: half a level, or ``MARGIN`` of the gap, at least a point."""
     return task.ladder.margin if task.ladder else MARGIN * max(task.gap, SMALLEST_GAP)
 
 
 def is_ranked(task: TaskFacts) -> bool:
-    """Whether floor and ceiling are far enough apart for a ranking."""
+    """Return whether floor and ceiling are far enough apart for a ranking."""
     return task.gap >= SMALLEST_GAP - TOLERANCE
 
 
@@ -223,7 +224,7 @@ def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
 
 
 def _is_near(cell: Estimate, distance: float, margin: float) -> bool:
-    """Whether the margin or evaluation noise covers the distance of a mean to a bound.
+    """Return whether the margin or evaluation noise covers the distance of a mean to a bound.
 
     The spread between seeds is no excuse: a task that half of the seeds solve has a large one and is not at its floor.
     """

@@ -2,7 +2,7 @@
 
 
 def visible(text: str, keep: str = "") -> str:
-    """A text in which invisible characters, except some to keep, become code points.
+    """Turn invisible characters, except some to keep, into code points.
 
     Control characters would act on the terminal of a reader, and direction overrides change how text is read.
     """

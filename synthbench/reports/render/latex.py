@@ -14,7 +14,7 @@ from typing import NamedTuple
 from synthbench.reports.table import Cell, Line, Table, printed_labels
 
 MOST_COLUMNS = 8
-"""Of numbers in a float; with more tasks or mechanisms than this, mechanisms are the rows."""
+"""Most columns of numbers in a float; with more tasks or mechanisms, mechanisms are the rows."""
 
 _NEEDS = "% Needs \\usepackage{booktabs}. Fits on letter paper and A4 with margins of one inch.\n"
 _MARKS = {"best": r"\textbf", "second": r"\underline"}
@@ -23,15 +23,15 @@ _RAGGED = {"number": r"\raggedleft", "word": r"\raggedright", "text": r"\raggedr
 # In characters of \footnotesize, spaces between columns included, and in its lines.
 _PAGE_WIDTH = 92
 _COLUMN_WIDTH = 44
-"""Of the narrowest two-column style in common use, that of ACL."""
+"""Characters in a column of the narrowest two-column style in common use, that of ACL."""
 _WIDEST = {"number": 16, "word": 20, "text": 32}
-"""A column with a longer cell has this width, and its cells are broken into lines."""
+"""Width of columns with longer cells, which are broken into lines."""
 _BETWEEN = 2
 _PAGE_HEIGHT = 56
 _CAPTION = 70
 """Characters of a caption that take the height of one line of a table."""
 _LONGEST_WORD = 12
-"""A longer one may be broken anywhere."""
+"""Most characters of a word that is not broken anywhere."""
 _PIECE = re.compile(rf"(?:[^\s_\-/=,;:]{{1,{_LONGEST_WORD}}}[_\-/=,;:]?|[_\-/=,;:])\s*")
 """A part of a text behind which LaTeX may break a line."""
 
@@ -62,7 +62,7 @@ _ESCAPES = {
 
 
 def document(tables: Iterable[Table], prefix: str) -> str:
-    """Tables one after the other, for one file: each one float, or several if it does not fit on a page.
+    """Render tables one after the other, for one file: each one float, or several if it does not fit on a page.
 
     Their labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has its caption and its
     label; the labels of the others end in ``-2``, ``-3`` and so on.
@@ -74,7 +74,7 @@ def document(tables: Iterable[Table], prefix: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Text that LaTeX prints as it is, on one line.
+    r"""Escape text so that LaTeX prints it as it is, on one line.
 
     A sign that pdflatex has no glyph for would stop it; such a sign is printed as its code point.
     """
@@ -82,12 +82,12 @@ def escape(text: str) -> str:
 
 
 def _printed(text: str) -> str:
-    """A text as it looks in print, on one line."""
+    """Return a text as it looks in print, on one line."""
     return "".join(sign if sign in _ESCAPES else _plain(sign) for sign in " ".join(text.split()))
 
 
 def _plain(sign: str) -> str:
-    """A sign that the default encoding prints, or its code point."""
+    """Return a sign that the default encoding prints, or its code point."""
     is_latin = "À" <= sign <= "ÿ" and sign not in "×÷ÐðÞþ"
     if " " <= sign <= "~" or is_latin:
         return sign
@@ -102,9 +102,9 @@ class _Column(NamedTuple):
     heading: str
     kind: str
     width: int
-    """In characters."""
+    """Width in characters."""
     is_wrapped: bool
-    """Whether its cells are broken into lines of that width."""
+    """True if its cells are broken into lines of that width."""
 
     @property
     def alignment(self) -> str:
@@ -127,7 +127,7 @@ def _floats(table: Table, prefix: str) -> list[str]:
 
 
 def _parts(table: Table) -> Iterator[tuple[list[_Column], Sequence[Line]]]:
-    """Columns and lines of each float; the labels stand in every one."""
+    """Yield columns and lines of each float; the labels stand in every one."""
     kinds = ["word"] * len(table.headings) + [column.kind for column in table.columns]
     headings = [*table.headings, *(column.label for column in table.columns)]
     texts = [[*line.labels, *map(_text, line.cells)] for line in table.lines]
@@ -153,7 +153,7 @@ def _column(heading: str, kind: str, texts: Sequence[str]) -> _Column:
 
 
 def _height(columns: Sequence[_Column], line: Line) -> int:
-    """The printed lines of a line, and the rule above a group; lines are not filled to their end."""
+    """Count the printed lines of a line, and the rule above a group; lines are not filled to their end."""
     texts = [*line.labels, *map(_text, line.cells)]
     broken = [
         math.ceil(1.4 * len(text) / column.width)
@@ -179,7 +179,7 @@ def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
 
 
 def _float(columns: Sequence[_Column], lines: Sequence[Line], caption: str, label: str) -> str:
-    """A float; its caption is LaTeX already."""
+    """Render a float; its caption is LaTeX already."""
     is_narrow = sum(column.width + _BETWEEN for column in columns) <= _COLUMN_WIDTH
     environment = "table" if is_narrow else "table*"
     body = [_line(columns, map(Cell, row)) for row in _heading(columns)] + [r"\midrule"]
@@ -208,7 +208,7 @@ def _float(columns: Sequence[_Column], lines: Sequence[Line], caption: str, labe
 
 
 def _heading(columns: Sequence[_Column]) -> list[tuple[str, ...]]:
-    """The rows of the heading; a heading that needs fewer rows than others stands at the bottom."""
+    """Return the rows of the heading; a heading that needs fewer rows than others stands at the bottom."""
     broken = []
     for column in columns:
         rows = [""]
@@ -231,7 +231,7 @@ def _line(columns: Sequence[_Column], cells: Iterable[Cell]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    """All that is printed of a cell."""
+    """Return all that is printed of a cell."""
     std, remarks = f"±{cell.std}" * bool(cell.std), f" ({', '.join(cell.remarks)})" * bool(cell.remarks)
     return _printed(cell.value + std + remarks)
 
@@ -250,7 +250,7 @@ def _cell(cell: Cell, *, is_wrapped: bool = False) -> str:
 
 
 def _breakable(text: str, mark: str | None = None) -> str:
-    """A text whose long words may be broken; each piece has its mark, since LaTeX breaks no underlined line."""
+    """Let LaTeX break long words; each piece has its mark, since LaTeX breaks no underlined line."""
     words = [_PIECE.findall(word) if len(word) > _LONGEST_WORD else [word] for word in _printed(text).split()]
     return " ".join(r"\allowbreak{}".join(_marked(escape(piece), mark) for piece in pieces) for pieces in words)
 

@@ -8,18 +8,18 @@ from synthbench.reports.render import visible
 from synthbench.reports.table import Cell, Table, printed_labels
 
 MOST_COLUMNS = 12
-"""With more mechanisms than this, they become the lines of a table."""
+"""Most mechanisms that are columns of a table; more become its lines."""
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
 _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
 
 
 def escape(text: str) -> str:
-    """Text on one line in which markup, HTML and column separators lose their meaning."""
+    """Put text on one line in which markup, HTML and column separators lose their meaning."""
     return visible(" ".join(text.split())).translate(_ESCAPES)
 
 
 def table(table: Table) -> str:
-    """A table in pipes, with neither title nor caption."""
+    """Render a table in pipes, with neither title nor caption."""
     table = table.shown(MOST_COLUMNS)
     lines = [
         [*map(escape, labels), *map(_cell, line.cells)]
@@ -36,18 +36,18 @@ def table(table: Table) -> str:
 
 
 def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> str:
-    """Lines of Markdown and numbers in pipes, as they are."""
+    """Render lines of Markdown and numbers in pipes, as they are."""
     return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
 
 
 def lines(text: str) -> str:
-    """The lines of a text, as a list if there are several."""
+    """Return the lines of a text, as a list if there are several."""
     first, *others = map(escape, text.splitlines())
     return "\n".join(f"- {line}" for line in (first, *others)) if others else first
 
 
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:
-    """A page: its title, a paragraph, and tables with captions, sources and (if there are several) titles."""
+    """Render a page: its title, a paragraph, and tables with captions, sources and (if there are several) titles."""
     shown = list(tables)
     blocks = [f"# {escape(title)}"]
     if introduction:

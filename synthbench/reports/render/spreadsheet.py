@@ -16,7 +16,7 @@ _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
-    """Lines under a header; numbers have six digits, missing numbers are empty.
+    """Write lines under a header as CSV; numbers have six digits, missing numbers are empty.
 
     Source: OWASP, CSV Injection: text that begins like a formula goes behind an apostrophe.
     """
@@ -28,7 +28,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 
 
 def json_text(value: object) -> str:
-    """JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
+    """Write JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
 
     Numbers have twelve digits: the last ones of a float64 depend on the processor.
     """

@@ -1,4 +1,4 @@
-"""Figures: what the rows say as SVG and PDF, each with its numbers as CSV. Pure, like the tables."""
+"""Figures: the content of rows as SVG and PDF, each with its numbers as CSV. Pure, like the tables."""
 
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, files_of, render
 from synthbench.reports.render.figures.facts import Facts
@@ -10,6 +10,6 @@ __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "files_of", "render"]
 
 
 def drawings(facts: Facts) -> list[Drawing]:
-    """All figures that the rows have something for."""
+    """Make all figures for which the rows have data."""
     single = (levels, profiles, skill_state, frontier, heat_map)
     return [*(drawing for draw in single if (drawing := draw(facts)) is not None), *learning_curves(facts)]

@@ -1,9 +1,9 @@
-"""The basis of all figures: style, safe labels, and the way to bytes.
+"""The basis of all figures: style, safe labels, and conversion to bytes.
 
-A figure is drawn with the object-oriented interface of matplotlib under a style of its own, so neither the user's
-settings nor another thread changes it, and the same numbers give the same bytes. Its layout is matplotlib's. The
-colours are those of Okabe and Ito, which readers with any colour vision can tell apart; lines and points also differ in
-dashes and shapes, for print without colour.
+Figures use matplotlib's object-oriented interface and layout, under a style of their own. So neither the user's
+settings nor another thread changes them, and the same numbers give the same bytes. The colours are those of Okabe and
+Ito, which readers with any colour vision can tell apart; lines and points also differ in dashes and shapes, for print
+without colour.
 """
 
 import hashlib
@@ -30,18 +30,18 @@ from synthbench.reports.render.spreadsheet import Value, csv_text
 PICTURES = ("svg", "pdf")
 
 SINGLE, DOUBLE = 3.4, 7.0
-"""Inches: the width of one column of a page, and of both."""
+"""Widths of one column of a page and of both, in inches."""
 TEXT, SMALL = 6.5, 5.5
-"""Sizes in points."""
+"""Sizes of text, in points."""
 LONGEST = 26
-"""Characters of a label; one that is longer is cut."""
+"""Most characters of a label; a longer one is cut."""
 
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 Dashes = Literal["-", "--", "-."] | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 2, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 PALE = "#B8B8B8"
-"""For everything without a colour of its own."""
+"""The colour of everything that has none of its own."""
 DARK = "#4D4D4D"
 
 _STYLE: dict[str, object] = {
@@ -86,7 +86,7 @@ class Drawing:
     lines: tuple[tuple[Value, ...], ...]
     """The numbers, line by line under the header."""
     draw: Callable[[], Figure]
-    """Draw it; called under the style of all figures."""
+    """Function that draws it under the style of all figures."""
 
     @cached_property
     def numbers(self) -> str:
@@ -101,7 +101,7 @@ class Drawing:
 
 
 class Look(NamedTuple):
-    """How the line of a mechanism is drawn."""
+    """The style of a mechanism's line."""
 
     colour: str
     dashes: Dashes
@@ -109,7 +109,7 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """The pictures of a drawing by file type: always the same bytes, independent of time and settings."""
+    """Draw the pictures by file type: always the same bytes, independent of time and settings."""
     metadata = {
         "svg": {"Date": None, "Creator": None, "Source": drawing.mark},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": drawing.mark},
@@ -129,24 +129,24 @@ def render(drawing: Drawing) -> dict[str, bytes]:
 
 
 def files_of(drawing: Drawing) -> dict[str, str | bytes]:
-    """The pictures of a drawing and its numbers, by file name."""
+    """Return the pictures of a drawing and its numbers, by file name."""
     contents: dict[str, str | bytes] = {"csv": drawing.numbers, **render(drawing)}
     return {f"figures/{drawing.name}.{kind}": content for kind, content in contents.items()}
 
 
 def mark_in(picture: bytes) -> bytes | None:
-    """The mark of the drawing that a picture was made of; None if it has none."""
+    """Read the mark of the drawing that a picture was made of; None if it has none."""
     mark = re.search(rb"synthbench-[0-9a-f]{16}", picture)
     return mark[0] if mark else None
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The looks of at most seven mechanisms; all others are drawn pale."""
+    """Choose the looks of at most seven mechanisms; all others are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 
 def shown(text: str) -> str:
-    """A label on one line, cut if it is long; a sign that the font lacks becomes its code point."""
+    """Put a label on one line, cut if it is long; a sign that the font lacks becomes its code point."""
     one_line = " ".join(text.split())
     cut = one_line if len(one_line) <= LONGEST else f"{one_line[: LONGEST - 1]}…"
     visible = "".join(sign if sign.isprintable() and ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in cut)
@@ -156,13 +156,13 @@ def shown(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def width_of(text: str, size: float = SMALL) -> float:
-    """Width in inches of a label."""
+    """Return the width of a label in inches."""
     with _style():
         return float(TextPath((0, 0), text, size=size).get_extents().width) / 72 if text.strip() else 0.0
 
 
 def widest(labels: Sequence[str], size: float = SMALL) -> float:
-    """Width in inches of the widest of some labels; 0 if there is none."""
+    """Return the width of the widest label in inches; 0 if there is none."""
     return max((width_of(label, size) for label in labels), default=0.0)
 
 
@@ -176,7 +176,7 @@ def panels(
     width: float | None = None,
     key: Mapping[str, Any] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of panels of one kind in up to four columns, with a legend below.
+    """Make a figure of panels of one kind in up to four columns, with a legend below.
 
     Args:
         titles: Of the panels; empty for none.
@@ -209,7 +209,7 @@ def panels(
 
 
 def compact(number: float) -> str:
-    """A round number as a tick says it: ``500``, ``16k``, ``2M``."""
+    """Format a round number as on a tick: ``500``, ``16k``, ``2M``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:g}{letter}"
@@ -235,6 +235,6 @@ _DECIMALS = re.compile(rb'(?<=[ "])-?[0-9]+\.[0-9]{3,}(?=[ "\n])')
 
 @cache
 def _glyphs() -> frozenset[int]:
-    """The code points that the font can print."""
+    """Return the code points that the font can print."""
     font = FT2Font(font_manager.findfont("DejaVu Sans"))
     return frozenset(font.get_charmap())

@@ -43,7 +43,7 @@ class Facts:
         return looks([mechanism.label for mechanism in self.cells.mechanisms if mechanism in best])
 
     def pale_words(self, drawn: Collection[str]) -> str:
-        """The part of a caption that explains pale mechanisms; empty if none is pale."""
+        """Return the part of a caption that explains pale mechanisms; empty if none is pale."""
         num_pale = len(set(drawn) - set(self.looks))
         num_coloured = len(set(drawn)) - num_pale
         return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)

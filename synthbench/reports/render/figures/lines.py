@@ -66,7 +66,7 @@ def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look])
 
 
 def legend_of(looks: Mapping[str, Look], *, has_pale: bool) -> list[tuple[str, Artist]]:
-    """The entries of a legend; pale lines share one."""
+    """Make the entries of a legend; pale lines share one."""
     entries: list[tuple[str, Artist]] = [
         (shown(label), Line2D([], [], color=look.colour, linestyle=look.dashes)) for label, look in looks.items()
     ]
@@ -80,7 +80,7 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 
 
 def levels(facts: Facts) -> Drawing | None:
-    """How much of its load each mechanism copes with; None without a ladder, or without a run that has a score."""
+    """Draw skill over load for each mechanism; None without a ladder, or without a run that has a score."""
     lines: _Panels = {}
     for task, mechanism, cell in facts.cells:
         if task.ladder and (points := mean_profile(task.ladder, cell.levels.values())):
@@ -140,7 +140,7 @@ def _draw_levels(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
 
 
 def profiles(facts: Facts) -> Drawing | None:
-    """The share of runs over the skill that they reach; None if fewer than two mechanisms are ranked.
+    """Draw the share of runs over the skill that they reach; None if fewer than two mechanisms are ranked.
 
     Source: Agarwal et al. (2021), section 4.2.
     """
@@ -163,7 +163,7 @@ def profiles(facts: Facts) -> Drawing | None:
 
 
 def _profiles(board: Leaderboard) -> dict[str, Line]:
-    """The line of every mechanism, by its label."""
+    """Return the line of every mechanism, by its label."""
     weights = balanced([task.category for task in board.tasks])
     skills = np.array([entry.skills for entry in board.entries])
     at = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]
@@ -186,7 +186,7 @@ def _draw_profiles(facts: Facts, lines: Mapping[str, Line]) -> Figure:
 
 
 def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_label: str) -> tuple[Figure, Axes]:
-    """A figure of one panel for numbers from 0 to 1."""
+    """Make a figure of one panel for numbers from 0 to 1."""
     figure, (axis,) = panels([""], y_label, legend_of(looks, has_pale=len(lines) > len(looks)), height=2.4)
     axis.set_ylim(0, 1.02)
     return figure, axis
@@ -196,7 +196,7 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 
 
 def frontier(facts: Facts) -> Drawing | None:
-    """Skill over state; None unless some mechanism has settings that differ in their state and in nothing around it.
+    """Draw skill over state; None unless settings of some mechanism differ in state and in nothing around it.
 
     All points are over the same tasks and seeds: those that most of these settings have.
     """
@@ -245,7 +245,7 @@ def _draw_frontier(lines: Mapping[str, Line]) -> Figure:
 
 
 def learning_curves(facts: Facts) -> list[Drawing]:
-    """A drawing for every category with a task whose curves have more than one point."""
+    """Make a drawing for every category with a task whose curves have more than one point."""
     if facts.averages is None or facts.averages.empty:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]

@@ -19,7 +19,7 @@ _LUMINANCE = (0.2126, 0.7152, 0.0722)
 
 
 def heat_map(facts: Facts) -> Drawing | None:
-    """The drawing; None if no cell has a skill."""
+    """Draw the skills; None if no cell has one."""
     mechanisms = facts.best_first
     values = np.array([[facts.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
     if np.isnan(values).all():

@@ -1,7 +1,7 @@
 """Skill against costs: a panel per cost, a number or a name at each point, and a key of all mechanisms.
 
 A colour is a family, a marker one of its mechanisms. The text of a point is placed where it covers nothing, with a line
-to its point if that is far; a point without room for text is still identified by its colour and marker in the key.
+to its point if that is far. The key identifies a point without room for text by colour and marker.
 """
 
 import itertools
@@ -35,24 +35,24 @@ from synthbench.reports.render.figures.drawing import (
 from synthbench.reports.render.figures.facts import Facts
 
 FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
-"""The colours of lines and more: there are more families than coloured lines."""
+"""The colours of lines and more, since there are more families than coloured lines."""
 MOST_NAMED = 12
-"""Points; of more, a number stands at each."""
+"""Most points with names; of more, each has a number."""
 _HIGHEST, _NARROWEST = 1.04, 0.3
-"""The axis of skills shows those that there are, between 0 and the highest and at least so much."""
+"""Highest end and shortest range of the axis of skills."""
 _HEIGHT = 3.0
-"""Of a panel, in inches; those of figures with names are lower."""
+"""Height of a panel in inches; figures with names have lower ones."""
 _MARK = 0.035
 """Half the width of a marker, in inches."""
 _FURTHEST, _TIED = 0.9, 0.1
-"""Inches from a point to what stands at it, at most; and how far off a stroke ties both."""
+"""Inches from a point to its text, at most, and beyond which a stroke ties both."""
 _NUM_DIRECTIONS = 16
 _PITCH = 0.095
 """Inches from one small line of text to the next."""
 
 
 _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("parameters", "num_parameters")}
-"""The sizes to draw, each with the label of its axis and the fact that it is."""
+"""Sizes to draw: the label of each axis and the field of the mechanism's facts."""
 
 
 class Point(NamedTuple):
@@ -62,11 +62,11 @@ class Point(NamedTuple):
     family: str
     skill: Interval
     costs: Sequence[float]
-    """One a panel; a panel leaves out what is NaN."""
+    """Costs, one per panel; a panel leaves out NaN."""
 
 
 class Look(NamedTuple):
-    """How a mechanism is drawn."""
+    """The look of a mechanism."""
 
     colour: str
     marker: str
@@ -84,7 +84,7 @@ class Box(NamedTuple):
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
-    """A colour a family, in alphabetical order, and a marker for each of its mechanisms; numbers in the given order."""
+    """Give each family a colour, in alphabetical order, and each of its mechanisms a marker; number them as given."""
     families = sorted({point.family for point in points})
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
     markers = {family: itertools.cycle(MARKERS) for family in families}
@@ -99,7 +99,7 @@ def looks(points: Sequence[Point]) -> list[Look]:
 
 
 def skill_state(facts: Facts) -> Drawing | None:
-    """Skill against state and parameters; None if the ranked mechanisms differ in neither."""
+    """Draw skill against state and parameters; None if the ranked mechanisms differ in neither."""
     entries = facts.board.entries if facts.board else ()
     sizes = {
         name: (axis, [float(getattr(entry.mechanism, fact)) for entry in entries])
@@ -154,7 +154,7 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Places for texts near their points that cover no point and no other text; None if there is no room nearby.
+    """Find places for texts near their points that cover no point and no other text; None without room nearby.
 
     All sizes are in inches; the first points choose first.
     """
@@ -173,7 +173,7 @@ def places(
 
 
 def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
-    """The boxes of a text around a point, nearest first, and of those to the right first."""
+    """Return the boxes of a text around a point, nearest first, and of those to the right first."""
     distances = np.arange(_MARK + 0.025, _FURTHEST, 0.05)
     turns = np.arange(_NUM_DIRECTIONS) / _NUM_DIRECTIONS
     turns = turns[np.argsort(np.minimum(turns, 1 - turns), kind="stable")]
@@ -186,7 +186,7 @@ def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
 
 
 def _limits(points: Sequence[Point]) -> tuple[float, float]:
-    """Ends of the axis of skills."""
+    """Return the ends of the axis of skills."""
     low = min(np.fmin(point.skill.low, point.skill.value) for point in points)
     high = max(np.fmax(point.skill.high, point.skill.value) for point in points)
     room = max(0.06 * (high - low), (_NARROWEST - (high - low)) / 2)
@@ -206,7 +206,7 @@ def _draw_points(axis: Axes, points: Sequence[Point], index: int, of_points: Seq
 
 
 def _scale(axis: Axes, costs: Sequence[float]) -> float:
-    """Give the axis of costs its scale and ticks; the place of a cost of nothing, which has no logarithm."""
+    """Give the axis of costs scale and ticks; return the place of a cost of zero, which has no logarithm."""
     positive = [cost for cost in costs if cost > 0]
     low, high = (min(positive), max(positive)) if positive else (1.0, 10.0)
     has_zero = any(cost == 0 for cost in costs)
@@ -224,7 +224,7 @@ def _scale(axis: Axes, costs: Sequence[float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; with their twofold and fivefold, then all multiples, if fewer than two lie between."""
+    """Choose powers of ten; with their twofold and fivefold, then all multiples, if fewer than two lie between."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for multiples in ((1,), (1, 2, 5), range(1, 10)):
         ticks = [multiple * power for power in powers for multiple in multiples if low <= multiple * power <= high]
@@ -260,7 +260,7 @@ def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequ
 
 
 def _key(points: Sequence[Point], of_points: Sequence[Look]) -> list[tuple[str, Artist]]:
-    """Every mechanism by family; where points have numbers, each family begins with its name."""
+    """List every mechanism by family; where points have numbers, each family begins with its name."""
     is_numbered = len(points) > MOST_NAMED
     order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
     entries: list[tuple[str, Artist]] = []

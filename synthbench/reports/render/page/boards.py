@@ -27,7 +27,7 @@ class Facet(NamedTuple):
 def boards(
     report: Report, results: Mapping[tuple[Key, Key], Result], categories: Mapping[str, Facet]
 ) -> list[SimpleNamespace]:
-    """The ranking of the suite by category, then one of each category by task."""
+    """Make the ranking of the suite by category, then one of each category by task."""
     whole, cells = report.board, report.cells
     if whole is None:
         return []
@@ -57,7 +57,7 @@ def _board(
     parts: Mapping[str, Sequence[TaskFacts]],
     part_of: PartOf,
 ) -> SimpleNamespace:
-    """A ranking of the whole suite by category (without a facet), or of one category by task."""
+    """Make a ranking of the whole suite by category (without a facet), or of one category by task."""
     counting = {label: [task for task in of_part if is_ranked(task)] for label, of_part in parts.items()}
     shown = {label: tasks for label, tasks in counting.items() if tasks}
     capacities = [] if facet else quoted(ranking.cells)

@@ -1,4 +1,4 @@
-"""Numbers to the coordinates that templates draw, in units of a chart's view box."""
+"""Coordinates that templates draw, in units of a chart's view box."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ import pandas as pd
 from jaxtyping import Float
 
 BAR_WIDTH, BAR_MARGIN = 96, 6
-"""Skills 0 and 1 are drawn a margin away from the ends; values beyond are drawn at an end."""
+"""Width of a bar, and the margin at its ends: skills 0 and 1 lie inside, values beyond are drawn at an end."""
 HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60
 MOST_POINTS = 40
-"""Points of a curve that are drawn: if there are more, evenly spaced ones including the last."""
+"""Most points drawn of a curve: of more, evenly spaced ones including the last."""
 
 
 class Bar(NamedTuple):
@@ -22,7 +22,7 @@ class Bar(NamedTuple):
 
     x: str
     left: str
-    """Empty where there is no interval."""
+    """Left end of the interval; empty without one."""
     right: str
 
 
@@ -32,9 +32,9 @@ class Curve(NamedTuple):
     line: str
     """Path of the mean."""
     band: str
-    """Path around the band; empty where there is none."""
+    """Path around the band; empty without one."""
     floor: str
-    """Height of the floor's line; empty where there is none, as for a loss."""
+    """Height of the floor's line; empty without one, as for a loss."""
     ceiling: str
     metric: str
     last: float
@@ -52,7 +52,7 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def heat(skill: float) -> str:
-    """The level of a skill's colour, 0 at the floor and below; empty without a skill."""
+    """Return the level of a skill's colour, 0 at the floor and below; empty without a skill."""
     return "" if math.isnan(skill) else str(round(HEAT_LEVELS * _inside(skill)))
 
 
@@ -63,7 +63,7 @@ def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
 
 
 def along(loads: Sequence[float], load: float) -> float:
-    """The place of a load on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
+    """Place a load on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
     return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 

@@ -27,7 +27,7 @@ def run_command(
     match: str | None = None,
     condition: str | None = None,
 ) -> str | None:
-    """The command that trains again, into a new folder; None if the rows contain a name that no command line accepts.
+    """Return the command that trains again, into a new folder; None if no command line accepts a name in the rows.
 
     ``task`` is a name or comes from :func:`task_terms`, ``mechanism`` from :func:`term`; the default is what the suite
     has. ``match``, the column of a row, replaces ``mechanism``.
@@ -58,7 +58,7 @@ def run_command(
 def report_command(
     suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
 ) -> str | None:
-    """The command that makes a report of these rows; None if they contain a name that no command line accepts.
+    """Return the command that makes a report of these rows; None if no command line accepts a name in them.
 
     ``stores`` are the user's own store and the one beside it; empty for the default store alone.
     """
@@ -69,14 +69,14 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """The value of ``--task`` for some tasks (their arguments by name); None if the suite lists them itself."""
+    """Return the value of ``--task`` for some tasks (arguments by name); None if the suite lists them itself."""
     if not suite.endswith(EXTRA):
         return None
     return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused
 
 
 def term(name: str, arguments: str) -> str | None:
-    """A component with the arguments of a row, as in ``slay:R=2,P=32``; None if a command line cannot name it."""
+    """Format a component with arguments of a row, as in ``slay:R=2,P=32``; None if a command line cannot name it."""
     given: Any = json.loads(arguments)
     if not NAME.fullmatch(name) or not isinstance(given, dict):
         return None
@@ -88,7 +88,7 @@ def term(name: str, arguments: str) -> str | None:
 
 
 def seed_ranges(seeds: Iterable[int]) -> str:
-    """Seeds in the form of the command line: ``42-44,50``."""
+    """Format seeds as on the command line: ``42-44,50``."""
     ranges: list[list[int]] = []
     for seed in sorted(set(seeds)):
         if ranges and seed == ranges[-1][1] + 1:

@@ -1,6 +1,6 @@
 """The numbers and names on the leaderboard page, without markup.
 
-What a template reads is a namespace: templates check the names themselves, since they refuse one that is not there.
+Templates read namespaces. They refuse a missing name, so names need no other check.
 """
 
 import math
@@ -33,14 +33,14 @@ from synthbench.reports.variants import variant_tables
 from synthbench.results import PACKAGED
 
 NUM_COLOURS = 7
-"""Of ``levels.css``."""
+"""Number of colours in ``levels.css``."""
 
 Filters = Mapping[str, Mapping[str, Facet]]
 """The families, categories, blocks, position encodings and conditions of a page, each value by its label."""
 
 
 def content(report: Report) -> SimpleNamespace:
-    """Everything that the page of a report shows and the report does not have itself."""
+    """Collect everything that the page of a report shows and the report itself lacks."""
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
     filters = _filters(cells)
     shown = results(report)
@@ -92,7 +92,7 @@ def content(report: Report) -> SimpleNamespace:
 
 
 def _filters(cells: Cells) -> Filters:
-    """Categories in printed order, the others in alphabetical order."""
+    """List categories in printed order, the others in alphabetical order."""
     labels = {
         "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
         "category": cells.categories,
@@ -109,7 +109,7 @@ def _filters(cells: Cells) -> Filters:
 def _mechanism_sections(
     report: Report, board: SimpleNamespace, shown: Mapping[tuple[Key, Key], Result], filters: Filters
 ) -> list[SimpleNamespace]:
-    """One section for each mechanism, in the order of the suite's ranking."""
+    """Make one section for each mechanism, in the order of the suite's ranking."""
     suite, cells = report.selection.suite, report.cells
     lines = [line for body in board.bodies.values() for line in body]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
@@ -159,7 +159,7 @@ def _mechanism_sections(
 
 
 def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filters: Filters) -> list[SimpleNamespace]:
-    """One section for each task, in printed order."""
+    """Make one section for each task, in printed order."""
     suite, cells = report.selection.suite, report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
     newest = {task_key(row): row for row in report.records}
@@ -193,7 +193,7 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
 
 
 def _panels(cells: Cells, coloured: Sequence[MechanismFacts], filters: Filters) -> dict[Facet, list[SimpleNamespace]]:
-    """Skill over levels by category, a drawing for each task; empty without a ladder."""
+    """Draw skill over levels by category, one drawing per task; empty without a ladder."""
     by_category: dict[Facet, list[SimpleNamespace]] = {}
     for task in cells.tasks:
         if task.ladder and (lines := _level_lines(cells, task, coloured)):
@@ -205,7 +205,7 @@ def _panels(cells: Cells, coloured: Sequence[MechanismFacts], filters: Filters) 
 
 
 def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFacts]) -> list[SimpleNamespace]:
-    """A line for each mechanism, those with a colour last, so that they are on top; the others are pale."""
+    """Draw a line for each mechanism, coloured ones last, so that they are on top; the others are pale."""
     lines = []
     for mechanism in sorted(cells.mechanisms, key=coloured.__contains__):
         if task.ladder and (drawn := mean_profile(task.ladder, cells.cell(task, mechanism).levels.values())):
@@ -215,7 +215,7 @@ def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFact
 
 
 def _conditions(rows: Sequence[Row]) -> set[str | None]:
-    """The conditions of some rows; None for what a suite that is older than conditions trains."""
+    """Return the conditions of some rows; None for layers of a suite older than conditions."""
     return {name if is_known(name := row.get("condition")) and name in ("stock", "bare") else None for row in rows}
 
 
@@ -229,7 +229,7 @@ def _source(key: str) -> dict[str, str]:
 
 
 def _badge(rows: Sequence[Row]) -> str:
-    """Whether rows were confirmed by another run."""
+    """Say whether rows were confirmed by another run."""
     num_verified = sum(map(_is_verified, rows))
     if not num_verified:
         return "self-reported"
@@ -241,13 +241,13 @@ def _is_verified(row: Row) -> bool:
 
 
 def _statuses(rows: Sequence[Row]) -> dict[str, int]:
-    """The number of rows with each status, ``ok`` first."""
+    """Count the rows with each status, ``ok`` first."""
     counts = Counter(str(row["status"]) for row in rows)
     return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
 
 
 def _code_version(row: Row) -> str:
-    """The version of the code that made a row."""
+    """Return the version of the code that made a row."""
     commit = f", commit {str(row['git_sha'])[:10]}" if is_known(row["git_sha"]) else ""
     changed = ", with changes" if is_known(row["git_dirty"]) and row["git_dirty"] else ""
     return f"{row['synthbench_version']}{commit}{changed}"

@@ -1,4 +1,4 @@
-"""Content and templates to one HTML file."""
+"""One HTML file from content and templates."""
 
 import base64
 import hashlib
@@ -27,13 +27,13 @@ _DATASET = "Scores of sequence mixers on synthetic tasks: a line for each task a
 
 
 def page(report: Report, files: Files | None = None) -> str:
-    """The leaderboard page of a report: one HTML file that loads nothing else.
+    """Render the leaderboard page of a report: one HTML file that loads nothing else.
 
     It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
     zone, the locale or the machine. Strings of the rows are shown, whatever they contain, and do nothing.
 
     Args:
-        report: What is shown.
+        report: The report to show.
         files: The files beside it, by name; it links to them, and describes the CSV of cells as a dataset.
     """
     style, script = (_resource(name) for name in ("page.css", "page.js"))
@@ -77,7 +77,7 @@ def _resource(name: str) -> str:
 
 
 def environment() -> Environment:
-    """Templates of pages, with what they call; every string that they print is escaped and harmless."""
+    """Load the templates of pages, with what they call; every string that they print is escaped and harmless."""
     environment = Environment(
         loader=PackageLoader("synthbench.reports", "templates"),
         autoescape=True,
@@ -121,12 +121,12 @@ def _whole(number: float) -> str:
 
 
 def _load(result: Result) -> str:
-    """The capacity with its unit."""
+    """Format the capacity with its unit."""
     ladder, load = result.task.ladder, result.estimate.load_at_half
     return _NOTHING if ladder is None or math.isnan(load) else f"{ladder.load_text(load)} {ladder.unit}"
 
 
 def _loads(task: TaskFacts) -> str:
-    """The range of loads of a task; empty without a ladder."""
+    """Format the range of loads of a task; empty without a ladder."""
     ladder = task.ladder
     return f"{ladder.loads[0]:g} to {ladder.loads[-1]:g} {ladder.unit}" if ladder else ""

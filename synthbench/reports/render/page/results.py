@@ -16,7 +16,7 @@ _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"
 """Splits and metrics of learning curves; the first that a cell has is drawn."""
 
 Curves = dict[Any, pd.DataFrame]
-"""By the labels of task and mechanism, split and metric."""
+"""Curves by the labels of task and mechanism, split and metric."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Result:
     failures: str
     """The statuses of runs without a score and their numbers; empty if there are none."""
     is_tied: bool
-    """Whether it is not shown to differ from the best mechanism of a task on which mechanisms differ."""
+    """True if not shown to differ from the best mechanism of a task on which mechanisms differ."""
     curve: charts.Curve | None
     score: Cell | None
-    """None where it is an accuracy."""
+    """The score; None if it is an accuracy."""
 
     @property
     def load(self) -> float:
@@ -44,7 +44,7 @@ class Result:
 
 
 def results(report: Report) -> dict[tuple[Key, Key], Result]:
-    """Every cell that has rows, by the keys of its task and mechanism."""
+    """Return every cell that has rows, by the keys of its task and mechanism."""
     cells = report.cells
     curves: Curves = {}
     if report.averages is not None:

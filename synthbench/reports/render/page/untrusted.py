@@ -21,23 +21,23 @@ _KEPT = "\n\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
-    """A text without invisible characters except line breaks and spaces, cut where it is too long."""
+    """Remove invisible characters except line breaks and spaces, and cut a text that is too long."""
     shown = visible(text, keep=_KEPT)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def name(text: str) -> str:
-    """A name on one line, cut where it is too long."""
+    """Put a name on one line, cut if it is too long."""
     return plain(" ".join(text.split()), LONGEST_NAME) or "(no name)"
 
 
 def sentence(text: str) -> str:
-    """A generated sentence with untrusted names, on one line; words that are too long are cut."""
+    """Put a generated sentence with untrusted names on one line; cut words that are too long."""
     return " ".join(name(word) for word in text.split())
 
 
 def is_link(text: str) -> bool:
-    """Whether a text is an address that may be followed: https, with a host, and nothing invisible."""
+    """Return whether a text is an address that may be followed: https, with a host, and nothing invisible."""
     if not re.fullmatch(r"https://[!-~]+", text):
         return False
     try:
@@ -47,7 +47,7 @@ def is_link(text: str) -> bool:
 
 
 def anchors(prefix: str, names: Iterable[tuple[K, str]]) -> dict[K, str]:
-    """An id for each key: the prefix and what is plain in the name, with a number where others had it before."""
+    """Make an id for each key: the prefix and what is plain in the name, with a number where others had it before."""
     taken: dict[K, str] = {}
     for key, text in names:
         stem = f"{prefix}-{re.sub(r'[^a-z0-9._]+', '-', text.lower()[:LONGEST_NAME]).strip('-') or 'unnamed'}"
