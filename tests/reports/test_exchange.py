@@ -119,6 +119,16 @@ def test_a_compact_table_marks_what_is_not_shown_to_be_worse(report: Report) -> 
     assert "% @software{synthbench," in text
 
 
+@pytest.mark.end_to_end
+def test_a_compact_table_of_the_packaged_rows_fits_in_a_column(
+    synthbench: Command, compile_latex: Callable[..., str]
+) -> None:
+    done = synthbench("export", "--suite", "core", "--mech", "softmax,gla,gated-deltanet,hgrn2", "--compact")
+
+    assert r"\begin{table}" in done.stdout
+    assert "Overfull" not in compile_latex({"compact.tex": rf"\twocolumn {done.stdout}"}, "letterpaper")
+
+
 def test_what_is_a_text_of_its_own_takes_no_columns(synthbench: Command) -> None:
     for options in (
         ["--card", "slay", "--compact"],
