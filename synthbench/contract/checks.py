@@ -20,7 +20,8 @@ class Check(NamedTuple):
     meaning: str
     """The requirement, as half a sentence."""
     make: Callable[[], None]
-    """Raises :class:`ContractError` if the check fails, :class:`CheckWarning` if it passes with a remark."""
+    """A call that raises :class:`ContractError` if the check fails, :class:`CheckWarning` if it passes with a
+    remark."""
     is_needed: bool = False
     """True if later checks mean nothing when this one fails."""
 

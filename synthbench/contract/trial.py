@@ -173,7 +173,7 @@ def vet(
 
     Args:
         subjects: Components that do not come with synthbench.
-        trial: Where they are tried; components of this session are tried here instead.
+        trial: The process to try them in; those of this session are tried in this process instead.
         cache: Folder of earlier results, read only; None for none.
         devices: In order of preference; mechanisms are checked on the first on which they run.
     """
