@@ -34,7 +34,7 @@ def report(make_frame: MakeFrame) -> Report:
 
 
 def read_by_croissant(path: Path, table: str, column: str) -> list[Any]:
-    """What the format's own package reads of a column, after its validation."""
+    """Read a column with the format's own package, after its validation."""
     dataset = mlcroissant.Dataset(path)
     assert not dataset.metadata.ctx.issues.errors
     return [record[f"{table}/{column}"] for record in dataset.records(table)]
