@@ -1,6 +1,6 @@
 """Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard.
 
-The public names are imported when they are first used, so that ``import synthbench`` costs nothing.
+Public names are imported on first use, so ``import synthbench`` costs nothing.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0.dev0"
 DISTRIBUTION = "synthbench-attention"
-"""The name on the package index; :mod:`synthbench.distribution` looks for it."""
+"""Name on the package index, for :mod:`synthbench.distribution`."""
 
 __all__ = [
     "MECHANISMS",

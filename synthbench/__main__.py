@@ -1,4 +1,4 @@
-"""``python -m synthbench``."""
+"""Entry point of ``python -m synthbench``."""
 
 from synthbench.cli import main
 

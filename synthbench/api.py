@@ -1,4 +1,4 @@
-"""The Python interface: what the command line does, for a script or a notebook."""
+"""The Python interface: the commands, for a script or a notebook."""
 
 import hashlib
 import inspect
@@ -37,10 +37,10 @@ from synthbench.runner.run import RunReport, device_of, devices_of
 from synthbench.trust import view
 
 Module = type[nn.Module] | Callable[..., nn.Module]
-"""A layer of one's own, or a function that builds it."""
+"""A layer of your own, or a function that builds one."""
 
 SESSION = "__main__"
-"""The Python module of what a notebook or a script defines: it runs in this process."""
+"""Python module of code in a notebook or script, which runs in this process."""
 
 
 class Markdown(str):
@@ -53,7 +53,7 @@ class Markdown(str):
 
 
 class Tables(dict[str, Markdown]):
-    """Tables by name; a notebook shows all of them, each under its title."""
+    """Tables by name; a notebook shows all, each under its title."""
 
     __slots__ = ()
 
@@ -95,16 +95,16 @@ def run(
     only: Collection[tuple[str, str]] | None = Request.only,
     plugins: str | Sequence[str] = Request.plugins,
 ) -> RunReport:
-    """Run what is missing and write a row for each run.
+    """Make the missing runs and write a row for each.
 
     ::
 
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
     Args:
-        request: A request to begin with, if not the default one; options that differ from their defaults replace its.
+        request: A request to begin with; options that differ from their defaults replace its own.
         module: A layer of your own, run beside ``mechanisms``: see :func:`mechanism_of`.
-        suite: Its name, or a suite file.
+        suite: A suite's name or file.
         tasks: Names, categories (``@memory``) or patterns, as on the command line.
         mechanisms: The same, with options as in ``slay:R=3``. Default: those of the suite, or the module alone.
         seeds: Whole numbers, or a range such as ``42-44``. Default: those of the suite.
@@ -112,29 +112,29 @@ def run(
         block: The block around the mechanism. Default: the suite's.
         positions: The position encoding. Default: the suite's.
         condition: ``stock`` or ``bare``. Default: the suite's.
-        match: ``params`` or ``state``, with a number or that of the suite's first mechanism: what all are given alike.
+        match: ``params`` or ``state``: rescales mechanisms to the suite's first one, or to a number: ``state=4096``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        steps: Fewer than the suite's; such rows are in no report.
-        limit: Fewer test sequences than the suite's; such rows are in no report.
+        steps: Fewer training steps than the suite's; reports leave such rows out.
+        limit: Fewer test sequences than the suite's; reports leave such rows out.
         results: Folder of the store.
         executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
-        address: Of a Ray cluster that is running, or ``local`` to try the slurm executor out.
-        workers: Worker processes; one a core if None. A module of this session runs in this process.
+        address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
+        workers: Worker processes; one per core if None. A module of this session runs in this process.
         per_gpu: Processes that share a GPU; one if None.
         timeout_s: Seconds after which a job is ended.
-        group_size: Most runs that are trained as one program.
-        rerun: Which finished rows are made again: ``none``, ``failed`` or ``all``.
-        predictions: Folder that gets what each model predicts in the test.
-        deterministic: Whether to use deterministic algorithms only.
-        shard: ``2/3``: of three parts of the plan the second.
-        only: Names of the tasks and mechanisms to run together.
+        group_size: Most runs to train as one program.
+        rerun: Finished runs to make again: ``none``, ``failed`` or ``all``.
+        predictions: Folder for each model's predictions in the test.
+        deterministic: Use deterministic algorithms only.
+        shard: ``2/3``: the second of three parts of the plan.
+        only: Pairs of task and mechanism names to run.
         plugins: Files and Python modules with further components.
 
     Returns:
         ``ok``, ``rows`` as a data frame, ``failed``.
 
     Raises:
-        UnknownName: If what an option names does not exist.
+        UnknownName: If an option names something that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store cannot be written.
         ContractError: If a plugin cannot be loaded, or the module fails a check; then nothing is run.
@@ -143,10 +143,10 @@ def run(
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
-    """The plan that the same call of :func:`run` would carry out.
+    """Return the plan that the same call of :func:`run` would carry out.
 
     Raises:
-        UnknownName: If what an option names does not exist.
+        UnknownName: If an option names something that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store exists and cannot be read.
     """
@@ -172,21 +172,21 @@ def quick(
     executor: str = Request.executor,
     workers: int | None = None,
 ) -> FirstVerdict:
-    """Give a first verdict: run one seed of a ladder's quick tasks, and compare it with what others reached there.
+    """Give a first verdict: run one seed of a ladder's quick tasks, and compare it with other mechanisms.
 
     Args:
         mechanism: One mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
-        module: Instead, a layer of your own: see :func:`mechanism_of`.
-        against: The reference, any mechanism that has rows of these tasks; the best packaged one of the same class
-            (linear time, no more state) if None.
+        module: A layer of your own instead: see :func:`mechanism_of`.
+        against: The reference, any mechanism with rows of these tasks. Default: the best packaged one of the same class
+            (linear time, no more state).
         suite: A suite with a ladder.
         results: Folder of the store.
         ledger: File that counts the comparisons of a search; ``quick.jsonl`` in ``results`` if None.
-        minutes: Train for about this long at most: on fewer tasks if these take longer.
+        minutes: Most minutes of training, roughly; fewer tasks are run if they take longer.
         plugins: Files and modules with further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        executor: ``auto``, or another that ``--executor`` of ``synthbench run`` can name.
-        workers: Worker processes; one a core if None.
+        executor: ``auto``, or another that ``synthbench run --executor`` takes.
+        workers: Worker processes; one per core if None.
 
     Returns:
         Scores by task and category, ``combined_score`` and ``rank`` in the full suite, and ``decision``: ``keep``,
@@ -216,17 +216,17 @@ def quick(
 
 
 def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
-    """The ranking of the mechanisms that have a run of every task of a suite, best first.
+    """Rank the mechanisms that have a run of every task of a suite, best first.
 
     Args:
         rows: Rows, as :func:`load` gives them.
         suite: Its name. Default: the only one in the rows.
 
     Returns:
-        One row a mechanism: the mean skill of every category, then mean ``skill``, interquartile mean ``iqm`` and share
-        of ``solved`` runs, each with the ends of its 95 % interval for these tasks and other seeds, ``rank`` with those
-        of its interval for tasks like these, and ``num_seeds``, the fewest on a task. A mechanism with one seed has an
-        interval if another has more; if none has, the ends for other seeds are NaN.
+        One row per mechanism: the mean skill of every category, then ``skill`` (mean), ``iqm`` (interquartile mean),
+        ``solved`` (share of solved runs), ``rank`` and ``num_seeds``, the fewest on a task. The first three have the
+        ends of their 95 % intervals for these tasks and other seeds, ``rank`` those for tasks like these. A mechanism
+        with one seed has an interval if another has more; if none has, the ends for other seeds are NaN.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
@@ -248,7 +248,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
 
 def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
-    """The tables of a report as Markdown, by name; a notebook shows all of them, or the one that is picked.
+    """Write the tables of a report as Markdown, by name; a notebook shows all, or the one that is picked.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
@@ -269,14 +269,14 @@ def check(
     """Check a component, a layer of your own, or all components of a plugin; docs/plugins.md lists the checks.
 
     Args:
-        target: A component's name, with options as in ``slay:R=3``, the file of a plugin, or what
-            :func:`mechanism_of` takes.
-        plugins: Other plugins that are loaded first.
-        device: Where mechanisms are checked.
-        timeout_s: Seconds after which a component that does not come back is given up; 300 if None.
+        target: A component's name, with options as in ``slay:R=3``, the file of a plugin, or what :func:`mechanism_of`
+            takes.
+        plugins: Other plugins, loaded first.
+        device: The device on which mechanisms are checked.
+        timeout_s: Seconds after which a component that hangs is given up; 300 if None.
 
     Returns:
-        One row a check: ``component``, ``check``, ``meaning``, ``state`` (passed, warning, FAILED, not tried) and
+        One row per check: ``component``, ``check``, ``meaning``, ``state`` (passed, warning, FAILED, not tried) and
         ``detail``.
 
     Raises:
@@ -292,9 +292,9 @@ def check(
 
 
 def mechanism_of(module: Module) -> str:
-    """Register a layer of one's own as a mechanism of this session, and return its name.
+    """Register a layer of your own as a mechanism of this session, and return its name.
 
-    A later one of the same name takes its place, as when a cell of a notebook is run again.
+    It replaces an earlier one of the same name, as when a notebook cell runs again.
 
     >>> mechanism_of(lambda width, groups: nn.Linear(width, width))
     Traceback (most recent call last):
@@ -302,8 +302,8 @@ def mechanism_of(module: Module) -> str:
 
     Args:
         module: A class of a causal ``nn.Module`` from [batch, length, width] to the same shape, or a function that
-            builds one, as ``lambda width, num_heads: ...``. The parameters of either that have usual names of width,
-            heads and longest sequence are supplied; docs/plugins.md lists them.
+            builds one, as ``lambda width, num_heads: ...``. Parameters with usual names of width, heads and longest
+            sequence are supplied; docs/plugins.md lists them.
 
     Raises:
         UsageError: If it is neither, requires something else, or has the name of another mechanism.
@@ -331,16 +331,16 @@ def mechanism_of(module: Module) -> str:
 
 
 def _home_of(name: str) -> list[str]:
-    """The Python module that a worker imports to know a mechanism; none for one of this session, or of a package."""
+    """List the Python module that a worker imports for a mechanism; none for a session's or a package's."""
     origin = MECHANISMS[name].__module__
     return [] if origin == SESSION or "/" in name or MECHANISMS.is_built_in(name) else [origin]
 
 
 def _checked(module: Module, device: str) -> str:
-    """The name of a layer of one's own that passes its checks.
+    """Check a layer of your own and return its name.
 
     Raises:
-        ContractError: If it fails one.
+        ContractError: If it fails a check.
     """
     name = mechanism_of(module)
     subject = Subject(MECHANISMS.kind, name)
@@ -356,7 +356,7 @@ def _columns(name: str, estimate: Interval | Rank) -> dict[str, float | int]:
 
 
 def _request(given: dict[str, Any]) -> Request:
-    """The request that the arguments of :func:`run` describe."""
+    """Build the request that the arguments of :func:`run` describe."""
     request, module = given.pop("request") or Request(), given.pop("module", None)
     defaults = {field.name: field.default for field in fields(Request)}
     for option in given:
@@ -400,7 +400,7 @@ def _rates(given: Any) -> tuple[float, ...]:
 
 
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
-    """The rows as a suite shows them, and its name."""
+    """Return the rows as a suite shows them, and its name."""
     name = _suite(rows, suite)
     return view.seen_from(rows, name), name
 

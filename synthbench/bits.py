@@ -1,4 +1,4 @@
-"""Scores that have tables of their own: what rows call them, and how those in bits follow from a loss."""
+"""Scores with tables of their own: their names in rows, and scores in bits from a loss."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ BITS = "minus bits per token"
 
 
 def bits_of(nats: float) -> float:
-    """A loss in bits.
+    """Convert a loss to bits.
 
     >>> bits_of(math.log(256))
     8.0
@@ -17,10 +17,10 @@ def bits_of(nats: float) -> float:
 
 
 def choice_in(metrics: Mapping[str, float | None]) -> float | None:
-    """What the metrics of a row say for its learning rate, a fraction: higher is better; None if nothing.
+    """Return the fraction by which a row's learning rate is chosen, higher is better; None if there is none.
 
-    The accuracy on the validation sequences; of a task in bits, the geometric mean of the probabilities that the model
-    gave to the right tokens there.
+    It is the accuracy on the validation sequences; of a task in bits, the geometric mean of the probabilities that the
+    model gave to the right tokens there.
 
     >>> choice_in({"validation_accuracy": 0.5}), choice_in({"validation_accuracy": 0.5, "validation_bits": 2.0})
     (0.5, 0.25)

@@ -1,4 +1,4 @@
-"""The one text of a configuration, and the id of a run made from it."""
+"""The canonical text of a configuration, and the run id made from it."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical_json(value: object) -> str:
-    """One text for one value: keys sorted, no blanks, no NaN.
+    """Write one text for one value: keys sorted, no blanks, no NaN.
 
     Raises:
         ValueError: If the value holds NaN or an infinity.
@@ -18,7 +18,7 @@ def canonical_json(value: object) -> str:
 
 
 def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
-    """The canonical text of every entry by its name: what many identities share is written once.
+    """Write the canonical text of every entry, by name: what many identities share is written once.
 
     >>> json_entries({"seed": 0, "task": "copy"})
     {'seed': '"seed":0', 'task': '"task":"copy"'}
@@ -30,10 +30,10 @@ def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def run_id_of(entries: Mapping[str, str]) -> str:
-    """The id of the run whose identity has these :func:`json_entries`."""
+    """Hash the :func:`json_entries` of a run's identity to its id."""
     return sha256("{" + ",".join([entries[name] for name in sorted(entries)]) + "}")[:16]
 
 
 def sha256(text: str) -> str:
-    """The hash of a text, as 64 hex digits."""
+    """Hash a text to 64 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()

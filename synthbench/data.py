@@ -1,4 +1,4 @@
-"""The sequences of a task as a PyTorch dataset: the data of the benchmark for a training loop of one's own."""
+"""A task's sequences as a PyTorch dataset, for a training loop of your own."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ __all__ = ["Sequences", "TaskDataset", "draw"]
 
 
 class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The sequences that a run reads from one of its streams, a pair ``(inputs, targets)`` of int64 [length] each.
+    """The sequences that a run reads from one stream, as pairs ``(inputs, targets)`` of int64 [length].
 
-    A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, which is what
-    ``torch.nn.functional.cross_entropy`` ignores by default. (Where ``metadata["readout"]`` is ``bottleneck``, runs
-    predict all targets from the whole sequence.) All sequences are drawn when the dataset is made and take
-    16 bytes a token, so every worker of a ``DataLoader`` reads the same ones, in any order.
+    A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, as
+    ``torch.nn.functional.cross_entropy`` ignores them by default. (Where ``metadata["readout"]`` is ``bottleneck``,
+    runs predict all targets from the whole sequence.) All sequences are drawn when the dataset is made and take 16
+    bytes a token, so every worker of a ``DataLoader`` reads the same ones, in any order.
 
     >>> from torch.utils.data import DataLoader
     >>> dataset = TaskDataset("mqar:level=3", split="test", seed=42, count=256)

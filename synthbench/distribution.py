@@ -1,7 +1,7 @@
-"""Which installed packages own the files of ``synthbench``.
+"""Find installed packages that own files of ``synthbench``.
 
-Another project's distribution, ``synthbench-eval``, installs a package and a command of the same name. pip overwrites
-files of one with those of the other and reports success, so the command line asks first.
+Another project's distribution, ``synthbench-eval``, installs a package and a command of the same name. Of two such
+packages, pip overwrites one's files with the other's and reports success, so the command line asks first.
 """
 
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ DISTRIBUTION = "synthbench-attention"
 
 
 def is_overwritten() -> bool:
-    """Whether another package's ``synthbench/__init__.py`` stands in place of ours, which names its distribution."""
+    """Tell whether another package's ``synthbench/__init__.py`` replaced ours, which names its distribution."""
     return getattr(synthbench, "DISTRIBUTION", None) != DISTRIBUTION
 
 
 def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
-    """Names and versions of other installed distributions that have files in ``synthbench/``.
+    """List names and versions of other installed distributions that have files in ``synthbench/``.
 
     Args:
-        installed: The distributions to look at; all of this environment if left out.
+        installed: The distributions to look at; all of this environment if None.
     """
     return sorted(
         f"{each.name} {each.version}"
@@ -31,7 +31,7 @@ def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
 
 
 def conflict() -> str:
-    """One line that says which package is in the way, and what to do; empty if none is."""
+    """Name the package that is in the way, and the remedy, in one line; empty if none is."""
     others = foreign()
     if not others and not is_overwritten():
         return ""

@@ -8,7 +8,7 @@
     │   └── UnknownName    2  a name that nothing is registered under
     ├── StoreError         3  results that cannot be read, or a file or folder that cannot be written
     ├── ClusterLost        3  a cluster none of whose machines is left
-    └── ContractError      4  a task or mechanism that breaks its contract or cannot be loaded
+    └── ContractError      4  a task or mechanism that fails a check or cannot be loaded
 
 A message names the value received, what is allowed and the nearest match. The command line prints it as one line.
 """
@@ -39,11 +39,11 @@ MEANT: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "seconds": ("wall_s",),
     }
 )
-"""Names that are not spelled like what people mean by them: the first that is allowed is suggested."""
+"""Common wrong names with the right ones; the first that is allowed is suggested."""
 
 
 class SynthbenchError(Exception):
-    """What a user or an environment did wrong; its message is the whole story."""
+    """An error by the user or in the environment; its message is the whole story."""
 
     exit_code: ClassVar[int] = 1
 
@@ -55,7 +55,7 @@ class UsageError(SynthbenchError):
 
 
 class UnknownName(UsageError):
-    """A name that nothing is registered under; carries the nearest names."""
+    """A name that is not registered; carries the nearest names."""
 
     def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
         """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
@@ -77,18 +77,18 @@ class UnknownName(UsageError):
 
 
 class StoreError(SynthbenchError):
-    """Results that cannot be read, also as a newer version wrote them; or a file or folder that cannot be written."""
+    """Results that cannot be read, perhaps from a newer version, or a file or folder that cannot be written."""
 
     exit_code = 3
 
 
 class ClusterLost(SynthbenchError):
-    """A cluster none of whose machines is left; what has no row yet can be run again."""
+    """A cluster with no machine left; what has no row yet can be run again."""
 
     exit_code = 3
 
 
 class ContractError(SynthbenchError):
-    """A task or mechanism that breaks its contract or cannot be loaded."""
+    """A task or mechanism that fails a check or cannot be loaded."""
 
     exit_code = 4

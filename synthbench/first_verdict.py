@@ -1,8 +1,8 @@
-"""A first verdict on a mechanism: behind ``synthbench quick``, for a person and for a program that searches.
+"""A first verdict on a mechanism: behind ``synthbench quick``, for people and for programs that search.
 
-A mechanism is checked, trains on three tasks, is given up if these are hopeless, trains on the others, and is compared
-with a reference. What beats it at the level of its query is confirmed on a fresh seed. docs/statistics.md has the error
-rates.
+A mechanism is checked and trained on three tasks. Unless it is hopeless there, it is trained on the others and compared
+with a reference. A mechanism that beats it at the level of its query must be confirmed on a fresh seed. The error rates
+are in docs/statistics.md.
 """
 
 import json
@@ -49,21 +49,21 @@ from synthbench.training.cell import Cell, Run
 from synthbench.training.ladder_scores import USED, rescored
 
 SCHEMA_VERSION = 1
-"""Of the JSON. It rises when a key goes or changes its meaning."""
+"""Version of the JSON; it rises when a key goes or changes its meaning."""
 LEDGER = "quick.jsonl"
-"""Name of the default ledger, in the folder of the results."""
+"""Default name of the ledger, in the results folder."""
 NUM_FIRST = 3
 """Tasks of the first stage."""
 HOPELESS = 0.01
-"""A mechanism is discarded after the first stage at this p; the rest of ``SIGNIFICANCE`` is for the end."""
+"""p value at which the first stage discards a mechanism; the rest of ``SIGNIFICANCE`` is for the end."""
 NOISE = 0.085
-"""Standard deviation, over tasks, of the difference between two runs of one mechanism: √2 times the .06 by which the
-packaged runs of suite core scatter over seeds."""
+"""Standard deviation, over tasks, of the difference between two runs of one mechanism: √2 times .06, the scatter over
+seeds of the packaged runs of suite core."""
 PRIOR_DOF = 8.0
-"""Degrees of freedom that ``NOISE`` counts for beside the differences themselves."""
+"""Degrees of freedom of ``NOISE``, added to those of the differences."""
 RANK_CONFIDENCE = 0.9
 FRESH = 1 << 20
-"""First of the seeds that confirm."""
+"""First of the confirming seeds."""
 
 Decision = Literal["keep", "discard", "undecided"]
 
@@ -72,14 +72,14 @@ Decision = Literal["keep", "discard", "undecided"]
 
 
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
-    """One-sided p value of a mechanism that is no better than the reference over tasks like these.
+    """Test whether a mechanism beats the reference over tasks like these; returns the one-sided p value.
 
-    A t test of the balanced mean whose variance is moderated: a mean of that of the differences and of ``NOISE`` ².
-    p has no lower limit, as the changes of sign of a few tasks have.
+    A t test of the balanced mean with a moderated variance, an average of the differences' own and ``NOISE`` ². Unlike
+    a test by changes of sign on few tasks, p has no lower limit.
 
     Args:
         differences: Mechanism less reference, a score in [0, 1] for each task.
-        categories: Of the tasks.
+        categories: The tasks' categories.
 
     Source: Smyth (2004), the moderated t statistic.
 
@@ -95,17 +95,17 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
 
 def level_of(query: int, num_kept: int) -> float:
-    """Largest p value that keeps a mechanism, so that few of all that are kept are no better: LOND.
+    """Return the largest p value that keeps a mechanism, by LOND.
 
-    Of the mechanisms that a ledger keeps, at most ``SIGNIFICANCE`` are false on average (the false discovery rate).
-    LOND holds for p values that depend positively on each other, as those of one reference do.
+    Of the mechanisms that a ledger keeps, at most ``SIGNIFICANCE`` are no better, on average (the false discovery
+    rate). LOND holds for positively dependent p values, such as those against one reference.
 
     Args:
         query: Its number in the ledger, from 1.
-        num_kept: Mechanisms that were kept before.
+        num_kept: Mechanisms kept before.
 
-    Source: Javanmard & Montanari (2018), LOND with their sequence, whose sum over all queries is 1; Zrnic et al.
-    (2021) for dependent p values.
+    Source: Javanmard & Montanari (2018), LOND with their sequence, whose sum over all queries is 1; Zrnic et al. (2021)
+    for dependent p values.
 
     >>> round(level_of(1, 0), 5), round(level_of(200, 10), 6)
     (0.00268, 0.000113)
@@ -115,10 +115,10 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide on all tasks; what is to be kept is still to be confirmed.
+    """Decide after all tasks; what is to be kept must still be confirmed.
 
-    A false discard costs one idea however many are tried, so each has the same chance: with that of the first stage,
-    ``SIGNIFICANCE``.
+    A false discard costs one idea however many are tried, so each has the same chance: ``SIGNIFICANCE``, first stage
+    included.
     """
     if better <= level:
         return "keep"
@@ -126,15 +126,15 @@ def decide(better: float, worse: float, level: float) -> Decision:
 
 
 class Prediction(NamedTuple):
-    """The mean score that the full suite will give."""
+    """The mean score expected in the full suite."""
 
     value: float
     error: float
-    """Its standard error; NaN with mechanisms of fewer than three families."""
+    """Its standard error; NaN if the mechanisms are of fewer than three families."""
     dof: int
 
     def rank_among(self, full: Float[np.ndarray, " mechanisms"]) -> Rank:
-        """Give the rank among mechanisms whose means are known, with ``RANK_CONFIDENCE``; 1 is the best."""
+        """Rank it among mechanisms with known means, with ``RANK_CONFIDENCE``; 1 is the best."""
         if math.isnan(self.error):
             return Rank(1 + int((full > self.value).sum()), 1, 1 + len(full))
         reach = float(stdtrit(self.dof, (1 + RANK_CONFIDENCE) / 2)) * self.error + TOLERANCE
@@ -147,9 +147,8 @@ def predict(
 ) -> Prediction:
     """Predict the mean over all tasks, seeds and rates of the suite from one run at one rate on some tasks.
 
-    Others went from ``quick`` to ``full``; the mechanism is expected to change as they did on average. Each of them is
-    predicted from those of other families, as a new mechanism is like none that is known, and the error is that of
-    these predictions.
+    The mechanism is expected to change from ``quick`` to ``full`` as others did on average. The error is that of
+    predicting each of these from other families, since a new mechanism resembles none that is known.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -168,14 +167,14 @@ def predict(
 
 
 class Entry(BaseModel):
-    """A query of a ledger: a mechanism that was compared with a reference."""
+    """A query of a ledger: a mechanism compared with a reference."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     query: int
     """Its number, from 1."""
     asked: str
-    """Hash of the compared runs: the same ones are the same query."""
+    """Hash of the compared runs; equal hashes are one query."""
     source: str
     """Hash of the mechanism's code and options."""
     mechanism: str
@@ -185,28 +184,28 @@ class Entry(BaseModel):
     level: float
     decision: Decision
     p_fresh: float | None = None
-    """Of the confirmation on a fresh seed."""
+    """The p value of the confirmation on a fresh seed."""
 
     @property
     def is_candidate(self) -> bool:
-        """Tell whether it is to be confirmed."""
+        """True if it is to be confirmed."""
         return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
 
     @property
     def words(self) -> str:
-        """Name the query."""
+        """The query in words."""
         return f"query {self.query} ({self.mechanism})"
 
 
 class Ledger:
-    """The queries of a search, a line of JSON each; the last line of a query counts. Commands may share one."""
+    """The queries of a search, one line of JSON each; a query's last line counts. Commands may share a ledger."""
 
     def __init__(self, path: Path) -> None:
-        """Name the file, which need not exist."""
+        """Take the file, which need not exist."""
         self.path = path
 
     def entries(self) -> list[Entry]:
-        """Read the queries, the first one first.
+        """Read the queries in order.
 
         Raises:
             StoreError: If the file cannot be read.
@@ -252,7 +251,7 @@ class Ledger:
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
-        """Keep what is better on the fresh seed too; None: there is nothing to confirm."""
+        """Keep what is better on the fresh seed too; None if there is nothing to confirm."""
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
         with self._locked():
@@ -280,14 +279,14 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 
 
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
-    """Read the runs of a request, a line each: found by their ids, so they have its protocol whatever suite made them.
+    """Read the runs of a request by their ids, so with its protocol, whatever suite made them; one line each.
 
     Args:
         request: Its runs on a CPU count too, beside those on its device.
-        stores: Of a run that several have, the first one's row counts.
+        stores: If several have a run, the first one's row counts.
 
     Returns:
-        ``mech``, ``task``, ``seed``, ``rate``, ``score`` (0 of a failed run), ``choice`` (what decides between rates),
+        ``mech``, ``task``, ``seed``, ``rate``, ``score`` (0 for a failed run), ``choice`` (what decides between rates),
         ``has_fixed_state``, and some columns of the store.
     """
     own = device_of(request)
@@ -315,10 +314,10 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
 
 class Baselines:
-    """The mechanisms whose rows are known: what a new one is compared with and ranked among."""
+    """The mechanisms with known rows, with which a new one is compared and ranked."""
 
     def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
-        """Average the runs, as :func:`runs_of` gives them; ``tasks`` are those of a first verdict."""
+        """Average the runs of :func:`runs_of`; ``tasks`` are those of a first verdict."""
         runs = runs.drop_duplicates(["mech", "task", "seed", "rate"])
         self._categories = {
             task: suite.merged.get(TASKS[task].category(), TASKS[task].category()) for task in suite.tasks
@@ -328,7 +327,7 @@ class Baselines:
         )
         at_rate = runs[runs["rate"] == rate]
         self.means = _pivot(at_rate, tasks)
-        """Scores of the quick tasks at the one rate, a column a mechanism: mean over seeds."""
+        """Mean scores over seeds of the quick tasks at the one rate, a column per mechanism."""
         variances = at_rate.groupby(["task", "mech"])["score"].var().groupby("task").mean().dropna()
         self._errors = (variances**0.5).to_dict()
         self._usual_error = float(variances.mean() ** 0.5) if len(variances) else None
@@ -338,7 +337,7 @@ class Baselines:
         is_control = (self.facts["family"] == CONTROL).to_dict()
         ranked = [name for name in suite.mechanisms if name in first and name in full and not is_control[name]]
         self.full = full[ranked]
-        """Mean over the full suite, at the better rate of each seed, of the mechanisms that are ranked."""
+        """Mean over the full suite of each ranked mechanism, at the better rate of each seed."""
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
@@ -346,8 +345,8 @@ class Baselines:
 
         Args:
             state: Numbers that the new mechanism keeps.
-            is_fixed: Whether these are as many whatever the length. Then so are the reference's, and no more; where
-                none is as small, it is the smallest.
+            is_fixed: True if their count is the same at every length. The reference's state is then fixed too, and no
+                larger; if none is so small, the smallest is taken.
         """
         facts = self.facts.reindex(self.full.index)
         if is_fixed and facts["is_fixed"].any():
@@ -356,12 +355,12 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Give the one-sided p values of being better and worse; scores by task."""
+        """Return the one-sided p values for better and for worse, from scores by task."""
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 
     def predict(self, scores: "pd.Series[float]") -> Prediction:
-        """Predict the full suite's mean of a mechanism from its scores by task."""
+        """Predict a mechanism's mean over the full suite from its scores by task."""
         quick = self._mean(self._first.loc[list(scores.index)])
         families = list(self.facts["family"].reindex(self.full.index))
         return predict(self._mean_of(scores), quick.to_numpy(), self.full.to_numpy(), families)
@@ -391,18 +390,18 @@ class Baselines:
         return float(scores.to_numpy() @ balanced(self._categories_of(scores)))
 
     def _mean(self, scores: pd.DataFrame) -> "pd.Series[float]":
-        """Average each column over the tasks; all categories weigh the same."""
+        """Average each column over the tasks, with equal weight for all categories."""
         weights = balanced([self._categories[task] for task in scores.index])
         return pd.Series(weights @ scores.to_numpy(dtype=float), index=scores.columns, dtype=float)
 
 
 def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
-    """Mean scores over seeds, a line a task, a column a mechanism that has a run of every task."""
+    """Average scores over seeds: a line per task, a column per mechanism with a run of every task."""
     return runs.pivot_table("score", "task", "mech").reindex(list(tasks)).dropna(axis=1)
 
 
 def has_fixed_state(cell: Cell) -> bool:
-    """Tell whether a mechanism keeps as many numbers whatever the length: then its time is linear."""
+    """Tell whether a mechanism's state has one size at every length, so that its time is linear."""
     model = cell.model(torch.Generator())
     half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))
     return half == whole
@@ -419,7 +418,7 @@ class TaskScore:
     category: str
     score: float
     standard_error: float | None
-    """Over seeds, from all mechanisms of the task."""
+    """Over seeds, estimated from all mechanisms of the task."""
     reference: float | None
 
 
@@ -432,55 +431,55 @@ class Part:
     score: float
     reference: float | None
     best: float | None
-    """Of the best ranked mechanism here."""
+    """Score of the best ranked mechanism here."""
     best_mechanism: str | None
 
 
 @dataclass(frozen=True)
 class FirstVerdict:
-    """What one seed of some tasks says of a mechanism; None stands for what cannot be said."""
+    """The verdict on a mechanism from one seed of some tasks; None stands for unknown."""
 
     mechanism: str
-    """As it was asked for: ``slay:R=3``."""
+    """Its name as requested: ``slay:R=3``."""
     suite: str
     suite_version: str
     seed: int
     rate: float
     num_quick_tasks: int
-    """Of the suite; fewer were run where ``tasks`` is shorter."""
+    """Quick tasks of the suite; ``tasks`` is shorter if fewer were run."""
     is_packaged: bool
-    """True if the rows come with synthbench, so that nothing was trained."""
+    """True if the rows come with synthbench and nothing was trained."""
     next_command: str
-    """Runs the rest of the suite."""
+    """The command that runs the rest of the suite."""
     wall_s: float = 0.0
     schema_version: int = SCHEMA_VERSION
     tasks: tuple[TaskScore, ...] = ()
     profile: tuple[Part, ...] = ()
-    """By category, and last the mean over these."""
+    """Means by category, then over all categories."""
     parameters: int | None = None
-    """Of the whole model."""
+    """Number in the whole model."""
     state: int | None = None
     """Numbers that a layer keeps for the longest sequence."""
     has_fixed_state: bool | None = None
     step_ms: float | None = None
     combined_score: float | None = None
-    """The mean score, 0 to 1, that the full suite will give: one number to rank ideas by."""
+    """Mean score, 0 to 1, expected in the full suite; rank ideas by it."""
     combined_score_error: float | None = None
     """Its standard error, from mechanisms of other families."""
     rank: Rank | None = None
-    """The rank in the full suite, 1 for the best, with 90 % confidence."""
+    """Expected rank in the full suite, 1 for the best, with 90 % confidence."""
     num_ranked: int = 0
     reference: str | None = None
     reference_state: int | None = None
     is_reference_named: bool = False
-    """False if it was chosen: the best of the same class."""
+    """False if it was chosen as the best of the same class."""
     decision: Decision | None = None
     is_hopeless: bool = False
-    """Whether the first tasks decided."""
+    """True if the first tasks decided."""
     p_better: float | None = None
     p_worse: float | None = None
     p_fresh: float | None = None
-    """Of being better on a seed that was not used before."""
+    """The p value for better on a fresh seed."""
     level: float | None = None
     """The largest p value that keeps at this query."""
     query: int | None = None
@@ -489,25 +488,25 @@ class FirstVerdict:
     same_source_as: str | None = None
     """An earlier query of the ledger with the same code and options."""
     error: Mapping[str, str] | None = None
-    """``kind`` and ``message`` of the first failed run; then nothing is compared."""
+    """``kind`` and ``message`` of the first failed run; nothing is then compared."""
 
     @property
     def ok(self) -> bool:
-        """Whether every run has a score."""
+        """True if every run has a score."""
         return self.error is None
 
     def __str__(self) -> str:
-        """Write it for a person."""
+        """Write it for people."""
         return "\n".join(lines_of(self))
 
 
 def request_of(mechanism: str, suite: str, **how: Any) -> Request:
-    """Ask for the runs behind a first verdict: the first seed and rate of a suite on its quick tasks.
+    """Request the runs of a first verdict: the first seed and rate of a suite on its quick tasks.
 
     Args:
         mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
         suite: A suite with a ladder.
-        how: Further fields of the request: where and how it is run.
+        how: Further fields of the request, such as ``device``.
 
     Raises:
         UnknownName: If there is no such suite.
@@ -545,16 +544,16 @@ def quick(
     Args:
         mechanism: Its name with options, or a plugin file that registers one mechanism.
         against: The reference.
-        suite: One with a ladder.
+        suite: A suite with a ladder.
         results: Folder of the store.
         ledger: File that counts the queries.
-        minutes: Most minutes for the trainings; fewer tasks are run if they take longer.
+        minutes: Most minutes of training; fewer tasks are run if they take longer.
         plugins: Files and modules.
-        device: Where to train.
-        executor: How.
+        device: Device of the training.
+        executor: Executor of the training.
         workers: Worker processes.
         run: Makes the missing runs of a request.
-        note: Called with what the user should know meanwhile.
+        note: Called with messages for the user meanwhile.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -573,7 +572,7 @@ def quick(
 
 @dataclass(frozen=True)
 class _Query:
-    """A question to a ledger: check, train in stages, compare, confirm."""
+    """One query of a ledger: check, train in stages, compare, confirm."""
 
     request: Request
     ledger: Ledger
@@ -582,7 +581,7 @@ class _Query:
     note: Callable[[str], None]
 
     def verdict(self, against: str | None) -> FirstVerdict:
-        """Answer it."""
+        """Answer the query."""
         began, request, suite = time.monotonic(), self.request, load_suite(self.request.suite)
         is_packaged = has_packaged_rows(request)
         if not is_packaged:
@@ -627,7 +626,7 @@ class _Query:
         return replace(verdict, wall_s=time.monotonic() - began)
 
     def _others(self, own_ids: Collection[str], against: str | None) -> pd.DataFrame:
-        """Read the runs of the suite's mechanisms and of the reference that is named.
+        """Read the runs of the suite's mechanisms and of a named reference.
 
         Raises:
             UsageError: If the reference is the mechanism itself.
@@ -643,7 +642,7 @@ class _Query:
         return runs[~runs["run_id"].isin(own_ids)]
 
     def _trained(self, baselines: Baselines, reference: str | None) -> pd.DataFrame:
-        """Train on the first tasks and, unless these failed or are hopeless, on as many as there is time for."""
+        """Train on the first tasks and, unless these failed or are hopeless, on as many as time allows."""
         tasks = self.request.tasks
         first = self._run(tasks=tasks[:NUM_FIRST])
         if _error_in(first) is not None or (reference is not None and self._is_hopeless(first, baselines, reference)):
@@ -655,13 +654,13 @@ class _Query:
         return self._run(tasks=tasks[: len(first) + num_left])
 
     def _is_hopeless(self, runs: pd.DataFrame, baselines: Baselines, reference: str) -> bool:
-        """Tell whether these are only the first tasks, and show that the mechanism is worse."""
+        """Tell whether only the first tasks were run and show that the mechanism is worse."""
         if not NUM_FIRST == len(runs) < len(self.request.tasks):
             return False
         return baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
 
     def _run(self, **changes: Any) -> pd.DataFrame:
-        """Run what is missing of a changed request; its runs."""
+        """Make the missing runs of a changed request and return all its runs."""
         if self.run(replace(self.request, **changes)).is_interrupted:
             raise KeyboardInterrupt
         return self._rows(self.request.results, **changes)
@@ -670,13 +669,13 @@ class _Query:
         return runs_of(replace(self.request, **changes), (store,))
 
     def _task_s(self, done: pd.DataFrame) -> float:
-        """Seconds of a task by the rows of those that are done, so that a restart finds the same."""
+        """Estimate the seconds of a task from the finished rows, so that a restart finds the same."""
         cores = self.request.workers or os.cpu_count() or 1
         at_once = 1 if self.request.executor == "inline" else min(cores, NUM_FIRST)
         return float((done["wall_s"] / done["ensemble_size"]).mean()) / at_once
 
     def _affordable(self, done: pd.DataFrame) -> int:
-        """Give the number of runs for which there is time."""
+        """Count the runs for which there is time."""
         return sys.maxsize if self.minutes is None else int(60 * self.minutes / self._task_s(done))
 
     def _compared(self, alone: FirstVerdict, own: pd.DataFrame, baselines: Baselines, source: str) -> FirstVerdict:
@@ -708,7 +707,7 @@ class _Query:
         return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
 
     def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
-        """Run mechanism and reference on a seed that nobody has seen, if there is time.
+        """Run mechanism and reference on a fresh seed, if there is time.
 
         A search sees the results of the public seeds and adapts to them. No search made the packaged mechanisms.
         """
@@ -727,7 +726,7 @@ class _Query:
 
 
 def has_packaged_rows(request: Request) -> bool:
-    """Tell whether all runs of a request come with synthbench, so that nothing need be trained.
+    """Tell whether all runs of a request come with synthbench, so that nothing needs training.
 
     They were made on a CPU; they count for device ``auto`` too.
     """
@@ -740,7 +739,7 @@ def has_packaged_rows(request: Request) -> bool:
 
 
 def require_checks(request: Request) -> None:
-    """Check what does not come with synthbench, before any training.
+    """Check foreign components before any training.
 
     Raises:
         ContractError: If a plugin cannot be loaded, or a component fails a check.
@@ -755,7 +754,7 @@ def require_checks(request: Request) -> None:
 
 
 def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
-    """Name the only mechanism of a plugin file; and all plugins, that file included.
+    """Return the only mechanism of a plugin file, and all plugins, that file included.
 
     Raises:
         UsageError: If there is no such file, or it registers no mechanism or several.
@@ -775,18 +774,18 @@ def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _scores(runs: pd.DataFrame) -> "pd.Series[float]":
-    """Scores by task."""
+    """Return scores by task."""
     return runs.set_index("task")["score"]
 
 
 def _step_ms(runs: pd.DataFrame) -> float | None:
-    """Milliseconds of a training step, mean over the runs; those that were trained together share a step."""
+    """Average the milliseconds of a training step over the runs; runs trained together share a step."""
     mean = float((runs["step_ms_median"] / runs["ensemble_size"]).mean())
     return None if math.isnan(mean) else mean
 
 
 def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
-    """Kind and message of the first run without a score."""
+    """Return kind and message of the first run without a score; None if there is none."""
     failed = runs[runs["status"] != "ok"].to_dict("records")
     return (
         {"kind": failed[0]["status"], "message": f"{failed[0]['task']}: {failed[0]['error_message']}"}
@@ -796,7 +795,7 @@ def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
 
 
 def _next_command(request: Request) -> str:
-    """Write what runs all tasks, rates and seeds; the runs of the request are among them."""
+    """Write the command that runs all tasks, rates and seeds, those of the request among them."""
     words = ["synthbench", "run", "--suite", request.suite, "--mech", request.mechanisms[0]]
     for plugin in request.plugins:
         words += ["--plugin", plugin]
@@ -811,19 +810,19 @@ def _next_command(request: Request) -> str:
 
 
 def facts_of(verdict: FirstVerdict) -> dict[str, Any]:
-    """Give a first verdict as one object of JSON."""
+    """Return a first verdict as one JSON object."""
     return {**asdict(verdict), "rank": verdict.rank and verdict.rank._asdict()}
 
 
 def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
-    """Give what stopped a first verdict as JSON; keys as in :func:`facts_of`."""
+    """Return the error that stopped a first verdict as JSON; keys as in :func:`facts_of`."""
     kind = type(problem).__name__.removesuffix("Error").lower()
     error = {"kind": "check" if isinstance(problem, ContractError) else kind, "message": str(problem)}
     return {"schema_version": SCHEMA_VERSION, "combined_score": None, "decision": None, "error": error}
 
 
 def lines_of(verdict: FirstVerdict) -> Iterator[str]:
-    """Write a first verdict for a person."""
+    """Write a first verdict for people."""
     yield _reference_line(verdict)
     if verdict.error is not None:
         yield f"Nothing is compared, a run ended with {verdict.error['kind']}: {verdict.error['message']}"
@@ -866,7 +865,7 @@ def _table(verdict: FirstVerdict) -> list[str]:
 
 
 def _expectation(verdict: FirstVerdict) -> str:
-    """Say what the full suite is expected to give."""
+    """State the score and rank expected in the full suite."""
     error = "" if verdict.combined_score_error is None else f" ± {fixed(verdict.combined_score_error, 3)}"
     expected = f"Expected in the full suite: {fixed(verdict.combined_score or 0.0, 3)}{error}"
     if verdict.rank is None:

@@ -1,4 +1,4 @@
-"""The former name of :mod:`synthbench.options`: plugins import it, and an edit of theirs would change their version."""
+"""The former name of :mod:`synthbench.options`: plugins import it, and an edit would change their version."""
 
 from synthbench.options import check
 from synthbench.options import option as knob

@@ -1,7 +1,7 @@
 """The few layers that every model is made of, written for one run or for many.
 
-A *run* is one seed and learning rate of a cell. Stacked runs share a program: each tensor gets a leading run
-axis, and so do the activations. A layer here reads from its own weight which of the two it is.
+A *run* is one seed and learning rate of a cell. Stacked runs share a program: each tensor and each activation gets a
+leading run axis. A layer tells the two cases apart by its own weight.
 """
 
 import math
@@ -18,11 +18,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class UndecayedParameter(nn.Parameter):
-    """A parameter that weight decay leaves alone, as the code of its mechanism's authors does."""
+    """A parameter without weight decay, as in the code of its mechanism's authors."""
 
 
 def exempt_from_decay(module: nn.Module, *names: str) -> None:
-    """Let weight decay leave some parameters of a module alone, given by name: ``gate.weight``, or ``gate`` for all."""
+    """Exempt parameters of a module from weight decay, by name: ``gate.weight``, or ``gate`` for all in it."""
     for path, parameter in list(module.named_parameters()):
         if any(f"{path}.".startswith(f"{name}.") for name in names):
             owner, _, leaf = path.rpartition(".")
@@ -30,7 +30,7 @@ def exempt_from_decay(module: nn.Module, *names: str) -> None:
 
 
 def in_precision(module: M, dtype: torch.dtype) -> M:
-    """Convert a module, in place, to float32 or float64, and what is complex in it to numbers of two such parts.
+    """Convert a module in place to float32 or float64, and complex tensors to the complex type of that precision.
 
     >>> in_precision(nn.ParameterList([torch.ones(1, dtype=torch.complex64)]), torch.float64)[0].dtype
     torch.complex128
@@ -44,7 +44,7 @@ def in_precision(module: M, dtype: torch.dtype) -> M:
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:
-    """A parameter drawn uniformly from [-bound, bound].
+    """Draw a parameter uniformly from [-bound, bound].
 
     >>> uniform((2, 3), 0.1, torch.Generator()).shape
     torch.Size([2, 3])
@@ -66,7 +66,7 @@ def project(
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x weight + bias``, of one run or of stacked ones."""
+    """Compute ``x weight + bias`` for one run or for stacked ones."""
     if weight.ndim == 2:
         return nn.functional.linear(x, weight.mT, bias)
     rows = x.flatten(1, -2)
@@ -75,12 +75,12 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _beside(values: Tensor, x: Tensor) -> Tensor:
-    """Values [dim], or stacked [runs, dim], as a tensor that broadcasts along the last axis of ``x``."""
+    """Shape values [dim], or stacked [runs, dim], to broadcast along the last axis of ``x``."""
     return values if values.ndim == 1 else values.view(len(values), *[1] * (x.ndim - 2), values.shape[-1])
 
 
 class Mixer(nn.Module, ABC):
-    """What a block holds in its middle: a mechanism, or the program that runs the mechanisms of many runs."""
+    """The middle of a block: a mechanism, or the program that runs the mechanisms of many runs."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -88,22 +88,22 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def forward_last(self, x: Tensor) -> Tensor:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
 
     @abstractmethod
     def stream_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """What ``forward`` gives at one token of every sequence, [..., model_dim], and the state after it."""
+        """Compute ``forward`` at one token of every sequence, [..., model_dim]; return it with the new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Learn of the phase, 1 to 4, of a geometric curriculum; a mechanism without geometries goes on as before."""
+        """Enter phase 1 to 4 of a geometric curriculum; a mechanism without geometries goes on as before."""
 
     @property
     def has_phases(self) -> bool:
-        """Whether it has several geometries for a curriculum to add; asked before runs are stacked."""
+        """True if it has several geometries for a curriculum to add; asked before runs are stacked."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
-        """Numbers about what was learned, for the row, given some of the layer's inputs: any shape, heads last.
+        """Return numbers about what was learned, for the row, from some inputs of the layer: any shape, heads last.
 
         Behind the run axis, if there is one, the axes of a value are flattened.
         """
@@ -111,7 +111,7 @@ class Mixer(nn.Module, ABC):
 
 
 class FieldModule(nn.Module):
-    """A module that is a dataclass too: its hyper-parameters are fields, made by :func:`synthbench.options.option`."""
+    """A module that is also a dataclass: its options are fields made by :func:`synthbench.options.option`."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def __new__(cls, *_args: object, **_fields: object) -> "FieldModule":  # noqa: PYI034
@@ -122,24 +122,24 @@ class FieldModule(nn.Module):
 
 
 class RunLayer(nn.Module):
-    """A layer whose tensors may carry a leading run axis, and which then expects one on its input."""
+    """A layer whose tensors may carry a leading run axis; its input then carries one too."""
 
 
 class Rotation(RunLayer, ABC):
-    """Turns queries and keys by where their tokens stand, so that their product sees the offset between them."""
+    """A rotation of queries and keys by their positions, so that their product sees the offset between them."""
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch heads length head_dim"]:
-        """Turn queries or keys whose rows stand at ``length`` positions, beginning with ``first``."""
+        """Turn queries or keys at ``length`` positions, beginning with ``first``."""
 
 
 class Linear(RunLayer):
     """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
 
-    ``weight`` is [in, out]; stacked it is [runs, in, out] and ``x`` begins with the run axis. Whether there is a
-    ``bias`` has to be said: a mechanism passes on its own ``bias``, which the suite decides.
+    ``weight`` is [in, out]; stacked it is [runs, in, out] and ``x`` begins with the run axis. ``bias`` is required: a
+    mechanism passes on its own, which the suite decides.
 
     >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
     >>> gate(torch.zeros(8, 32, 16)).shape
@@ -160,7 +160,7 @@ class Linear(RunLayer):
         return _affine(x, self.weight, self.bias)
 
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Apply as many equal parts of the columns as there are inputs, each part to its own input."""
+        """Split the columns into as many equal parts as there are inputs, and apply each part to its own input."""
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
         parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]
@@ -195,7 +195,7 @@ class LayerNorm(RunLayer):
 
 
 class RmsNorm(RunLayer):
-    """Divides by the root mean square over the last axis, then multiplies by a gain that begins at 1.
+    """Division by the root mean square over the last axis, then a gain that begins at 1.
 
     ``weight`` is [dim]; stacked it is [runs, dim] and ``x`` begins with the run axis.
 
@@ -217,10 +217,10 @@ class RmsNorm(RunLayer):
 
 
 class ShortConvolution(RunLayer):
-    r"""Causal, one filter a channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
+    r"""Causal filter per channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
 
-    ``weight`` is [width, dim], the newest token first, uniform in ±1/√width as PyTorch's convolutions are, and so is
-    the ``bias`` [dim], if there is one. Stacked they get a leading run axis, and ``x`` begins with it.
+    ``weight`` is [width, dim], the newest token first, and ``bias``, if there is one, is [dim]. Both are uniform in
+    ±1/√width, as in PyTorch's convolutions. Stacked they get a leading run axis, and ``x`` begins with it.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -234,7 +234,7 @@ class ShortConvolution(RunLayer):
         self.bias = uniform((dim,), bound, generator) if bias else None
 
     def forward(self, x: Float[Tensor, "*leading length dim"]) -> Float[Tensor, "*leading length dim"]:
-        """Sum every token and the few before it."""
+        """Filter every channel."""
         newest, *earlier = self.weight.unbind(-2)
         y = x * _beside(newest, x)
         if self.bias is not None:
@@ -259,14 +259,14 @@ class TokenShift(RunLayer):
     """
 
     def __init__(self, shares: Float[Tensor, "mixes dim"]) -> None:
-        """Begin with these shares of the token before."""
+        """Begin with these shares of the previous token."""
         super().__init__()
         self.weight = nn.Parameter(shares.clone())
 
     def forward(
         self, x: Float[Tensor, "*leading length dim"], first: Float[Tensor, "*leading 1 dim"] | None = None
     ) -> list[Float[Tensor, "*leading length dim"]]:
-        """Mix; ``first`` stands before the first token, if there was one."""
+        """Mix; ``first`` is the token before the first one, if there was any."""
         start = torch.zeros_like(x[..., :1, :]) if first is None else first
         change = torch.cat([start, x[..., :-1, :]], dim=-2) - x
         return [torch.addcmul(x, change, _beside(share, x)) for share in self.weight.unbind(-2)]
@@ -275,15 +275,15 @@ class TokenShift(RunLayer):
 class YatProduct(RunLayer):
     r"""The Yat product with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 
-    It needs no activation, and tends to :math:`s (w_i \cdot u)^2` far out along a unit direction u. The scale
-    :math:`s = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, 1 at first; n is the number of units. Squared
-    distances come from inner products, in float32 or better, and are at least 0.
+    It needs no activation, and tends to :math:`s (w_i \cdot u)^2` far out along a unit direction u. The scale :math:`s
+    = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, 1 at first; n is the number of units. Squared distances
+    come from inner products, in float32 or better, and are at least 0.
 
-    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; stacked they get a leading run axis and ``x``
-    begins with one.
+    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; stacked they get a leading run axis and ``x`` begins
+    with one.
 
     Source: Bouhsine (2026), sections 2.1 and 2.3. The sum over units written there is the linear layer that follows.
-    The paper does not say how the weights begin: uniform in ±1/√fan_in, as in :class:`Linear`.
+    The paper does not give the initial weights; ours are uniform in ±1/√fan_in, as in :class:`Linear`.
 
     >>> units = YatProduct(16, 64, bias=True, generator=torch.Generator().manual_seed(0))
     >>> units(torch.zeros(8, 32, 16)).shape
@@ -325,7 +325,7 @@ class YatProduct(RunLayer):
         return (self.scale(x) * aligned.square() / (distances + self.epsilon)).to(x.dtype)
 
     def scale(self, x: Float[Tensor, "*leading in_features"]) -> Tensor:
-        """The factor s, one a run, shaped to broadcast against the output at ``x``."""
+        """Compute the factor s, one per run, shaped to broadcast against the output at ``x``."""
         num_units = self.weight.shape[-1]
         return (_beside(self.alpha, x) * math.log(num_units / math.log1p(num_units))).exp()
 
@@ -345,7 +345,7 @@ class Embedding(RunLayer):
         self.weight = nn.Parameter(torch.empty(num_tokens, dim).normal_(generator=generator))
 
     def forward(self, ids: Int[Tensor, "*leading length"]) -> Float[Tensor, "*leading length dim"]:
-        """Look up; one flat table with an offset per run."""
+        """Look ids up in one flat table, with an offset per run."""
         if self.weight.ndim == 2:
             return nn.functional.embedding(ids, self.weight)
         runs, num_tokens, dim = self.weight.shape

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 LADDER_SCORE = "height over rungs"
-"""The metric of a row whose score is :func:`ladder_score`, by the name that rows have for it."""
+"""Name that rows give to :func:`ladder_score`."""
 HALF = 0.5
-"""The skill at which a load is read off."""
+"""Skill at which the capacity is read off."""
 
 _FIELDS = ("load", "score", "base", "ceiling")
 
 
 class LevelScore(NamedTuple):
-    """What a row says of one level: its load, the accuracy on what is new, and what that is counted from."""
+    """One level in a row: its load, the accuracy on what is new, and that accuracy's baseline and ceiling."""
 
     load: float
     score: float
@@ -21,12 +21,12 @@ class LevelScore(NamedTuple):
 
     @property
     def skill(self) -> float:
-        """Where the accuracy lies between base (0) and ceiling (1)."""
+        """Accuracy as a share of the way from baseline (0) to ceiling (1)."""
         return (self.score - self.base) / (self.ceiling - self.base)
 
 
 def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
-    """The levels as metrics of a row: ``rung1.load``, ``rung1.score`` and so on, the easiest first."""
+    """Write the levels as metrics of a row, easiest first: ``rung1.load``, ``rung1.score`` and so on."""
     return {
         f"rung{number}.{field}": getattr(level, field)
         for number, level in enumerate(levels, start=1)
@@ -35,7 +35,7 @@ def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """The levels that the metrics of a row name, the easiest first; none in a row without a ladder.
+    """Read the levels from the metrics of a row, easiest first; none in a row without a ladder.
 
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
@@ -48,7 +48,7 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
 
 
 def isotonic(skills: Sequence[float]) -> list[float]:
-    """The non-increasing numbers nearest to some, by the sum of squares: neighbours out of order become their mean.
+    """Fit non-increasing numbers by least squares: neighbours out of order become their mean.
 
     Source: Ayer et al. (1955), pool adjacent violators.
 
@@ -66,15 +66,15 @@ def isotonic(skills: Sequence[float]) -> list[float]:
 
 
 def profile(levels: Sequence[LevelScore]) -> list[float]:
-    """Skill on each level, made non-increasing, then clipped to [0, 1].
+    """Return the skill on each level, made non-increasing, then clipped to [0, 1].
 
-    It is clipped last, or noise around 0 would count as skill.
+    Clipped first, noise around 0 would count as skill.
     """
     return [min(1.0, max(0.0, skill)) for skill in isotonic([level.skill for level in levels])]
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """The share of the levels that is mastered, parts of a level included: 0 to 1.
+    """Return the share of the levels that is mastered, parts of a level included: 0 to 1.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5
@@ -83,9 +83,9 @@ def ladder_score(levels: Sequence[LevelScore]) -> float:
 
 
 def load_at_half(levels: Sequence[LevelScore]) -> float:
-    """The load at which the skill falls to one half, between two levels on a line over the logarithm of the load.
+    """Find the load at half skill, between two levels on a line over the logarithm of the load.
 
-    ``inf`` if it does not fall that far on the ladder; 0 if it is lower on the first level.
+    ``inf`` if the skill stays above one half on the ladder; 0 if it is lower on the first level.
     """
     skills = profile(levels)
     below = next((index for index, skill in enumerate(skills) if skill < HALF), None)

@@ -1,4 +1,4 @@
-"""Read rows of a store as a data frame, without importing what trains."""
+"""Load rows of a store as a data frame, without importing what trains."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +13,14 @@ from synthbench.trust.beside import NAMES
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Rows of a store, one a run; scores of ladders are counted from the baselines that are committed now.
+    """Load rows of a store, one per run; scores of ladders are recomputed from the committed baselines.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']
 
     Args:
         results: The store's folder; ``packaged`` is the rows that come with synthbench.
-        columns: Names of columns, as ``results/README.md`` explains them; all if None. Some are read faster than all.
+        columns: Names of columns, as ``results/README.md`` explains them; all if None, which is slower.
             :func:`synthbench.leaderboard` and :func:`synthbench.tables` need all.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Options of components, and selectors: reads ``slay:R=3,P=8``, lists, globs, ``@category``, ``all`` and ``!name``.
+"""Options of components, and selectors: ``slay:R=3,P=8``, lists, globs, ``@category``, ``all`` and ``!name``.
 
-A task or a mechanism is a dataclass. A field made by :func:`option` is an option with its range, so that one function
-checks it, one prints it, and one reads ``slay:R=3,P=8`` into it.
+A component is a dataclass. A field made by :func:`option` is an option with its range, so that one function checks it,
+one prints it, and one reads it from ``slay:R=3,P=8``.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from synthbench.errors import UnknownName, UsageError
 
 MAX_SEEDS = 10_000
-"""Most seeds of one command: more would take all memory before anything is trained."""
+"""Most seeds of one command: more would exhaust memory before any training."""
 LARGEST_SEED = 2**63 - 1
-"""The largest that a row can hold."""
+"""Largest seed that a row can hold."""
 
 Value = bool | int | float | str
 Number = int | float
@@ -27,7 +27,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of one field: its type, default, range or choices, and meaning."""
+    """Type, default, range or choices, and meaning of one field."""
 
     name: str
     type: type
@@ -37,12 +37,12 @@ class Option:
     choices: tuple[str, ...]
     meaning: str
     absent: Value | None = None
-    """The value that ids and seeds leave out: that of rows older than the option; None: no value is left out."""
+    """Value that ids and seeds leave out, that of rows older than the option; None if no value is left out."""
     is_location: bool = False
-    """Whether it says where data are and not which: it is part of no id and no seed."""
+    """True if it says where data are, not which; it is part of no id and no seed."""
 
     def allowed(self) -> str:
-        """Say in words which values are allowed, e.g. ``int from 1 to 64``."""
+        """Describe the allowed values, e.g. ``int from 1 to 64``."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         bounds = "".join(
@@ -63,10 +63,9 @@ def option(
 ) -> Any:
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
 
-    An option that is added after rows were made names the value that computes what was computed without it, as
-    ``absent``. At that value it is part of no id and no seed, so those rows remain. ``is_addition`` says that this is
-    the default. An option that names a file or folder is declared with ``is_location``: another option holds the hash
-    of what lies there.
+    An option that is added after rows were made names as ``absent`` the value that changes no result. At that value it
+    is part of no id and no seed, so those rows remain. ``is_addition`` says that the default is that value.
+    ``is_location`` marks a file or folder; another option holds the hash of its content.
     """
     metadata = {
         "meaning": meaning,
@@ -79,7 +78,7 @@ def option(
 
 
 def options_of(unit: type) -> Mapping[str, Option]:
-    """The options that a unit declares, by name, in the order of declaration."""
+    """List the options of a component by name, in the order of declaration."""
     return _options_of(unit)
 
 
@@ -107,14 +106,14 @@ def _options_of(unit: type) -> Mapping[str, Option]:
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """The value of every option of an instance, by name, but for those that ids leave out and for locations."""
+    """List the option values of an instance by name, but for locations and those that ids leave out."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
-    """Every option of a class, by name: the argument where one is given, else the default.
+    """List every option of a class by name: the given argument, else the default.
 
-    Values that ids leave out are left out, and locations.
+    Locations and values that ids leave out are left out.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -125,7 +124,7 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """The options that a row does not name although their default is another one, with the values that it has."""
+    """List the options that a row omits although their default is another value, with the omitted value."""
     return {
         name: declared.absent
         for name, declared in options_of(unit).items()
@@ -134,7 +133,7 @@ def absent_values(unit: type) -> dict[str, Value]:
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
-    """How a user names a unit with these arguments: ``aether:norm=pre``, those at their defaults if it is complete."""
+    """Write the term for a component with these arguments: ``aether:norm=pre``, with defaults if it is complete."""
     options = options_of(unit)
     given = {name: value for name, value in arguments.items() if is_complete or value != options[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
@@ -145,7 +144,7 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
     """Split ``slay:R=3,P=8`` into the name and its arguments.
 
     Raises:
-        UsageError: If an argument is not of the form ``name=value``, or is there twice.
+        UsageError: If an argument is not of the form ``name=value``, or appears twice.
     """
     name, colon, text = term.partition(":")
     arguments: dict[str, str] = {}
@@ -160,17 +159,17 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
 
 
 def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
-    """The registered name that a user means by a name or by the label in a table; as it is written if none is meant.
+    """Find the registered name meant by a name or by a label in a table; unchanged if none is meant.
 
     Case, spaces, ``-`` and ``_`` do not count. A registered name comes before a label that reads the same.
 
     Args:
-        kind: What is named, for the message: ``mechanism``.
+        kind: The kind of component, for the message: ``mechanism``.
         name: As the user writes it.
-        labels: What tables print, by registered name.
+        labels: Labels in tables, by registered name.
 
     Raises:
-        UsageError: If it means several; none of the names and labels that come with synthbench does.
+        UsageError: If it means several, as no name or label of synthbench does.
 
     >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
     'gated-deltanet'
@@ -216,10 +215,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
-    """Root seeds that a run can have.
+    """Check root seeds and return them.
 
     Raises:
-        UsageError: If one is no whole number from 0 to ``LARGEST_SEED``, or is there twice.
+        UsageError: If one is no whole number from 0 to ``LARGEST_SEED``, or appears twice.
     """
     checked: dict[int, None] = {}
     for seed in seeds:
@@ -244,15 +243,15 @@ def parse_rates(text: str) -> tuple[float, ...]:
 
 
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
-    """Check arguments against a unit's options and give each the option's type (``1`` becomes ``1.0`` for a float).
+    """Check arguments against a component's options and convert each to its type (``1`` to ``1.0`` for a float).
 
     Args:
-        kind: What the unit is, for the message: ``task``, ``mechanism``.
+        kind: The kind of component, for the message: ``task``, ``mechanism``.
         unit: The class whose options are set.
         arguments: Values by option name; a string is read as the option's type.
 
     Raises:
-        UnknownName: If a name is not an option of the unit.
+        UnknownName: If a name is not an option of the class.
         UsageError: If a value has the wrong type or lies outside the range.
     """
     name = getattr(unit, "name", unit.__name__)
@@ -264,7 +263,7 @@ def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]
 
 
 def check(unit: object) -> None:
-    """Check every option of an instance; for ``__post_init__``. A number must be one already: texts are not read.
+    """Check every option of an instance, in ``__post_init__``; texts are not read as numbers.
 
     Raises:
         UsageError: If a value has the wrong type or lies outside its range.
@@ -311,9 +310,9 @@ def _convert(label: str, declared: Option, value: Any) -> Value:
 
 
 MAIN_SUITE = "core"
-"""The suite that is meant where none is named and there are no rows of one's own."""
+"""Suite used where none is named and there are no rows of your own."""
 RUN_SUITE = "paper"
-"""The suite of ``run`` where none is named; benches measure its mechanisms in its model."""
+"""Default suite of ``run``; benches measure its mechanisms in its model."""
 
 _AS_BUILT = "the layers as their authors build them"
 MOVED = MappingProxyType(
@@ -325,16 +324,16 @@ MOVED = MappingProxyType(
         "climb-long": ("core.extra", "the same two tasks with the steps of core; load('packaged') has the longer runs"),
     }
 )
-"""Names that suites had: where each went, and what is there in words. Rows keep the name that they were made under."""
+"""Former names of suites, with the new name and what is there. Rows keep the names they were made under."""
 STUDIED = frozenset({"digits", "digits-short", "labels", "labels-short"})
-"""Suites whose tasks are those of a study by now. Their rows stay in stores, and no command shows them in a table."""
+"""Suites whose tasks now belong to a study. Their rows stay in stores, but no command shows them in a table."""
 
 Selection = dict[str, dict[str, str]]
-"""Selected names in order, each with the arguments that were given as text."""
+"""Selected names in order, each with its arguments as text."""
 
 
 def require_current(suite: str) -> None:
-    """Refuse a name that a suite had before.
+    """Refuse a former name of a suite.
 
     Raises:
         UsageError: If it is one of ``MOVED`` or ``STUDIED``; the message says where it went.
@@ -358,22 +357,22 @@ def select(
     unlisted: Sequence[str] = (),
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Selection:
-    """The names that some expressions select, and the arguments given with them.
+    """Return the names that some expressions select, with the arguments given to them.
 
     Args:
-        kind: What is selected, for messages: ``task``.
-        expressions: What the user wrote, one an option; each is a comma list. ``!`` before a term takes names away, so
-            ``all,!parity`` is all but one; if every term takes away, they take from all.
-        names: What can be selected, in the order in which it is returned.
-        group_of: The group of a name, which ``@group`` selects: the category of a task, the family of a mechanism.
+        kind: The kind of component, for messages: ``task``.
+        expressions: Comma lists from the user, one per option. ``!`` before a term takes names away, so ``all,!parity``
+            is all but one. If every term takes away, they take from all.
+        names: Names to select from, in the order of the result.
+        group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
         unlisted: Further names, which only the name itself selects: no glob, no group, not ``all``. They come last.
-        labels: What tables print instead of a name, where that differs; it selects too, and so does any spelling that
-            :func:`resolve` knows.
+        labels: Labels in tables, where they differ from the name; they select too, in any spelling that :func:`resolve`
+            knows.
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
-        UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments, of
-            which only one could be taken. After ``all``, a group or a glob, arguments of a name change those it has.
+        UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments. After
+            ``all``, a group or a glob, arguments of a name change those it has.
     """
     known = {name: labels.get(name, name) for name in [*names, *unlisted]}
     terms = [
@@ -410,7 +409,7 @@ def split_terms(expression: str) -> list[str]:
 
 
 def registered(term: str, resolve_name: Callable[[str], str]) -> str:
-    """A term with the registered name in place of what the user wrote; ``all``, groups and globs stay as they are."""
+    """Replace the user's name in a term by the registered one; ``all``, groups and globs stay as they are."""
     sign = "!" * term.startswith("!")
     name, colon, options = term.removeprefix("!").partition(":")
     return (

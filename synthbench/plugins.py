@@ -1,12 +1,11 @@
-"""Components that do not come with synthbench: offered by installed packages, or named as a file or a module.
+"""Foreign components: offered by installed packages, or named as a file or a module.
 
 A package declares its components as entry points, ``name = "module:Class"`` in a group such as
-``synthbench.mechanisms``. They are read from its metadata and known as ``distribution/name``: names without a slash
-belong to what comes with synthbench, to files that the user names, and to notebooks. A component of a package is
-imported, which runs the package's code, when somebody chooses it.
+``synthbench.mechanisms``. Their names, ``distribution/name``, are read from its metadata. Names without a slash belong
+to synthbench, to files that the user names, and to notebooks. Choosing a component imports it, which runs the package's
+code.
 
-A file or a module is loaded, which runs it, if ``--plugin`` names it, or ``synthbench.toml`` in the current folder
-does::
+A file or module is loaded, which runs it, if ``--plugin`` or ``synthbench.toml`` in the current folder names it::
 
     plugins = ["my_idea.py"]
 """
@@ -31,25 +30,25 @@ from typing import Any
 from synthbench.errors import ContractError, UnknownName, UsageError
 
 REGISTRIES: list[Any] = []
-"""Every :class:`synthbench.registry.Registry` of this process; each adds itself, as it is built on this module."""
+"""Every :class:`synthbench.registry.Registry` of this process; each adds itself."""
 
 GROUPS = ("tasks", "mechanisms", "positions", "blocks", "suites")
 SWITCH = "SYNTHBENCH_PLUGINS"
 """Environment variable; ``off`` hides every package and the plugins of the working folder."""
 
 STANDS_FOR = "_synthbench_unit"
-"""Attribute of a plain module's class: the mechanism that was made of it, which an entry point means by the class."""
+"""Attribute of a plain module's class: the mechanism made of it, which an entry point for the class means."""
 
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-"""A bare name."""
+"""Pattern of a bare name."""
 _UNIT = rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?"
 NAME = re.compile(rf"{_UNIT}(\+{_UNIT})*")
-"""A bare name, that of a package's unit, or a pattern of such names for layers."""
+"""Pattern of a bare name, of a package component's name, or of several joined by ``+``, for layers."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A unit that a package declares; nothing of it is imported yet."""
+    """A component that a package declares, not imported yet."""
 
     name: str
     """``distribution/name``."""
@@ -58,7 +57,7 @@ class Offer:
     origin: str
     """``distribution==version``."""
     fault: str | None = None
-    """Why it cannot be used, where the metadata alone say so."""
+    """The reason why it cannot be used, if the metadata alone tell."""
 
     def load(self) -> object:
         """Import the module and take the object from it.
@@ -76,7 +75,7 @@ class Offer:
 
 
 def is_enabled() -> bool:
-    """Whether packages and the working folder may offer plugins.
+    """Tell whether packages and the working folder may offer plugins.
 
     Raises:
         UsageError: If the switch has an unknown value.
@@ -88,14 +87,14 @@ def is_enabled() -> bool:
 
 
 def offers(group: str) -> dict[str, Offer]:
-    """What installed packages offer of one group, by name, in alphabetical order."""
+    """List the offers of installed packages in one group, by name, in alphabetical order."""
     return _offers(group) if is_enabled() else {}
 
 
 def package_of(module: str) -> str | None:
-    """The distribution whose entry points name something in the package that a module belongs to; None if none does.
+    """Find the distribution whose entry points name something in a module's package; None if none does.
 
-    The switch changes nothing here: a unit has one name, however it was imported.
+    The switch changes nothing here: a component has one name, however it was imported.
     """
     if module.partition(".")[0] == "synthbench":
         return None
@@ -103,7 +102,7 @@ def package_of(module: str) -> str | None:
 
 
 def reason(problem: BaseException) -> str:
-    """An exception in one line, its type first."""
+    """Describe an exception in one line, its type first."""
     text = " ".join(str(problem).split())
     return f"{type(problem).__name__}: {text}"[:300] if text else type(problem).__name__
 
@@ -113,7 +112,7 @@ def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def _distribution_name(point: importlib.metadata.EntryPoint) -> str:
-    """As the index writes it: lower case, runs of other signs as one hyphen."""
+    """Normalise the name as the index does: lower case, runs of other signs as one hyphen."""
     return re.sub(r"[-_.]+", "-", point.dist.name if point.dist else "").lower()
 
 
@@ -141,14 +140,14 @@ def _distributions() -> dict[str, str]:
 # Files and modules.
 
 SETTINGS = "synthbench.toml"
-"""The file of a working folder that names its plugins."""
+"""File of a working folder that names its plugins."""
 
 _loaded: dict[str, str] = {}
-"""Hash of the content by path: a file that did not change is not run twice."""
+"""Hash of the content by path: an unchanged file is not run twice."""
 
 
 def resolved(plugin: str) -> str:
-    """What names a plugin in any folder: the absolute path of a file, or the name of a module.
+    """Return a plugin's name that holds in any folder: a file's absolute path, or a module's name.
 
     Raises:
         UsageError: If there is no such file, or the name is neither that of a file nor of a module.
@@ -164,7 +163,7 @@ def resolved(plugin: str) -> str:
 
 
 def no_file(kind: str, name: str) -> UsageError:
-    """Say that there is no file of this name, and which one nearby may be meant."""
+    """Build the error for a missing file, with a nearby file that may be meant."""
     path = Path(name).absolute()
     if not path.parent.is_dir():
         return UsageError(f"no {kind} {name!r}: there is no folder {os.fspath(Path(name).parent)!r}")
@@ -173,7 +172,7 @@ def no_file(kind: str, name: str) -> UsageError:
 
 
 def of_folder(folder: Path) -> list[str]:
-    """The plugins that a working folder names, resolved; none if it has no settings or plugins are switched off.
+    """List the plugins that a working folder names, resolved; none without settings or with plugins switched off.
 
     Raises:
         UnknownName: If the settings have an unknown key.
@@ -199,7 +198,7 @@ def of_folder(folder: Path) -> list[str]:
 
 
 def named(given: Sequence[str] | None) -> list[str]:
-    """The plugins of the current folder, then those named on the command line.
+    """List the plugins of the current folder, then those named on the command line.
 
     Raises:
         UsageError: If a file does not exist, or the folder's settings are malformed.
@@ -208,7 +207,7 @@ def named(given: Sequence[str] | None) -> list[str]:
 
 
 def load(plugins: Sequence[str]) -> list[str]:
-    """Run plugins, whose decorators register their units; one that is there already and did not change is left alone.
+    """Run plugins, whose decorators register their components; skip those already loaded and unchanged.
 
     Args:
         plugins: Files and modules.
@@ -217,8 +216,8 @@ def load(plugins: Sequence[str]) -> list[str]:
         Their names as they hold in any folder and any process.
 
     Raises:
-        UsageError: If there is no such file or module, or two units have one name.
-        ContractError: If one cannot be loaded, whatever it raises, or registers nothing.
+        UsageError: If there is no such file or module, or two components have one name.
+        ContractError: If a plugin cannot be loaded, whatever it raises, or registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
     for name in names:
@@ -229,14 +228,14 @@ def load(plugins: Sequence[str]) -> list[str]:
 
 
 def units_of(module: str) -> list[tuple[str, str]]:
-    """Kind and name of every unit that a module registered."""
+    """List kind and name of every component that a module registered."""
     return [(registry.kind, name) for registry in REGISTRIES for name in registry.registered_by(module)]
 
 
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
-    """The plugins that register the units of some modules; all of them where one cannot be told.
+    """List the plugins that register the components of some modules; all plugins if one is unknown.
 
-    Units of an installed package need none: they are imported when they are asked for.
+    Components of an installed package need none: they are imported on request.
     """
     of_module = {
         module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]
@@ -249,20 +248,20 @@ def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
 
 
 def loaded() -> list[str]:
-    """Where the units that are registered in this process and do not come with synthbench are from."""
+    """List the origins of the foreign components registered in this process."""
     units = (unit for registry in REGISTRIES for unit in registry.registered())
     return sorted({origin for unit in units if (origin := origin_of(unit)) != BUILT_IN})
 
 
 def module_of(plugin: str) -> str:
-    """The module under which a resolved plugin is loaded: for a file, its stem and a hash of its path."""
+    """Return the module name of a resolved plugin: for a file, its stem and a hash of its path."""
     if not plugin.endswith(".py"):
         return plugin
     return f"synthbench_plugin_{Path(plugin).stem}_{hashlib.sha256(plugin.encode()).hexdigest()[:8]}"
 
 
 def hint_for(name: str) -> str:
-    """What to add to ``no mechanism called ...`` if a file in the current folder has this name."""
+    """Write an addition to ``no mechanism called ...`` if a file in the current folder has this name."""
     # Not Path.is_file, which raises for a name that is too long for a file.
     is_there = name.isidentifier() and os.path.isfile(f"{name}.py")  # noqa: PTH113
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""
@@ -306,7 +305,7 @@ def _load_module(name: str) -> str:
 
 
 def _located(problem: BaseException, path: Path) -> str:
-    """The reason, and the last line of the file that led to it."""
+    """Return the reason, and the last line of the file that led to it."""
     line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")
 
@@ -317,14 +316,14 @@ BUILT_IN = "builtin"
 """The origin of a component that comes with synthbench."""
 
 LONGEST = 300
-"""Characters of an exception that are told: compilers print what they were compiling."""
+"""Most characters shown of an exception: compilers print what they were compiling."""
 
 OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 """Top-level modules in which no author looks for a fault of their own."""
 
 
 def place_of(unit: type) -> str:
-    """Where a class is written: ``my_idea.py:12``; empty for one of synthbench, or of which no file is known."""
+    """Locate a class: ``my_idea.py:12``; empty for one of synthbench, or without a known file."""
     author_class = written(unit)
     if _is_ours(author_class):
         return ""
@@ -336,26 +335,26 @@ def place_of(unit: type) -> str:
 
 
 def raised_at(problem: BaseException, unit: type) -> str:
-    """Innermost line of the class's file that led to an exception: ``my_idea.py:12``; empty if there is none."""
+    """Return the innermost line of the class's file that led to an exception: ``my_idea.py:12``; else empty."""
     return last_line(problem, {file for one in written(unit).__mro__ if (file := _file_of(one)) and not _is_ours(one)})
 
 
 def last_line(problem: BaseException, files: set[str]) -> str:
-    """Innermost line of some files that led to an exception: ``my_idea.py:12``; empty if there is none."""
+    """Return the innermost line of some files that led to an exception: ``my_idea.py:12``; else empty."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)]
     inside = [f"{Path(file).name}:{line}" for file, line in frames if file in files]
     return inside[-1] if inside else ""
 
 
 def described(problem: BaseException, unit: type) -> str:
-    """An exception in one line: type, message and the line of the class's file that led to it, else its first."""
+    """Describe an exception in one line: type, message and the line of the class's file behind it, else its first."""
     place = raised_at(problem, unit) or place_of(unit)
     text = " ".join(f"{type(problem).__name__}: {problem}".split())
     return (text if len(text) <= LONGEST else f"{text[:LONGEST]} ...") + (f" ({place})" if place else "")
 
 
 def written(unit: type) -> type:
-    """The class that an author wrote, where a mechanism was made of a module."""
+    """Return the class that an author wrote, where a mechanism was made of a module."""
     wrapped = getattr(unit, "module_class", unit)
     return wrapped if isinstance(wrapped, type) else unit
 
@@ -369,7 +368,7 @@ def _file_of(unit: type) -> str | None:
 
 
 def is_built_in(unit: type[Any]) -> bool:
-    """Whether a unit comes with synthbench."""
+    """Tell whether a component comes with synthbench."""
     return unit.__module__.partition(".")[0] == "synthbench"
 
 
@@ -377,7 +376,7 @@ _distributions_of_modules = cache(importlib.metadata.packages_distributions)
 
 
 def origin_of(unit: type[Any]) -> str:
-    """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
+    """Return a component's origin: ``builtin``, ``distribution==version``, a file's name, or ``notebook``."""
     if is_built_in(unit):
         return BUILT_IN
     for distribution in _distributions_of_modules().get(unit.__module__.partition(".")[0], []):

@@ -1,10 +1,10 @@
-"""What a process needs before strangers' code computes in it: containment, and the same numbers every time on a GPU.
+"""Prepare a process for foreign code: containment, and the same numbers every time on a GPU.
 
-Containment keeps what a mechanism or a task does to its process away from the jobs after it, and from the machine.
+Containment keeps what a component does to its process away from later jobs and from the machine.
 
-This is no protection from code that means harm: a plugin is arbitrary code and runs with the user's rights.
+It is no protection from malicious code: a plugin is arbitrary code and runs with the user's rights.
 
-Nothing heavy is imported with this module: a worker ties itself to its driver first, and importing torch takes seconds.
+This module imports nothing heavy: a worker ties itself to its driver first, and importing torch takes seconds.
 """
 
 import ast
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     import torch
 
 PR_SET_CHILD_SUBREAPER = 36
-"""From ``linux/prctl.h``."""
+"""Constant from ``linux/prctl.h``."""
 STARTED_BY = "SYNTHBENCH_STARTED_BY"
-"""The variable that tells which driver's worker a process descends from."""
+"""Variable that names the driver whose worker a process descends from."""
 LONGEST_END_S = 10.0
-"""Longest wait until the processes of a job are gone."""
+"""Longest wait until a job's processes are gone."""
 
 SILENT_EXIT = 120
-"""Exit code of a worker process that a mechanism or task ended with code 0."""
+"""Exit code of a worker process that a component ended with code 0."""
 
 
 def exit_with_parent() -> None:
-    """Let the kernel end this process when its driver is gone, however that ended and whatever this process is doing.
+    """Let the kernel end this process when its driver is gone, whatever either was doing.
 
     No thread could do that while code in C holds the interpreter's lock. Does nothing in a process without a driver.
     """
@@ -57,11 +57,11 @@ def exit_with_parent() -> None:
 
 
 def begin(location: str, *arguments: Any) -> None:
-    """Tie this process to its driver, then import a function and call it: the initialiser of a pool of processes.
+    """Tie this process to its driver, then import a function and call it: the initialiser of a process pool.
 
     Args:
         location: Module and name, ``package.module:function``.
-        arguments: Of the function; of types that need no import of ours.
+        arguments: Its arguments, of types that need no import of ours.
     """
     exit_with_parent()
     module, _, name = location.partition(":")
@@ -70,7 +70,7 @@ def begin(location: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
-    """Put the process-wide settings back that a job may have changed: generators, threads, default type, folder."""
+    """Restore process-wide settings that a job may change: generators, threads, default dtype, folder."""
     import numpy as np
     import torch
 
@@ -93,7 +93,7 @@ def settings_restored() -> Iterator[None]:
 
 
 def become_worker() -> None:
-    """For a process that runs foreign code for a driver: one thread, no ear for Ctrl-C, and no life after the driver's.
+    """Prepare this process for foreign code: one thread, no Ctrl-C, and an end with its driver.
 
     Ctrl-C goes to the whole process group; the driver decides what it means.
     """
@@ -113,9 +113,9 @@ def become_worker() -> None:
 
 
 def end_children() -> None:
-    """For a worker after a job: end every process that was started in it, by whatever way, and wait until all are gone.
+    """End every process that a worker's job started, in any way, and wait until all are gone.
 
-    A worker becomes the parent of what its children leave behind. Nothing is done in any other process.
+    A worker becomes the parent of what its children leave behind. Does nothing in any other process.
     """
     if os.getpid() not in _workers:
         return
@@ -134,10 +134,10 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """For a driver: no process outlives this block that the code in one of its workers has started.
+    """End, after this block, every process that code in one of the driver's workers has started.
 
-    Yields the token in the environment of the workers that are started in here, by which :func:`end_orphans` finds
-    what a killed worker left behind.
+    Yields the token in the environment of the workers started here, by which :func:`end_orphans` finds what a killed
+    worker left behind.
     """
     token = uuid4().hex
     try:
@@ -149,7 +149,7 @@ def orphans_ended() -> Iterator[str]:
 
 @contextlib.contextmanager
 def variable_set(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for the time of a block."""
+    """Set an environment variable inside the block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -161,7 +161,7 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(token: str) -> None:
-    """End the processes that killed workers left behind; those that have a parent below this process stay."""
+    """End the processes that killed workers left behind; those with a parent below this process stay."""
     mark = f"{STARTED_BY}={token}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
@@ -173,7 +173,7 @@ _workers: set[int] = set()
 
 
 def _parents() -> dict[int, int]:
-    """The parent of every process that still runs."""
+    """Return the parent of every running process."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -203,7 +203,7 @@ def _kill(pids: list[int]) -> None:
 
 
 def require_guarded_main() -> None:
-    """To be called before a process is started, which imports the script that the driver runs.
+    """Refuse an unguarded main script, which every process that is started would import.
 
     Raises:
         UsageError: If the script has no ``if __name__ == "__main__":`` or the like, so that each would run it again.
@@ -226,12 +226,12 @@ def require_guarded_main() -> None:
 
 
 def exit_of(code: int | None) -> str:
-    """How a worker process ended, in words."""
+    """Describe how a worker process ended."""
     return f"exit code {0 if code == SILENT_EXIT else code}"
 
 
 def _note_silent_exits() -> None:
-    """Let ``os._exit(0)`` be seen: the driver takes code 0 for the regular end of a worker, and waits for its result.
+    """Make ``os._exit(0)`` visible: the driver takes code 0 for a regular end and waits for a result.
 
     Processes that this one forks are left alone.
     """
@@ -245,10 +245,10 @@ def _note_silent_exits() -> None:
 
 @contextlib.contextmanager
 def contained(log: Path) -> Iterator[None]:
-    """For a worker process: a folder of its own for the job, and what it prints in a file, if it prints anything.
+    """Give a worker's job a folder of its own, and send what it prints, if anything, to a file.
 
     Args:
-        log: Where the output goes, of Python and of libraries alike; replaced if there is one from an earlier try.
+        log: File for the output of Python and of libraries; replaces that of an earlier try.
     """
     from synthbench.results.store import mark_in_use
 
@@ -273,7 +273,7 @@ def contained(log: Path) -> Iterator[None]:
 
 
 def log_of(results: Path, run_id: str, driver: str) -> Path:
-    """Where the output of the job lies whose first missing row has this id, as one driver runs it.
+    """Return where one driver puts the output of the job whose first missing row has this id.
 
     Another driver on the same store may run the same job at the same time.
     """
@@ -282,7 +282,7 @@ def log_of(results: Path, run_id: str, driver: str) -> Path:
 
 @contextlib.contextmanager
 def _sent_to(target: int) -> Iterator[None]:
-    """Send what is written to the descriptors of stdout and stderr elsewhere."""
+    """Redirect what is written to the descriptors of stdout and stderr."""
     before = [os.dup(number) for number in (1, 2)]
     try:
         for number in (1, 2):
@@ -301,11 +301,11 @@ def _sent_to(target: int) -> Iterator[None]:
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
-"""Its values with which cuBLAS adds in the same order every time; the first is set where there is none."""
+"""Values of ``WORKSPACE`` with which cuBLAS always adds in the same order; the first is set by default."""
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Fix the workspaces of cuBLAS in this process and those that it starts; nothing on a CPU.
+    """Fix the workspaces of cuBLAS in this process and those that it starts; does nothing on a CPU.
 
     Raises:
         UsageError: If CUDA has started without.
@@ -325,7 +325,7 @@ def reserve_workspace(device: "torch.device") -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
-    """Let PyTorch use nothing in here that may give other bits the next time; it raises where there is no such thing.
+    """Restrict PyTorch inside the block to algorithms that repeat their bits; it raises where there is none.
 
     Raises:
         UsageError: If it is too late for that.
@@ -347,5 +347,5 @@ def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
 
 
 def is_refused(problem: BaseException) -> bool:
-    """Whether PyTorch raised this because it knows no deterministic way to compute something."""
+    """Tell whether PyTorch raised this because it knows no deterministic way to compute something."""
     return isinstance(problem, RuntimeError) and "does not have a deterministic implementation" in str(problem)

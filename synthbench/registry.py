@@ -1,7 +1,7 @@
-"""One registry for every kind of unit: tasks, mechanisms, position encodings, blocks.
+"""One registry for every kind of component: tasks, mechanisms, position encodings, blocks.
 
-A built-in unit is registered by adding its file: the room is imported file by file the first time that somebody asks.
-A unit of an installed package is known by its name from the metadata on, and imported when it is asked for.
+Adding its file registers a built-in component: the package is imported file by file on first use. A component of an
+installed package is known from the metadata and imported on request.
 """
 
 import ast
@@ -46,31 +46,31 @@ __all__ = [
 ]
 
 CONTROL = "control"
-"""Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
+"""Family of the mechanisms that show what a task gives away for nothing: references, never rivals."""
 
 NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
-"""Top-level modules of which no code counts as a plugin's; rows have the versions of synthbench and PyTorch."""
+"""Top-level modules that no plugin's hash covers; rows have the versions of synthbench and PyTorch."""
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Folders whose code has the version of a distribution."""
 
 PLAIN = (bool, int, float, str)
-"""Types of the values in a notebook that the hash covers."""
+"""Types of notebook values that the hash covers."""
 
 _HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
 
 class Registry(Mapping[str, type[T]]):
-    """Names of one kind of unit, each bound to its class.
+    """Names of one kind of component, each bound to its class.
 
     Args:
-        kind: What the units are, in the singular, for messages: ``task``.
-        room: The package whose modules register the built-in units when they are imported; its last name is that of
-            the group of entry points under which other packages offer theirs.
+        kind: The kind in the singular, for messages: ``task``.
+        room: The package whose modules register the built-in components when they are imported. Its last name is the
+            entry-point group in which other packages offer theirs.
     """
 
     all: ClassVar["list[Registry[Any]]"] = REGISTRIES
-    """Those that exist so far."""
+    """All registries so far."""
 
     def __init__(self, kind: str, room: str) -> None:
         """Begin empty; the room is imported on first use."""
@@ -82,7 +82,7 @@ class Registry(Mapping[str, type[T]]):
         Registry.all.append(self)
 
     def register(self, unit: type[Any]) -> None:
-        """Bind a class to the ``name`` that it declares, or to ``distribution/name`` if a package offers units.
+        """Bind a class to the ``name`` that it declares, or to ``distribution/name`` if a package offers it.
 
         Raises:
             UsageError: If the name is malformed or belongs to another class.
@@ -107,11 +107,11 @@ class Registry(Mapping[str, type[T]]):
         self._units[name] = unit
 
     def withdraw(self, unit: type[Any]) -> None:
-        """Forget a class that was registered."""
+        """Remove a registered class."""
         del self._units[unit.name]
 
     def __getitem__(self, name: str) -> type[T]:
-        """The class called ``name``.
+        """Return the class called ``name``.
 
         Raises:
             UnknownName: If there is none; the message names the nearest.
@@ -134,12 +134,12 @@ class Registry(Mapping[str, type[T]]):
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a unit has this name; imports no package."""
+        """Tell whether a component has this name; imports no package."""
         self._load()
         return name in self._units or name in self._offers()
 
     def resolve(self, name: str) -> str:
-        """The registered name that a user means by a name or a label, however it is spelled; imports no package.
+        """Find the registered name meant by a name or a label, however it is spelled; imports no package.
 
         Raises:
             UsageError: If it means several.
@@ -147,7 +147,7 @@ class Registry(Mapping[str, type[T]]):
         return name if name in self else resolve(self.kind, name, {known: self._label(known) for known in self})
 
     def configured(self, term: str) -> tuple[type[T], dict[str, Value]]:
-        """The component that ``name`` or ``name:option=value`` names, and its options.
+        """Return the component that ``name`` or ``name:option=value`` names, and its options.
 
         Raises:
             UnknownName: If a name does not exist.
@@ -162,7 +162,7 @@ class Registry(Mapping[str, type[T]]):
         return label if isinstance(label, str) else name
 
     def broken(self) -> dict[str, str]:
-        """Why a unit of a package cannot be used, by name; imports every package that offers one."""
+        """Return the faults of packages' unusable components, by name; imports every package that offers one."""
         self._load()
         faults = {}
         for name, offer in self._offers().items():
@@ -173,31 +173,31 @@ class Registry(Mapping[str, type[T]]):
         return faults
 
     def usable(self) -> list[str]:
-        """The names of all units but the broken ones; imports every package that offers one."""
+        """List the names of all components but the broken ones; imports every package that offers one."""
         faults = self.broken()
         return [name for name in self if name not in faults]
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether a unit comes with synthbench; imports no package."""
+        """Tell whether a component comes with synthbench; imports no package."""
         self._load()
         return name in self._units and self._units[name].__module__.startswith(f"{self._room}.")
 
     def registered(self) -> list[type[T]]:
-        """The classes that are registered so far; imports nothing."""
+        """List the classes registered so far; imports nothing."""
         return list(self._units.values())
 
     def registered_by(self, module: str) -> list[str]:
-        """The names of the units that a module or a package registered, in alphabetical order."""
+        """List the components that a module or a package registered, in alphabetical order."""
         return sorted(name for name, unit in self._units.items() if f"{unit.__module__}.".startswith(f"{module}."))
 
     def _offers(self) -> dict[str, Offer]:
         return offers(self._room.rpartition(".")[2])
 
     def _import(self, offer: Offer) -> None:
-        """Import the module of an offer, whose decorator registers the unit.
+        """Import the module of an offer, whose decorator registers the component.
 
         Raises:
-            ContractError: If it cannot be imported, now or before, or registers no such unit.
+            ContractError: If it cannot be imported, now or before, or registers no such component.
         """
         if offer.name in self._faults:
             raise ContractError(self._faults[offer.name])
@@ -226,19 +226,18 @@ class Registry(Mapping[str, type[T]]):
 
 
 def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
-    """The registered name that a user means by a name or a label, in the first registry that knows it."""
+    """Find the registered name meant by a name or a label, in the first registry that knows it."""
     if any(name in registry for registry in registries):
         return name
     return next((meant for registry in registries if (meant := registry.resolve(name)) in registry), name)
 
 
 def code_hash(unit: type[Any]) -> str:
-    """Hash of a unit's source in 12 hex digits; comments, docstrings and layout do not count.
+    """Hash a component's source to 12 hex digits; comments, docstrings and layout do not count.
 
-    Of a built-in unit it is that of the class. Of any other unit it covers the module that registers it and those that
-    define its class and bases, but for synthbench, PyTorch and the standard library; for an installed package other
-    than the unit's own, its version counts. It tells where to look when two runs disagree; what a unit computes is what
-    its :func:`version_of` says.
+    For a built-in component, the hash covers the class. For any other, it covers the modules that register it or define
+    its class and bases, except synthbench, PyTorch and the standard library. Other installed packages count by their
+    version. The hash tells where to look when two runs disagree; :func:`version_of` says what a component computes.
 
     Raises:
         UsageError: If the source cannot be found.
@@ -250,7 +249,7 @@ def code_hash(unit: type[Any]) -> str:
 
 
 def set_code_hash(unit: type[Any], value: str) -> None:
-    """Say what :func:`code_hash` is of a class whose source is not here."""
+    """Set :func:`code_hash` for a class whose source is not here."""
     _HASHES[unit] = value
 
 
@@ -276,7 +275,7 @@ def _sources(unit: type[Any]) -> list[str]:
 
 
 def _source(classes: list[type], *, is_own: bool) -> str:
-    """What the hash covers of one module, which defines these classes."""
+    """Return what the hash covers of one module, which defines these classes."""
     module = sys.modules.get(classes[0].__module__)
     if not is_own and INSTALLED & {*Path(getattr(module, "__file__", None) or "").parts}:
         return repr((origin_of(classes[0]),))  # a text alone would be a docstring
@@ -287,7 +286,7 @@ def _source(classes: list[type], *, is_own: bool) -> str:
 
 
 def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
-    """Source of classes of a notebook, and of every class, function and plain value of it that they lead to."""
+    """Return the source of notebook classes, and of every class, function and plain value they lead to."""
     # A notebook is no file, but its cells can be found again from the functions in them.
     texts: dict[str, str] = {}
     pending: list[tuple[str, Any]] = [(one.__qualname__, written(one)) for one in classes]
@@ -310,7 +309,7 @@ def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
 
 
 def _functions_of(unit: type) -> dict[str, Any]:
-    """The functions that a class defines, those behind properties and class methods too."""
+    """List the functions that a class defines, those behind properties and class methods too."""
     functions = {}
     for name, value in vars(unit).items():
         inner = next((getattr(value, key) for key in ("__func__", "fget", "func") if hasattr(value, key)), value)
@@ -333,7 +332,7 @@ def _function_source(name: str, function: Any) -> str:
 
 
 def _global_names(source: str) -> set[str]:
-    """The names that a function reads and does not bind itself."""
+    """List the names that a function reads and does not bind itself."""
     nodes = list(ast.walk(ast.parse(source)))
     read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -341,18 +340,18 @@ def _global_names(source: str) -> set[str]:
 
 
 def version_of(unit: type[Any]) -> str:
-    """The version of what a unit computes, a part of every id: the declared one, ``2``.
+    """Return the version of what a component computes, a part of every id: the declared one, ``2``.
 
-    A unit that does not come with synthbench and declares none itself has its source for a version,
-    ``1+3f9a0c11d2e4``: no golden output holds it to what it computes, so every edit counts. What a base class declares
-    does not count, since it says nothing of what the heir changes.
+    The version of a foreign component that declares none itself is its source, ``1+3f9a0c11d2e4``: no golden output
+    pins what it computes, so every edit counts. A base class's version does not count, since it says nothing of what
+    the subclass changes.
     """
     declared = str(getattr(unit, "version", 1))
     return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"
 
 
 def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
-    """Whether a class takes the place of one that the same code defined: its file or cell was run once more."""
+    """Tell whether a class replaces one that the same code defined: its file or cell was run once more."""
     if (known.__module__, _full_name(known)) != (unit.__module__, _full_name(unit)):
         return False
     module = sys.modules.get(unit.__module__)

@@ -1,4 +1,4 @@
-"""The papers that units come from, by key, and their BibTeX."""
+"""The papers behind components, by key, and their BibTeX."""
 
 from collections.abc import Iterable
 from importlib.resources import files
@@ -9,7 +9,7 @@ AUTHORS = "The synthbench developers"
 
 
 def of_suite(suite: str, version: str) -> str:
-    """The BibTeX entry of synthbench, with the suite that was used."""
+    """Write the BibTeX entry of synthbench, with the suite that was used."""
     return (
         "@software{synthbench,\n"
         f"  author = {{{{{AUTHORS}}}}},\n"
@@ -27,12 +27,12 @@ def _entries() -> dict[str, str]:
 
 
 def describe(key: str) -> str:
-    """What is known of a source: its BibTeX entry, or the key alone if ``sources.bib`` has none."""
+    """Return the BibTeX entry of a source, or the key alone if ``sources.bib`` has none."""
     return _entries().get(key, key)
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """BibTeX entries for some sources, each once, in alphabetical order of their keys.
+    """Write the BibTeX entries of some sources, each once, in alphabetical order of their keys.
 
     Raises:
         UnknownName: If a key is not in ``sources.bib``.

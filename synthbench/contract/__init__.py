@@ -1,1 +1,1 @@
-"""What every task and every mechanism must satisfy, checked from outside."""
+"""Checks that every component must pass, made from outside."""

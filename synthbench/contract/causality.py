@@ -1,7 +1,7 @@
-"""Whether outputs of a mechanism depend on later inputs or on other sequences, at the very shapes that suites train on.
+"""Find outputs that depend on later inputs or other sequences, at the very shapes that suites train on.
 
-Fast kernels leak at some lengths, batches or dtypes only: where a length is a multiple of a block, or a batch large
-enough for another path.
+Fast kernels may leak only at some lengths, batches or dtypes: where the length is a multiple of a block, or the batch
+is large enough for another code path.
 """
 
 from functools import cache
@@ -22,21 +22,21 @@ TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
 
 BLOCKS = (64, 128, 16)
-"""Cuts are also made at the ends of blocks of these many tokens, and one token on: a fast kernel works in blocks."""
+"""Block sizes of fast kernels, in tokens: cuts are also made at the ends of blocks and one token later."""
 
 
 class Leak(NamedTuple):
-    """The largest change of an output that nothing it may depend on explains."""
+    """The largest change of an output that should have stayed the same."""
 
     change: float
-    """Over the largest output."""
+    """Relative to the largest output."""
     position: int
     is_of_future: bool
-    """Whether its sequence was changed later on; else only other sequences were."""
+    """True if later inputs of its own sequence changed; False if only other sequences did."""
 
 
 class Shape(NamedTuple):
-    """What passes through a mechanism at once, and what the mechanism was built for."""
+    """The shape of a batch, and of the model that the mechanism is built for."""
 
     batch_size: int
     length: int
@@ -44,12 +44,12 @@ class Shape(NamedTuple):
     model_dim: int
     num_heads: int
     modes: tuple[bool, ...] = (True, False)
-    """Whether it trains there."""
+    """Modes in which the shape occurs; True is training."""
 
 
 @cache
 def shapes_of_main_suite() -> tuple[Shape, ...]:
-    """List the pieces of training and test batches of the installed main suite, each shape once, short ones first."""
+    """List the shapes of the pieces in which the main suite computes its batches, each once, shortest first."""
     suite = load_suite(MAIN_SUITE)
     rng = np.random.Generator(np.random.Philox(key=0))
     found = set()
@@ -75,12 +75,12 @@ def find_leak(
     after: Float[Tensor, "batch length width"],
     is_known: Bool[Tensor, "batch length"],
 ) -> Leak | None:
-    """Find the largest change among outputs that had to stay as they were; None if all did, up to rounding.
+    """Find the largest change among outputs that had to stay the same; None if all did, up to rounding.
 
     Args:
         before: Outputs for some inputs.
         after: Outputs for inputs that differ in places.
-        is_known: Where an input and all those before it in its sequence are the same in both.
+        is_known: True where an input and all before it in its sequence are equal in both.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # What is no number before is a fault of another kind; what becomes none is a change.
@@ -97,7 +97,7 @@ def find_leak(
 
 
 def cuts_of(length: int) -> list[int]:
-    """List positions from which a sequence is altered: inside blocks, at their ends and one on, and the last.
+    """List positions from which to alter a sequence: inside blocks, at their ends, one token later, and the last.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
@@ -110,9 +110,9 @@ def cuts_of(length: int) -> list[int]:
 
 
 def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
-    """For each sequence the position from which it is altered, ``length`` for every other one, which is not.
+    """Choose the position from which each sequence is altered; ``length`` leaves every other one as it is.
 
-    So each sequence that stays is beside others that change.
+    So each unaltered sequence stands beside altered ones.
     """
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)
@@ -120,7 +120,7 @@ def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
 
 
 def describe_leak(leak: Leak, before: Float[Tensor, "batch length width"], *, is_training: bool) -> str:
-    """Say what a leak is, where it was seen and how large it is."""
+    """Describe a leak: its kind, place and size."""
     what = (
         f"is not causal: other inputs after position {leak.position} change the output there"
         if leak.is_of_future

@@ -1,7 +1,7 @@
-"""Why a mechanism breaks its contract, for the message: what leaks the future, and what draws without a seed.
+"""Find the likely cause of a failed check: of a leak of the future, or of draws without a seed.
 
-Each probe for a leak replaces the second half of a sequence and looks at how the outputs of the first half change.
-Where no known cause fits, nothing is said.
+Each probe for a leak replaces the second half of a sequence and compares the outputs of the first half. If no known
+cause fits, nothing is said.
 """
 
 import random
@@ -33,7 +33,7 @@ CIRCULAR = (
 
 @torch.no_grad()
 def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None:
-    """What a leak comes from, as far as probes tell; None where none of the known kinds fits.
+    """Name the cause of a leak as far as probes can tell; None if no known kind fits.
 
     Args:
         mechanism: In the mode in which it leaks.
@@ -55,7 +55,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the process-wide generators that are drawn from inside, by name, until the end of the block."""
+    """Collect the names of the process-wide generators that code in this block draws from."""
     noted: set[str] = set()
     before = _states()
     try:
@@ -65,14 +65,14 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: list[str]) -> str | None:
-    """What makes two calls differ, in words: layers that drop out, else generators; None if neither is known."""
+    """Name what makes two calls differ: dropout layers, else generators; None if neither is known."""
     if dropouts:
         return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised"
     return f"it draws from {' and '.join(sorted(drawn))}" if drawn else None
 
 
 def dropouts_of(module: nn.Module) -> list[str]:
-    """The layers of a module that drop out, each with its probability: ``module.drop (Dropout, p=0.1)``."""
+    """List the dropout layers of a module with their probabilities: ``module.drop (Dropout, p=0.1)``."""
     dropouts = []
     for path, layer in module.named_modules():
         rate = getattr(layer, "p" if "Dropout" in type(layer).__name__ else "dropout", 0)
@@ -99,7 +99,7 @@ def _cause(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) -> int | None:
-    """How many positions ahead an output sees, if that is the same at two places and not all of them."""
+    """Count the positions that an output sees ahead; None unless two places agree and it is not all of them."""
     reaches = set()
     for cut in (x.shape[1] // 3, x.shape[1] // 2):
         leaking = (_leak(mechanism, x, future, cut) > tolerance).nonzero()
@@ -109,9 +109,9 @@ def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
-    """Whether the past does not care which of its own tokens the future repeats.
+    """Test if the past does not care which of its own tokens the future repeats.
 
-    A maximum or minimum over all positions does not; a sum, a mean or a threshold on one would.
+    That holds for a maximum or minimum over all positions, not for a sum, a mean or a threshold on one.
     """
     half = x.shape[1] // 2
     repeating = [torch.cat([x[:, :half], x[:, [token]].expand(-1, x.shape[1] - half, -1)], 1) for token in range(half)]
@@ -120,7 +120,7 @@ def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
 
 
 def _leak(mechanism: Mechanism, x: Tensor, future: Tensor, cut: int | None = None) -> Tensor:
-    """Change of each output before the cut, relative to the largest."""
+    """Measure the change of each output before the cut, relative to the largest."""
     cut = x.shape[1] // 2 if cut is None else cut
     past = mechanism(x)[:, :cut]
     after = mechanism(torch.cat([x[:, :cut], future[:, cut:]], 1))[:, :cut]

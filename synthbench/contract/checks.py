@@ -1,4 +1,4 @@
-"""Checks of a component and their results: each check is made, not only those before the first that fails."""
+"""Checks of a component and their results; a failed check does not stop the others."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,30 +10,31 @@ State = Literal["passed", "warning", "FAILED", "not tried"]
 
 
 class CheckWarning(Exception):  # noqa: N818 - it is no error: the component is trained and ranked
-    """Something that the author should know, raised by a check that holds."""
+    """A remark for the author, raised by a check that passes."""
 
 
 class Check(NamedTuple):
-    """One thing that every component of a kind must do."""
+    """One requirement on every component of a kind."""
 
     name: str
     meaning: str
-    """What must hold, as half a sentence."""
+    """The requirement, as half a sentence."""
     make: Callable[[], None]
-    """Raises :class:`ContractError` if it does not hold, :class:`CheckWarning` if it holds but for a remark."""
+    """A call that raises :class:`ContractError` if the check fails, :class:`CheckWarning` if it passes with a
+    remark."""
     is_needed: bool = False
-    """Whether the checks after it mean nothing where this one fails."""
+    """True if later checks mean nothing when this one fails."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Whether one check holds."""
+    """The result of one check."""
 
     check: str
     meaning: str
     state: State
     detail: str = ""
-    """What was seen, where and how large; empty if it passed."""
+    """The observation, with place and size; empty if the check passed."""
 
 
 def require_all(checks: Iterable[Check]) -> None:
@@ -48,12 +49,12 @@ def require_all(checks: Iterable[Check]) -> None:
 
 
 def make_all(checks: Iterable[Check]) -> list[CheckResult]:
-    """Make every check, even after one failed, unless that one is needed for the rest."""
+    """Make every check, even after a failure, unless the failed one is needed for the rest."""
     return list(_results(checks))
 
 
 def first_failure(results: Iterable[CheckResult]) -> str | None:
-    """The first failed check in words; None if none failed."""
+    """Return the message of the first failed check; None if none failed."""
     return next((result.detail for result in results if result.state == "FAILED"), None)
 
 

@@ -1,11 +1,13 @@
-"""What every mechanism must satisfy, built-in or plugin: causality first, then what training and saving rely on.
+"""Checks of every mechanism, built-in or plugin: causality first, then what training and saving rely on.
 
-Causality is tested by replacing the end of a sequence with noise and looking for a change before the cut. Float64,
-since rounding must not look like a leak; noise up to a thousand times the size of the input, since a maximum or a
-small constant hides a leak at scale 1; finite noise, since NaN times a masked zero is NaN without any leak; parameters
-away from their first values, since a gate or a projection that begins at zero hides whatever is behind it.
+Causality is tested by replacing the end of a sequence with noise and looking for a change before the cut:
 
-A mechanism that refuses float64, or the CPU, is checked in float32, or on another device; see :func:`lazy_probe`.
+* in float64, since rounding must not look like a leak;
+* with noise up to a thousand times the input's size, since a maximum or small constant hides a leak at scale 1;
+* with finite noise, since NaN times a masked zero is NaN without any leak;
+* with parameters away from their first values, since a gate or projection that begins at zero hides what it gates.
+
+A mechanism that refuses float64 or the CPU is checked in float32 or on another device; see :func:`lazy_probe`.
 """
 
 import copy
@@ -35,57 +37,56 @@ from synthbench.options import MAIN_SUITE
 from synthbench.plugins import described
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
-"""The model around the mechanism, where the arguments do not say otherwise."""
+"""Sizes of the surrounding model, unless the arguments say otherwise."""
 
 LENGTHS = (1, 2, 3, 33, 130, 400)
 """One token, an even and an odd length, more than a chunk, and past the switch to the linear-time form."""
 
 WHOLE_BLOCKS = (Shape(9, 64, 64, 16, 2), Shape(9, 128, 128, 16, 2), Shape(3, 1000, 1000, 16, 2))
-"""Lengths of whole blocks and a long one, each for a mechanism built for just that many tokens.
+"""Lengths of whole blocks and a long one, each for a mechanism built for that length.
 
-A long batch is small, since it is most of the check's time where pairs of tokens are held.
+The long batch is small: where pairs of tokens are held, it takes most of the check's time.
 """
 
 MOST_COMPILED = 2
-"""Shapes at which compiled code is checked: each may take seconds to compile."""
+"""Shapes at which compiled code is checked; each may take seconds to compile."""
 
 AT_ONCE = 4096
-"""Tokens of sequences with other futures that pass through at once: more take memory where pairs of tokens are held."""
+"""Tokens in one call over sequences with other futures: more take memory where pairs of tokens are held."""
 
 STEPS = (1e-6, 1e-4, 1e-3)
-"""Of finite differences, relative to the size of what they move: kinks ask for a small one, what is rounded to float32
-inside for a large one."""
+"""Relative steps of finite differences: kinks need a small one, float32 rounding inside a large one."""
 AGREEMENT = 1e-2
-"""Largest error of a derivative, relative to its size, that finite differences explain."""
+"""Largest relative error of a derivative that finite differences explain."""
 
 OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
-"""Words in messages of what runs on a GPU only."""
+"""Words in error messages of code that runs only on a GPU."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A mechanism as it is checked."""
+    """A mechanism under check."""
 
     unit: type[Mechanism]
     arguments: Mapping[str, Any]
     setting: Setting = DOUBLE
     refusal: str = ""
-    """Why it is not checked in float64."""
+    """The reason why it is not checked in float64."""
     runs: bool = True
-    """Whether it runs in this setting, or in any that was tried."""
+    """True if it runs in this setting; False if in none that was tried."""
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """One in evaluation mode, in the setting's precision."""
+        """The mechanism in evaluation mode, in the setting's precision."""
         return self.build()
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
 
     def build(self, seed: int = 0, *, is_perturbed: bool = True, **around: Any) -> Mechanism:
-        """Build it, with its parameters away from special values.
+        """Build the mechanism with parameters away from special values.
 
         Raises:
             ContractError: If it cannot be built, copied or trained in float32.
@@ -96,7 +97,7 @@ class Probe:
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
-        """Build it, and tell how it leaves PyTorch's global generator, which :class:`Mechanism` seeds from its own."""
+        """Build it and return how it leaves PyTorch's global generator, which :class:`Mechanism` seeds from its own."""
         states, unit = [], self.unit
 
         def initialise(mechanism: Any, generator: torch.Generator | None) -> None:
@@ -111,14 +112,14 @@ class Probe:
         return self.setting.noise(self.mechanism, *shape, seed=seed)
 
     def single(self) -> Mechanism:
-        """Build it in float32, in which models are trained."""
+        """Build it in float32, the precision of training."""
         return in_precision(self.build(), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
-        """Call it, or another one of its kind.
+        """Call it, or another mechanism of its kind.
 
         Raises:
-            ContractError: If that raises anything, or gives no tensor.
+            ContractError: If that raises anything, or returns no tensor.
         """
         with self.blamed(x):
             out: Tensor = (mechanism or self.mechanism)(x)
@@ -128,7 +129,7 @@ class Probe:
 
     @contextmanager
     def blamed(self, x: Tensor) -> Iterator[None]:
-        """Turn whatever is raised at an input into one line.
+        """Turn any exception at an input into one line.
 
         Raises:
             ContractError: Instead.
@@ -145,7 +146,7 @@ class Probe:
             ) from problem
 
     def lengths(self, lengths: Iterable[int]) -> list[int]:
-        """List the lengths that it reads, the longest one in place of longer ones."""
+        """List the lengths that it can read; its longest replaces longer ones."""
         return sorted({min(length, self.mechanism.max_length) for length in lengths})
 
     def input(self) -> Tensor:
@@ -194,7 +195,7 @@ def lazy_probe(
 
     Args:
         unit: The class, registered or not.
-        arguments: Its hyper-parameters, and what of the model around it should not be small.
+        arguments: Its options, and sizes of the surrounding model that should not be small.
         devices: In order of preference.
 
     Raises:
@@ -217,7 +218,7 @@ def lazy_probe(
 
 
 def _refusal(probe: Probe) -> str:
-    """Why a mechanism does not run in a setting; empty if it does. On one that is built for this call alone."""
+    """Say why a mechanism, built for this call alone, does not run in a setting; empty if it does."""
     mechanism = probe.build()
     refusal = ""
     for length in probe.lengths((33, 64)):  # some know whole blocks only, which the first check names
@@ -238,7 +239,7 @@ def _refusal(probe: Probe) -> str:
 
 @torch.no_grad()
 def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
-    """Whether twice a tiny change of the input gives twice the change of the output, as in float64 throughout."""
+    """Test if twice a tiny change of the input gives twice the change of the output, as in float64 throughout."""
     step = 1e-10 * torch.ones_like(x)
     with without_compilation():
         start, again, once, twice = (mechanism(x + times * step) for times in (0, 0, 1, 2))
@@ -248,7 +249,7 @@ def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
-    """List the checks of a mechanism, in the order in which they are made; :func:`lazy_probe` gives the argument."""
+    """List the checks of a mechanism in order; :func:`lazy_probe` gives the argument."""
 
     def check(
         name: str, meaning: str, make: Callable[[Probe], None], *, is_needed: bool = False, is_compiled: bool = False
@@ -302,7 +303,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
 
     Args:
         unit: The class, registered or not.
-        arguments: Its hyper-parameters, and what of the model around it should not be small.
+        arguments: Its options, and sizes of the surrounding model that should not be small.
 
     Raises:
         ContractError: At the first that fails; the message says which, where and by how much.
@@ -393,7 +394,7 @@ def _check_determinism(probe: Probe) -> None:
 
 
 def _plain_values(mechanism: Mechanism) -> dict[str, str]:
-    """The numbers and texts that the mechanism and its submodules hold, written out, by the attribute's path."""
+    """Write out the numbers and texts that the mechanism and its submodules hold, by attribute path."""
     return {
         f"{path}.{name}".removeprefix("."): repr(value)
         for path, module in mechanism.named_modules()
@@ -492,9 +493,9 @@ def _check_backward(probe: Probe) -> None:
 
 
 def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
-    """Yield the mechanism in float32, built for each of some shapes, a batch of that shape, and the shape's modes.
+    """Yield the mechanism in float32, built for each shape, with a batch of that shape and the shape's modes.
 
-    Of compiled code the first two shapes.
+    Compiled code gets only the first two shapes.
     """
     before, num_checked = _num_compiled(), 0
     for (max_length, model_dim, num_heads), alike in groupby(shapes, key=lambda shape: shape[2:5]):
@@ -510,7 +511,7 @@ def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechani
 
 
 def _num_compiled() -> int:
-    """Functions that ``torch.compile`` has met in this process."""
+    """Count the functions that ``torch.compile`` has met in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
 
@@ -572,10 +573,10 @@ def _check_gradients(probe: Probe) -> None:
 
 
 def _remark_on_unused(probe: Probe) -> None:
-    """Warn of parameters that get no gradient, which may be used for longer sequences only.
+    """Warn of parameters without a gradient, which only longer sequences may use.
 
     Raises:
-        CheckWarning: If there are some.
+        CheckWarning: If there are any.
     """
     length, remarks = probe.input().shape[1], []
     unused = unused_parameters(probe.single(), probe.input().float())
@@ -634,12 +635,14 @@ def _check_derivative(probe: Probe) -> None:
 
 @torch.no_grad()
 def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, step: float) -> float:
-    """The slope that a gradient says over that of finite differences, along a random direction; 1 if both are rounding.
+    """Divide the slope that a gradient gives along a random direction by that of finite differences.
+
+    Returns 1 if both are rounding.
 
     Args:
-        loss: A number, from what ``values`` are at the time.
-        values: A tensor; it is left as it was.
-        gradient: What is said to be that of the loss by it.
+        loss: Computes a number from the current ``values``.
+        values: A tensor, left as it was.
+        gradient: The claimed gradient of the loss by ``values``.
         step: Relative to the size of the values.
     """
     generator = torch.Generator().manual_seed(values.numel())
@@ -706,7 +709,7 @@ def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
 
 
 def _change(before: Tensor, after: Tensor) -> float:
-    """Largest difference relative to the largest value; NaN, which no comparison accepts, if either has one."""
+    """Return the largest difference over the largest value; NaN, which no comparison accepts, if either has one."""
     return float((before - after).abs().max() / _size(before))
 
 

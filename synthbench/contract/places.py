@@ -1,4 +1,4 @@
-"""Measures how far outputs of a mechanism change when the same tokens stand at later places."""
+"""Measure how far a mechanism's outputs change when the same tokens stand at later positions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,23 +14,23 @@ from synthbench.mechanisms import Attention, FeatureAttention, Mechanism
 from synthbench.positions import POSITIONS
 
 LATER = (7, 100)
-"""Places by which tokens are moved."""
+"""Positions by which tokens are moved."""
 LENGTH = 48
-"""Tokens: more than a chunk."""
+"""Tokens of a sequence: more than a chunk."""
 SMALLEST_CHANGE = 1e-6
-"""A relative change of outputs that is more than rounding in float64."""
+"""Smallest relative change of outputs that exceeds rounding in float64."""
 
 
 class Moved(Rotation):
-    """A rotation by places that lie later."""
+    """A rotation whose positions begin later."""
 
     def __init__(self, rotation: Rotation, later: int) -> None:
-        """Take a rotation, and by how many places."""
+        """Wrap a rotation and add ``later`` to its positions."""
         super().__init__()
         self.rotation, self.later = rotation, later
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Turn row t by what belongs to the token ``first + later + t``."""
+        """Turn row t as if it stood at ``first + later + t``."""
         turned: Tensor = self.rotation(x, first + self.later)
         return turned
 
@@ -39,14 +39,14 @@ class Moved(Rotation):
 def change_when_moved(
     unit: type[Mechanism], arguments: Mapping[str, Any], positions: str | None = None
 ) -> tuple[float, float]:
-    """Largest change of an output where all tokens stand 7, and 100, places later, over the largest output.
+    """Measure the largest change of an output if all tokens move by 7, and by 100, positions, in float64.
 
-    It is rounding where a mechanism sees offsets only. In float64.
+    It is relative to the largest output, and mere rounding if a mechanism sees only offsets.
 
     Args:
         unit: The class, registered or not.
-        arguments: Its hyper-parameters, and what of the model around it should not be small.
-        positions: A rotation's name, or ``none``. Default: those of the mechanism's authors.
+        arguments: Its options, and sizes of the surrounding model that should not be small.
+        positions: A rotation's name, or ``none``. Default: the authors' choice.
 
     Raises:
         UsageError: If an argument is not allowed.
@@ -64,7 +64,7 @@ def change_when_moved(
 
 
 def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: str | None = None) -> bool:
-    """Test if outputs of a mechanism change when the same tokens stand 7 or 100 places later.
+    """Test if outputs change when the same tokens stand 7 or 100 positions later.
 
     Args:
         unit: The class, registered or not.
@@ -75,7 +75,7 @@ def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: st
 
 
 def _move(mechanism: Mechanism, later: int, positions: str) -> None:
-    """Let all that a mechanism knows of places begin at ``later``."""
+    """Make a mechanism's positions begin at ``later``."""
     if isinstance(mechanism, FeatureAttention):
         mechanism.factors = _later_factors(mechanism, later)  # type: ignore[method-assign]
     if isinstance(mechanism, Attention) and positions != "none":
@@ -96,7 +96,7 @@ def _later_factors(mechanism: FeatureAttention, later: int) -> Callable[..., Any
 
 @contextmanager
 def _double() -> Iterator[None]:
-    """Make what is made in float64: angles of single precision would change outputs by 1e-7."""
+    """Create tensors in float64 inside the block: single-precision angles would change outputs by 1e-7."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -1,4 +1,4 @@
-"""The device and the precision in which a mechanism is checked, and what counts as rounding there."""
+"""The device and precision in which a mechanism is checked, and its tolerances for rounding."""
 
 from typing import NamedTuple
 
@@ -10,24 +10,24 @@ from synthbench.mechanisms import Mechanism
 
 
 class Setting(NamedTuple):
-    """Where and in which precision a mechanism is checked: float64 unless it refuses that."""
+    """A device and a precision: float64 unless the mechanism refuses it."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float64
 
     @property
     def tolerance(self) -> float:
-        """Largest change, relative to the largest output, that counts as rounding: a padded FFT needs 1e-9."""
+        """Largest change, relative to the largest output, that counts as rounding; a padded FFT needs 1e-9."""
         return 1e-7 if self.dtype == torch.float64 else FLOAT32_TOLERANCE
 
     @property
     def last_bits(self) -> float:
-        """The same between two calls on one input: where a tensor lies in memory decides the last bits of its sums."""
+        """Tolerance between two calls on one input: memory addresses decide the last bits of sums."""
         return 1e-12 if self.dtype == torch.float64 else 1e-5
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """How large the noise is that replaces a future; in float32 a transform rounds in proportion to the largest."""
+        """Scales of the noise that replaces a future; in float32 a transform rounds in proportion to the largest."""
         return (1.0, 10.0, 1e3) if self.dtype == torch.float64 else (1.0, 10.0)
 
     def noise(self, mechanism: Mechanism, *shape: int, seed: int) -> Tensor:

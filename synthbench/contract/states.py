@@ -1,4 +1,4 @@
-"""How many numbers a mechanism carries from the past into the future, as its outputs show and as it streams."""
+"""Count the numbers that a mechanism carries into the future, from its outputs and while it streams."""
 
 from typing import cast
 
@@ -12,35 +12,35 @@ from synthbench.mechanisms._hybrid import Hybrid
 from synthbench.mechanisms.base import EVERY_INPUT
 
 MOST = 300
-"""Largest state that is measured: each number takes a sequence through a backward pass."""
+"""Largest state that is measured: each number takes one sequence through a backward pass."""
 AT_ONCE = 32
-"""Directions that are tried at once, each on a sequence of its own: the same tokens in all."""
+"""Directions tried at once, each on its own copy of the same tokens."""
 LONGEST = 128
-"""Most tokens of the past."""
+"""Most past tokens."""
 MARGIN = 8
-"""Probes beyond what a mechanism says it keeps, so that a state that is too small for it shows."""
+"""Probes beyond the stated size of the state, so that a larger one shows."""
 SMALLEST = 1e-7
-"""Singular values below this, relative to the largest, are rounding, which may be that of float32."""
+"""Singular values below this, relative to the largest, are rounding, possibly that of float32."""
 SMALLEST_IN_SINGLE = 1e-4
-"""The same where the sums are made in float32 too."""
+"""The same where sums are computed in float32 too."""
 
 STREAMED = 37
-"""Tokens that a mechanism takes one by one."""
+"""Tokens taken one by one."""
 AGREEMENT = 1e-9
-"""Largest difference between a token by itself and all at once, relative to the largest output."""
+"""Largest difference between outputs token by token and all at once, relative to the largest output."""
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
-    """Numbers of the past that the outputs after it depend on; at most ``most``.
+    """Count the numbers of the past on which later outputs depend; at most ``most``.
 
-    If everything a mechanism keeps of its first inputs is n numbers, a later output is a function of these and of later
-    inputs, so its derivatives by all first inputs span n dimensions at most. They are taken along random directions of
-    the outputs. A decay can hide numbers, so this is a lower bound of what is kept.
+    If a mechanism keeps n numbers of its first inputs, later outputs depend on these inputs only through them. The
+    derivatives by all first inputs then span at most n dimensions. They are taken along random directions of the
+    outputs. A decay can hide numbers, so this is a lower bound of the state.
 
     Args:
         mechanism: For sequences of up to ``2 * past`` tokens.
         past: Tokens of the past; as many follow.
-        most: Directions that are tried.
+        most: Directions to try.
         setting: The mechanism's device and precision.
     """
     x = setting.noise(mechanism, 1, 2 * past, seed=past)
@@ -59,15 +59,14 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
 
 def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]:
-    """The outputs, one token at a time, and the numbers a sequence that are kept after each.
+    """Compute the outputs token by token, and count the numbers kept for a sequence after each token.
 
     Args:
         mechanism: In the precision of ``x``.
         x: Inputs, [batch, length, width].
 
     Returns:
-        Outputs like ``x``; the numbers, or None if nothing else than every input is kept: the form of a mechanism that
-        has none of its own.
+        Outputs like ``x``; the counts, or None if the mechanism has no form of its own and keeps every input.
     """
     state, outs, kept = mechanism.init_state(), [], []
     for token in x.unbind(1):
@@ -79,7 +78,7 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism with a form for single tokens computes the same by it, and counts what it keeps.
+    """Check that a mechanism's own form for single tokens computes the same and counts its state correctly.
 
     Raises:
         ContractError: If an output differs from that of ``forward``, or ``state_elements`` says another number.
@@ -109,12 +108,12 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
 
 
 def parts_of(mechanism: Mechanism) -> list[Mechanism]:
-    """A mechanism, or the parts of a hybrid, whose ``state_elements`` is a mean."""
+    """List the parts of a hybrid, whose ``state_elements`` is a mean; any other mechanism alone."""
     return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
 
 
 def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism says of its state no less than what it carries, where that is small enough to measure.
+    """Check that a mechanism carries no more than it says, if its state is small enough to measure.
 
     Raises:
         ContractError: If it carries more numbers than its ``state_elements`` says.

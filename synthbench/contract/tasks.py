@@ -1,6 +1,6 @@
-"""What every task must satisfy, the built-in ones and those of plugins; NumPy only.
+"""Checks of every task, built-in or plugin; NumPy only.
 
-Each check raises a :class:`ContractError` that says what is wrong, where and by how much.
+Each raises a :class:`ContractError` that says what is wrong, where and by how much.
 """
 
 import dataclasses
@@ -22,26 +22,26 @@ from synthbench.tasks.base import IGNORE, SPLITS, Batch, Level, Split, Task
 
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
-"""Size of the samples from which the best constants are estimated and scored."""
+"""Size of the samples on which the best constants are estimated and scored."""
 NUM_STANDARD_ERRORS = 5.0
-"""How far above the floor chance may lift the constants; a check of a sound task fails once in millions."""
+"""Standard errors by which chance may lift the constants above the floor: a sound task fails once in millions."""
 LEAST_GAP = 0.2
-"""Least distance of a level's base from its ceiling: in a narrower one skill is mostly noise."""
+"""Least gap between a level's baseline and ceiling: in a narrower one, skill is mostly noise."""
 MOST_SKILL_OF_A_RULE = 0.2
-"""Most skill that a rule may have which counts into no baseline, on the first, the middle and the last level."""
+"""Most skill allowed to a rule outside all baselines, on the first, middle and last level."""
 QUICK = 0.25
-"""Part of the positions at which such rules are tried: a check takes seconds."""
+"""Share of the positions at which such rules are tried, so that a check takes seconds."""
 ROUNDING = 1e-9
 MOST_BITS = 64
-"""Most bits of a token that a reference may need."""
+"""Most bits per token that a reference may need."""
 
 
 def checks_of(task: Task, length: int | None = None) -> list[Check]:
-    """List the checks of a task at one length, in the order in which they are made.
+    """List the checks of a task at one length, in order.
 
     Args:
         task: An instance; its options are varied around their values.
-        length: Tokens in a sequence; the task's published length if not given.
+        length: Tokens in a sequence; the task's published length if None.
 
     Raises:
         UsageError: If the task has no sequence of this length.
@@ -71,14 +71,14 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
 
 
 def check_task(task: Task, length: int | None = None) -> None:
-    """Check everything that a task must satisfy, at one length.
+    """Make all checks of a task at one length.
 
     Args:
         task: An instance; its options are varied around their values.
-        length: Tokens in a sequence; the task's published length if not given.
+        length: Tokens in a sequence; the task's published length if None.
 
     Raises:
-        ContractError: If the task breaks its contract; the message says what, where and by how much.
+        ContractError: At the first that fails; the message says what, where and by how much.
         UsageError: If the task has no sequence of this length.
     """
     require_all(checks_of(task, length))
@@ -238,7 +238,7 @@ def check_floor(task: Task, length: int) -> None:
 
 
 def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
-    """The frequencies of tokens in the training split do not beat the floor on the test split."""
+    """Check that the training split's token frequencies do not beat the floor on the test split."""
     fit, fresh = (
         _sample(task.of_split(split), length, num_sequences, seed=seed).targets
         for seed, split in ((0, SPLITS[0]), (1, SPLITS[-1]))
@@ -262,8 +262,8 @@ def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
 def check_options(task: Task, length: int) -> None:
     """Every option changes the batch, or the coordinates of its tokens, for some value in its range.
 
-    It may change those of a level instead, where it depends on another option. Those that say where data are, and those
-    that name data by a hash, have no other value that could be tried.
+    An option that depends on another may change a level instead. Locations of data and their hashes have no other value
+    to try.
     """
     for name, option in options_of(type(task)).items():
         if option.type is str and not option.choices:
@@ -280,7 +280,7 @@ def check_options(task: Task, length: int) -> None:
 
 
 def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[Value] | None:
-    """The values of an option that were tried and change nothing; None if one changes something."""
+    """List the values of an option that were tried in vain; None if one changes something."""
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     tried = []
     for value in _other_values(option, getattr(task, name)):
@@ -310,7 +310,7 @@ def check_levels(task: Task) -> None:
 
 
 def _check_levels(levels: Sequence[Level]) -> None:
-    """Check what can be seen in a few sequences of each level."""
+    """Check what a few sequences of each level show."""
     below: Level | None = None
     for level in levels:
         check_ids(level.task, level.length)
@@ -339,7 +339,7 @@ def _check_room(levels: Sequence[Level]) -> None:
 
 
 def _check_rules(levels: Sequence[Level]) -> None:
-    """Search the first, the middle and the last level for a rule that solves it beside the baseline."""
+    """Search the first, middle and last level for a rule beside the baseline that solves it."""
     searched = [level for level in levels if level.length <= MOST_SEARCHED]
     for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
         found = search_level(searched[place], scale=QUICK)
@@ -354,7 +354,7 @@ def _check_rules(levels: Sequence[Level]) -> None:
 
 
 def _check_no_shortcuts(task: Task, levels: Sequence[Level]) -> None:
-    """Every pattern of rules that do what the task asks for names one, and most rules are left."""
+    """Check that each pattern of rules that do the task itself matches a rule, and that most rules are left."""
     if not levels or not task.no_shortcuts:
         return
     names = rule_names(min(levels[-1].length, MOST_SEARCHED))
@@ -375,7 +375,7 @@ def _levels(task: Task, *, is_extended: bool = False) -> list[Level]:
 
 
 def _check_step(below: Level, level: Level) -> None:
-    """What a level must have in common with the one below, and what not."""
+    """Check what a level must share with the one below, and what must differ."""
     if level.load <= below.load:
         raise _broken_level(level, f"stands above that of load {below.load}; allowed: increasing loads")
     if level.length < below.length:
@@ -392,7 +392,7 @@ def _broken_level(level: Level, what: str) -> ContractError:
 
 
 def best_constants(targets: Int[np.ndarray, "batch length"], vocab_size: int) -> Int[np.ndarray, " length"]:
-    """The most frequent target at each position; 0 where nothing is scored."""
+    """Find the most frequent target at each position; 0 where nothing is scored."""
     positions = np.broadcast_to(np.arange(targets.shape[1]), targets.shape)
     is_scored = targets != IGNORE
     bins = positions[is_scored] * vocab_size + targets[is_scored]
@@ -431,7 +431,7 @@ def _global_state() -> tuple[bytes, int]:
 
 
 def _other_values(option: Option, value: Value) -> Iterator[Value]:
-    """Values in the option's range, the nearest first."""
+    """Yield other values in the option's range, nearest first."""
     candidates: list[Value] = []
     if option.choices:
         candidates = list(option.choices)

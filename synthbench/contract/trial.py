@@ -1,7 +1,7 @@
-"""Examines units that do not come with synthbench, in a process of their own: they may hang, exit or crash there.
+"""Check foreign components in a separate process: they may hang, exit or crash there.
 
-A unit is loaded and built before anything else is done with it, then the whole contract is checked. What was found is
-kept in the folder of the results, under a hash of the unit's code and arguments, so that it is found out once.
+A component is loaded and built first, then all its checks are made. The results are kept in the results folder under a
+hash of the component's code and options, so that it is checked once.
 """
 
 import dataclasses
@@ -60,16 +60,16 @@ from synthbench.training.train import train_group
 T = TypeVar("T")
 
 REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in (TASKS, MECHANISMS, POSITIONS, BLOCKS)}
-"""The registry of every kind of unit."""
+"""The registry of every kind of component."""
 
 TIMEOUT_S = 300.0
 """Longest trial: a recurrent mechanism takes seconds, a busy machine ten times that."""
 
 Devices = tuple[str, ...]
-"""Where mechanisms are checked, in order of preference."""
+"""Devices on which mechanisms are checked, in order of preference."""
 
 STEPS = 400
-"""Of the training that tries a task's ceiling."""
+"""Steps of the training that tests a task's ceiling."""
 RATE = 3e-3
 LENGTHS = (2, 33)
 VOCABULARY = 11
@@ -78,12 +78,12 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A unit to examine, and how it is to be used."""
+    """A component to check, with its options."""
 
     kind: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Hyper-parameters, or what a suite says of a task."""
+    """Options, or a task's settings in a suite."""
 
     @property
     def unit(self) -> type[Any]:
@@ -93,18 +93,18 @@ class Subject:
 
     @property
     def is_in_session(self) -> bool:
-        """Whether the unit was defined in a notebook or a script: no other process can import it."""
+        """True if the component is defined in a notebook or script, which no other process can import."""
         registry = REGISTRIES[self.kind]
         return "/" not in self.name and self.name in registry and registry[self.name].__module__ == "__main__"
 
 
 class Trial:
-    """A process in which foreign code is tried; it starts with the first attempt.
+    """A process that tries foreign code; it starts with the first attempt.
 
     Args:
-        plugins: Files and modules that it loads before anything else.
+        plugins: Files and modules to load before anything else.
         timeout_s: Seconds after which an attempt is ended.
-        num_workers: Attempts that may run at once, each in a process.
+        num_workers: Attempts that may run at once, each in its own process.
     """
 
     def __init__(self, plugins: Sequence[str], timeout_s: float | None = None, num_workers: int = 1) -> None:
@@ -130,27 +130,27 @@ class Trial:
         self._ended.close()
 
     def try_plugins(self) -> None:
-        """Load the plugins there, one by one, so that the one that hangs or exits is named."""
+        """Load the plugins there one by one, so that the one that hangs or exits is named."""
         for number, plugin in enumerate(self._plugins, start=1):
             self._call(f"plugin {plugin!r}", self._plugins[:number], plugins.load, [])
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function there and return what it returns.
+        """Call a function there and return its result.
 
         Args:
-            what: What is being tried, for the message: ``mechanism 'x'``.
-            function: From a module that can be imported.
-            arguments: And the result too: must survive pickling.
+            what: The thing tried, for the message: ``mechanism 'x'``.
+            function: From an importable module.
+            arguments: Picklable, as is the result.
 
         Raises:
-            UsageError: If the process could not import the script that runs.
+            UsageError: If the process could not import the running script.
             SynthbenchError: As the function raises it.
             ContractError: If it takes too long, its process dies or it raises anything else.
         """
         return self._call(what, self._plugins, function, *arguments)
 
     def _call(self, what: str, loaded: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function where some plugins are loaded."""
+        """Call a function after some plugins are loaded."""
         require_guarded_main()
         future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
         try:
@@ -169,19 +169,19 @@ class Trial:
 def vet(
     subjects: Sequence[Subject], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Subject, list[CheckResult]]:
-    """Check some units, each check by itself.
+    """Make all checks of some components.
 
     Args:
-        subjects: Units that do not come with synthbench.
-        trial: Where they are tried; units of this session are tried here instead.
-        cache: Folder of earlier findings, read only; None for none.
-        devices: Where mechanisms are checked: on the first on which one runs.
+        subjects: Components that do not come with synthbench.
+        trial: The process to try them in; those of this session are tried in this process instead.
+        cache: Folder of earlier results, read only; None for none.
+        devices: In order of preference; mechanisms are checked on the first on which they run.
     """
     return {subject: _vet(subject, trial, cache, devices) for subject in subjects}
 
 
 def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
-    """Keep findings in a folder, a file a unit, for the next time; the devices as for :func:`vet`."""
+    """Save results in a folder for next time, one file per component; ``devices`` as in :func:`vet`."""
     cache.mkdir(parents=True, exist_ok=True)
     for subject, results in findings.items():
         path = cache / f"{_key(subject, devices)}.json"
@@ -193,20 +193,20 @@ def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: 
 
 
 def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
-    """Make all checks of a unit in this process."""
+    """Make all checks of a component in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of foreign code, at inputs that only a check gives it
         return make_all(_checks(subject, devices))
 
 
 def built(subject: Subject) -> str:
-    """Build a unit once; the hash of its source."""
+    """Build a component once and return the hash of its source."""
     _checks(subject)
     return code_hash(subject.unit)
 
 
 _examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
-"""The latest results on each class of this session, and what was asked: an API call checks before it runs."""
+"""The latest results on each class of this session, with the question: an API call checks before it runs."""
 
 
 def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
@@ -255,7 +255,7 @@ def _checks(subject: Subject, devices: Devices = ("cpu",)) -> list[Check]:
 
 
 def _placed(check: Check, unit: type[Any]) -> Check:
-    """The check whose message also says where the code stands: the line that raised, else the class's first."""
+    """Add to a check's message the line that raised, else the class's first line."""
 
     def make() -> None:
         try:
@@ -302,7 +302,7 @@ def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list
 
 
 def _check_ceiling(task: Task, length: int) -> None:
-    """Train a small model, and refuse a ceiling that lies below what it reaches."""
+    """Train a small model, and refuse a ceiling below its score."""
     stated = task.ceiling(length)
     if stated.value >= (0 if task.measure == "bits" else 1):
         return
@@ -330,7 +330,7 @@ def _models(
     length: int,
     setting: Setting = DOUBLE,
 ) -> list[SequenceModel]:
-    """Two small models that differ in their seed, their parameters away from special values."""
+    """Build two small models with different seeds and parameters away from special values."""
     fields = {**of_mechanisms.SHAPE, **arguments}
     settings = ModelSettings(
         block=block,
@@ -370,7 +370,7 @@ def _check_tokens(
 
 
 def _check_convolution(block: str) -> None:
-    """Refuse a block that has a convolution and calls its mechanism without it."""
+    """Refuse a block that has a convolution but calls its mechanism without it."""
     model = _models("softmax", {}, block, "learned", length=LENGTHS[0])[0]
     torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
     if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):

@@ -6,7 +6,7 @@
 ``statistics``, ``aggregates``     tests of differences, and intervals of one number per mechanism over many tasks
 ``looks``, ``verdicts``            which tasks separate mechanisms, and which of them
 ``leaderboard``, ``curves``        the ranking, and learning curves averaged over seeds
-``table``                          tables without markup; ``separation``: the table of the verdicts
+``table``, ``beyond``              tables without markup; ``separation``: the table of the verdicts
 ``bits``, ``variants``             tables of tasks in bits, and of other settings of a mechanism
 ``report``, ``build``, ``folder``  the contents of a report, its files, and a folder kept in step with them
 ``render``                         tables as text, figures, and one HTML page that works without a network

@@ -7,7 +7,7 @@ The way of a request, from the command line to a row:
 3. ``plan.py`` turns the request into cells and their runs, once, and keeps the runs that the store lacks as jobs;
 4. the executor gives each job to a worker: this process, or others that may die (``executors/base.py`` says what then);
 5. ``worker.py`` trains the runs of its job (``synthbench.training``), makes their rows (``rows.py``), writes them;
-6. ``exam.py`` holds each row of foreign code against a test that the worker could not see.
+6. ``held_out.py`` holds each row of foreign code against a test that the worker could not see.
 
 The driver only watches; ``cli/progress.py`` shows what it sees.
 """

@@ -1,8 +1,8 @@
-"""Training steps as CUDA graphs: recorded once for every shape of batch, then replayed as one launch.
+"""CUDA graphs of training steps: recorded once for every shape of batch, then replayed as one launch.
 
 A step of a small model is hundreds of launches of a few microseconds of work each. A graph replays them all at once, on
-tensors that keep their place: batches are copied into the ones that were recorded, and what else changes from step to
-step lies in tensors that are written in place.
+tensors that keep their addresses. Batches are copied into the recorded tensors, and whatever else changes between steps
+is written in place.
 """
 
 import warnings
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From inputs, targets and columns of a batch to the losses of the runs."""
+"""Computes the losses of the runs from inputs, targets and columns of a batch."""
 
 WARM_UP_STEPS = 3
-"""Steps of a shape that are taken as they are: they compile kernels and allocate what stays."""
+"""Steps of a shape taken without a graph: they compile kernels and allocate what stays."""
 MAX_GRAPHS = 32
-"""Most shapes that are recorded; batches of others are computed without. A ladder has one or a few a level."""
+"""Most shapes to record; a ladder has one or a few per level. Other batches are computed without a graph."""
 
 Shapes = tuple[torch.Size, ...]
 
@@ -38,7 +38,7 @@ class _Recording:
 
 
 class CapturedStep:
-    """A step that is replayed where it can be; every call is one step, whichever way it is taken.
+    """A training step that is replayed where possible; every call is one step either way.
 
     The step must do the same whenever shapes are the same, on the device alone.
     """
@@ -46,7 +46,7 @@ class CapturedStep:
     def __init__(self, step: Step, device: torch.device) -> None:
         """Record nothing yet."""
         self.failure: str | None = None
-        """Why nothing is recorded any more; None if nothing failed."""
+        """The reason why recording stopped; None if nothing failed."""
         self._step = step
         self._device = device
         self._stream = torch.cuda.Stream(device)
@@ -55,7 +55,7 @@ class CapturedStep:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether any shape was recorded."""
+        """True once any shape is recorded."""
         return bool(self._recordings)
 
     def __call__(self, inputs: Tensor, targets: Tensor, columns: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class CapturedStep:
         return True
 
     def _record(self, batch: tuple[Tensor, ...]) -> _Recording:
-        """Record the step; nothing is computed yet."""
+        """Record the step without computing it."""
         places = tuple(x.clone() for x in batch)
         graph = torch.cuda.CUDAGraph()
         # The outer context gives the stream back even if the end of the capture fails. Other threads, which move the
@@ -96,7 +96,7 @@ class CapturedStep:
         return _Recording(graph, places, losses)
 
     def _beside(self, batch: tuple[Tensor, ...]) -> Tensor:
-        """Take the step as it is, on the stream that captures."""
+        """Take the step without a graph, on the stream that captures."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

@@ -1,12 +1,12 @@
-"""The small model, and the program that runs the models of many runs as one.
+"""The small model, and the program that runs many runs' models as one.
 
 A mechanism is written for one run. Here its tensors get a leading run axis, in one of three ways:
 
-* ``fold``: the mechanism holds no tensor beside its projections, so runs are more rows of the batch;
+* ``fold``: the mechanism has no tensor beside its projections, so runs are more rows of the batch;
 * ``stack``: each of its tensors is stacked over the runs and broadcasts against the activations;
-* ``loop``: neither gives what single runs give, so the runs run one after the other.
+* ``loop``: neither gives what single runs give, so the runs go one after the other.
 
-Which one it is, is tried out, not declared.
+The way is found by trial, not declared.
 """
 
 import copy
@@ -34,33 +34,33 @@ from synthbench.tasks import Readout
 
 Strategy = Literal["fold", "stack", "loop"]
 RunIds = Int[Tensor, "runs batch length"]
-"""The tokens, or the targets, of every run."""
+"""Tokens or targets of every run."""
 RunTokens = Float[Tensor, "runs batch length model_dim"]
 RunToken = Float[Tensor, "runs batch 1 model_dim"]
 RunVectors = Float[Tensor, "runs batch model_dim"]
 
 OWN = "own"
-"""The position encoding that is that of each layer's mechanism."""
+"""Name for the position encoding of each layer's own mechanism."""
 NEVER = -1e30
-"""The logit of a token that a run does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
+"""The logit of a token unknown to a run. Not minus infinity, which AdamW on CUDA decays to NaN."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class ModelSize(NamedTuple):
-    """What a row says of the model of one run."""
+    """The size of one run's model, as its row states it."""
 
     num_parameters: int
     num_parameters_mixer: int
     """Parameters of all mechanisms, of the convolutions on their inputs, and of the gates on their outputs."""
     state_elements: int
-    """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
+    """Numbers kept by one layer's mechanism and convolution; the mean, rounded up, where layers differ."""
 
 
 class SequenceModel(nn.Module):
-    """Token embedding, positions, blocks, linear head: of one run, or of many after :func:`stack_models`.
+    """Token embedding, positions, blocks and linear head, of one run or, after :func:`stack_models`, of many.
 
-    It has a block for each of ``layers``, which come from a mechanism's ``layers_of``.
+    It has a block for each of ``layers``, which a mechanism's ``layers_of`` returns.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SequenceModel(nn.Module):
         coordinates: Tensor | None = None,
         readout: Readout = "position",
     ) -> None:
-        """Draw everything from ``generator``, in the order in which the data passes through."""
+        """Draw everything from ``generator``, in the order in which data passes through."""
         super().__init__()
         self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
         encoding, encoding_arguments = POSITIONS.configured(settings.positions)
@@ -103,7 +103,7 @@ class SequenceModel(nn.Module):
         )
 
     def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
-        """Let the position encoding turn the queries and keys of one layer, if it does that."""
+        """Let the position encoding turn one layer's queries and keys, if it turns any."""
         if self.position.name == OWN and mixer.own_positions == "none":
             return mixer
         if isinstance(mixer, Attention):
@@ -122,7 +122,7 @@ class SequenceModel(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def size(self, length: int) -> ModelSize:
-        """The parameters of all layers, and what one keeps; on average where layers differ."""
+        """Count the parameters of all layers and the state of one; the mean where layers differ."""
         mixing = [
             part
             for block in self.layers
@@ -141,10 +141,10 @@ class SequenceModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Logits at every position, or at some: where nothing is scored the head need not run.
+        """Compute logits at every position, or at ``columns``: where nothing is scored, the head need not run.
 
-        A single column must be the last one, which is all that the last block then computes; a bottleneck reads nothing
-        else, whatever the columns.
+        A single column must be the last one, which is all that the last block then computes. A bottleneck always reads
+        only the last position.
         """
         x = self.position.embed(self.embedding(tokens))
         *blocks, last = self.layers
@@ -167,9 +167,9 @@ class SequenceModel(nn.Module):
     def stream_step(
         self, tokens: Int[Tensor, "*leading batch"], state: State
     ) -> tuple[Float[Tensor, "*leading batch classes"], State]:
-        """Take in one token of every sequence; the logits there, as ``forward`` gives them, and the state after it.
+        """Read one token of every sequence; return its logits, as in ``forward``, and the new state.
 
-        The given state is left as it was. No bottleneck has a form for single tokens: it reads the last position alone.
+        The given state is left as it was. A bottleneck has no such form: it reads the last position alone.
         """
         after = state.copied()
         x = self.position.embed(self.embedding(tokens.unsqueeze(-1)), state.position).squeeze(-2)
@@ -181,7 +181,7 @@ class SequenceModel(nn.Module):
 
 
 def _num_unused(mechanism: Mechanism, length: int) -> int:
-    """Numbers in the parameters of a mechanism of a plugin on which no output depends at a length."""
+    """Count the numbers in the parameters of a plugin's mechanism on which no output depends at a length."""
     if is_built_in(type(mechanism)):
         return 0  # its tests hold it to using all
     x = torch.randn(1, length, mechanism.model_dim, generator=torch.Generator().manual_seed(length))
@@ -193,10 +193,9 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """Logits at every position from the last one's vector and a code of the position, by one hidden layer.
+    """A head that computes the logits at each position from the last vector and a position code.
 
-    Source: Poli et al. (2024), appendix B.1, the compression task. The width of the hidden layer is ours: twice the
-    model's.
+    Source: Poli et al. (2024), appendix B.1, the compression task. Our hidden layer is twice the model's width.
     """
 
     def __init__(self, length: int, model_dim: int, vocab_size: int, *, generator: torch.Generator) -> None:
@@ -216,7 +215,7 @@ class BottleneckHead(nn.Module):
 
 
 class StackedMixer(Mixer):
-    """A mechanism whose tensors are all stacked, and which broadcasts over the run axis by itself."""
+    """A mechanism with stacked tensors that broadcasts over the run axis by itself."""
 
     def __init__(self, stacked: Mechanism) -> None:
         """Take a mechanism whose tensors are stacked."""
@@ -224,24 +223,24 @@ class StackedMixer(Mixer):
         self.mechanism = stacked
 
     def forward(self, x: RunTokens) -> RunTokens:
-        """Run all runs as one."""
+        """Compute all runs at once."""
         mixed: Tensor = self.mechanism(x)
         return mixed
 
     def forward_last(self, x: RunTokens) -> RunToken:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         return self.mechanism.forward_last(x)
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
-        """What ``forward`` gives at one token of every sequence, and the state of all runs after it."""
+        """Compute ``forward`` at one token of every sequence; return it with the new state of all runs."""
         return self.mechanism.stream_step(x, state)
 
     def enter_phase(self, phase: int) -> None:
-        """Hand on the phase of a curriculum."""
+        """Pass on the phase of a curriculum."""
         self.mechanism.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Metrics of all runs."""
+        """Return the metrics of all runs."""
         return self.mechanism.metrics(x)
 
 
@@ -251,11 +250,11 @@ class FoldedAttention(StackedMixer):
     mechanism: Attention
 
     def forward(self, x: RunTokens) -> RunTokens:
-        """Project every run by its own matrices, attend in all of them at once."""
+        """Project every run by its own matrices, then attend in all at once."""
         return self._attend(x, is_last_only=False)
 
     def forward_last(self, x: RunTokens) -> RunToken:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         return self._attend(x, is_last_only=True)
 
     def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
@@ -269,14 +268,14 @@ class FoldedAttention(StackedMixer):
 
 
 class LoopedMixer(Mixer):
-    """Any mechanism: the tensors are stacked so that one optimiser trains them, the runs go one after the other."""
+    """Any mechanism: its tensors are stacked for one optimiser, but the runs go one after the other."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        """Take one mechanism a run; their tensors are replaced."""
+        """Take one mechanism per run and replace their tensors."""
         super().__init__()
         self._alone = list(mechanisms)  # a list hides their own tensors; a copy would not copy what they compiled
         self._names: dict[str, list[str]] = {}
-        """The paths of every tensor: several for one that layers share."""
+        """Paths of every tensor; several if layers share it."""
         for kind in ("parameters", "buffers"):
             paths: dict[int, list[str]] = {}
             for path, tensor in getattr(mechanisms[0], f"named_{kind}")(remove_duplicate=False):
@@ -288,15 +287,15 @@ class LoopedMixer(Mixer):
                 setattr(self, flat, _like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
 
     def forward(self, x: RunTokens) -> RunTokens:
-        """Run them one by one."""
+        """Compute the runs one by one."""
         return torch.stack([alone(rows) for alone, rows in zip(self._current(), x, strict=True)])
 
     def forward_last(self, x: RunTokens) -> RunToken:
-        """What ``forward`` gives at the last position."""
+        """Compute ``forward`` at the last position."""
         return self.forward(x)[..., -1:, :]
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
-        """What ``forward`` gives at one token of every sequence, run by run, and the states after it."""
+        """Compute ``forward`` at one token of every sequence, run by run; return it with the new states."""
         after, outs = state.copied(), []
         for name, (alone, rows) in enumerate(zip(self._current(), x, strict=True)):
             out, after.parts[str(name)] = alone.stream_step(rows, after.part(str(name)))
@@ -304,20 +303,20 @@ class LoopedMixer(Mixer):
         return torch.stack(outs), after
 
     def enter_phase(self, phase: int) -> None:
-        """Hand on the phase of a curriculum."""
+        """Pass on the phase of a curriculum."""
         for alone in self._alone:
             alone.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Metrics of all runs, one by one."""
+        """Return the metrics of all runs, one by one."""
         of_runs = [alone.metrics(rows) for alone, rows in zip(self._current(), x, strict=True)]
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
     def _current(self) -> list[Mechanism]:
-        """The mechanisms with the tensors that are trained.
+        """Return the mechanisms with the tensors that are trained.
 
         These stay in place until the next call: an activation checkpoint calls the mechanism again in the backward
-        pass, where a :func:`torch.func.functional_call` would have put the first ones back.
+        pass, where a :func:`torch.func.functional_call` would have restored the first ones.
         """
         for run, alone in enumerate(self._alone):
             alone.train(self.training)
@@ -337,14 +336,14 @@ def _tensor(module: nn.Module, name: str) -> Tensor:
 
 
 def _like(tensor: Tensor, values: Tensor) -> Tensor:
-    """Values as a parameter of the same kind, without weight decay or frozen, if the given tensor is a parameter."""
+    """Make values a parameter of the same kind, undecayed or frozen, if the given tensor is a parameter."""
     return type(tensor)(values, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
-    """One module whose tensors carry a leading run axis.
+    """Build one module whose tensors carry a leading run axis.
 
-    A :class:`RunLayer` knows what to do with it. Every other tensor is aligned to the right against activations of
+    A :class:`RunLayer` handles that axis itself. Every other tensor is aligned to the right against activations of
     ``activation_axes`` axes, the run axis counted: [m, n] becomes [runs, 1, ..., 1, m, n].
     """
     stacked = copy.deepcopy(modules[0])
@@ -360,7 +359,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
 
 
 def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
-    """The program that runs one mechanism a run in the given way."""
+    """Build the program that runs one mechanism per run by the given strategy."""
     if strategy == "loop":
         return LoopedMixer(mechanisms)
     stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
@@ -371,9 +370,9 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """The fastest way to batch runs of a mechanism that gives what single runs give.
+    """Choose the fastest way to batch runs of a mechanism that gives what single runs give.
 
-    Tried on two runs, three short sequences, in float64.
+    Tried on two runs of three short sequences, in float64.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -402,10 +401,11 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 
 
 def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
-    """Give a stacked model all that some runs of another, or all, have learned or drawn.
+    """Copy to a stacked model all that some runs of another, or all, have learned or drawn.
 
-    What it has more of along an axis keeps its own rest, and what it has less of is left out: a model that reads longer
-    sequences has positions that were never trained, one of fewer tokens none for those of other tasks.
+    Where the model is larger along an axis, it keeps its own values for the rest; where it is smaller, the rest is
+    dropped. So a model for longer sequences has untrained positions, and one with fewer tokens lacks those of other
+    tasks.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
@@ -415,9 +415,9 @@ def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = N
 
 
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
-    """The model of one run with as many tokens as that; those that are new to it are neither read nor predicted.
+    """Enlarge the vocabulary of one run's model by tokens that it neither reads nor predicts.
 
-    Their logits are :data:`NEVER`, so they have no share of a loss, and no gradient.
+    Their logits are :data:`NEVER`, so they have no share of a loss and no gradient.
     """
     num_new = vocab_size - model.embedding.weight.shape[0]
     if num_new == 0:
@@ -431,15 +431,15 @@ def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
 
 
 def slowest(strategies: Sequence[Strategy]) -> Strategy:
-    """Of several ways to batch runs the one that shares least."""
+    """Return the strategy that shares least."""
     return max(strategies, key=get_args(Strategy).index)
 
 
 def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
-    """One model that runs all runs: it reads tokens [runs, batch, length].
+    """Build one model of all runs: it reads tokens [runs, batch, length].
 
-    All tensors are stacked, and the mixers run by the strategies: one for all layers, or one for each. Runs may know
-    different numbers of tokens; all get as many as the one that knows most.
+    All tensors are stacked, and the mixers run by the strategies: one for all layers, or one for each. If vocabularies
+    differ, all runs get the largest.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
     models = [widened(model, vocab_size) for model in models]

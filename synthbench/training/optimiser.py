@@ -1,4 +1,4 @@
-"""AdamW for runs: PyTorch's fused one where all have one rate, else the same update with a rate for each."""
+"""AdamW for runs: PyTorch's fused version if all share a rate, else the same update with a rate for each."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,24 +11,24 @@ from synthbench.layers import UndecayedParameter
 from synthbench.suites.config import TrainingSettings
 
 ALIGNMENT_BYTES = 512
-"""CUDA's allocator begins every tensor at a multiple of this, the CPU's at a multiple of 64.
+"""CUDA's allocator aligns every tensor to a multiple of this, the CPU's to a multiple of 64.
 
-The last bits of a product depend on the alignment of its factors, so a parameter that is moved keeps it.
+The last bits of a product depend on the alignment of its factors, so a moved parameter keeps its alignment.
 """
 
 Corrections = tuple[float, float] | tuple[Tensor, Tensor]
 
 
 class FlatParameters:
-    """Parameters of one precision and weight decay in one tensor, with all that AdamW keeps of their values.
+    """Parameters of one precision and weight decay in one tensor, with their AdamW moments.
 
     Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
-    a gradient are left out: there is then an update for every run of neighbours that have one. The gaps that align the
-    parameters have no rate and no gradient. A complex number is two real ones here, as in PyTorch's own AdamW.
+    a gradient are left out: each group of neighbours with one then has its own update. The gaps that align the
+    parameters have no rate and no gradient. A complex number counts as two real ones, as in PyTorch's own AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
-        """Move the parameters, whose first axis has a rate each; the moments begin at zero."""
+        """Move the parameters, with one rate per index of their first axis; the moments begin at zero."""
         self.parameters, self.decay = list(parameters), decay
         parts = [_as_real(parameter.detach()) for parameter in self.parameters]
         first = parts[0]
@@ -49,7 +49,7 @@ class FlatParameters:
         self._initial_rates = self.rates.clone()
 
     def update(self, settings: TrainingSettings, corrections: Corrections) -> None:
-        """Decay, update the moments, move against the bias-corrected gradient."""
+        """Decay the values, update the moments, and move against the bias-corrected gradient."""
         beta1, beta2 = settings.betas
         correction1, root_of_correction2 = corrections
         for run, pieces in self._runs():
@@ -71,12 +71,12 @@ class FlatParameters:
             rates[run] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        """The part of every parameter, in its shape; a complex parameter has another axis of 2."""
+        """View the part of every parameter, in its shape; a complex one has another axis of 2."""
         places = zip(self._ends, self._shapes, strict=False)
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Neighbours that have a gradient: where they lie, and the pieces of their gradient with the gaps between."""
+        """Yield neighbours with a gradient: their slice, and the pieces of their gradient with the gaps between."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:
@@ -89,7 +89,7 @@ class FlatParameters:
 class RunAdamW:
     """AdamW with a learning rate for each slice of a parameter's first axis.
 
-    What changes from step to step lies in tensors that keep their place, or is set by :meth:`advance`, so that a
+    Whatever changes between steps lies in tensors that keep their addresses, or is set by :meth:`advance`, so a
     captured :meth:`update` can be replayed. The parameters move: each becomes a view of a larger tensor.
 
     Source: Loshchilov & Hutter (2019), algorithm 2, with a constant schedule.
@@ -121,7 +121,7 @@ class RunAdamW:
         self.update()
 
     def advance(self) -> None:
-        """Count the step and work out how its moments are corrected for their beginning at zero."""
+        """Count the step and compute the bias corrections of its moments."""
         beta1, beta2 = self.settings.betas
         self.num_steps += 1
         corrections = 1 - beta1**self.num_steps, (1 - beta2**self.num_steps) ** 0.5
@@ -133,7 +133,7 @@ class RunAdamW:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move every parameter that has a gradient; the others stay, and so do their moments."""
+        """Update every parameter that has a gradient; the others and their moments stay."""
         for part in self.parts:
             part.update(self.settings, self._corrections)
 
@@ -143,7 +143,7 @@ class RunAdamW:
             part.set_rates(share)
 
     def freeze(self, run: int) -> None:
-        """Leave a run's parameters as they are from now on."""
+        """Leave a run's parameters unchanged from now on."""
         for part in self.parts:
             part.freeze(run)
 
@@ -178,12 +178,12 @@ Optimiser = FusedAdamW | RunAdamW
 
 
 def _as_real(x: Tensor) -> Tensor:
-    """The same numbers; complex ones as pairs on another axis."""
+    """Return the same numbers, complex ones as pairs on another axis."""
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
 def decay_of(parameter: nn.Parameter, settings: TrainingSettings) -> float:
-    """The weight decay of a parameter: that of the suite, or 0 where its mechanism's authors have none."""
+    """Return a parameter's weight decay: the suite's, or 0 where its mechanism's authors use none."""
     return 0.0 if isinstance(parameter, UndecayedParameter) else settings.weight_decay
 
 
@@ -194,10 +194,10 @@ def make_optimiser(
     *,
     is_capturable: bool = False,
 ) -> Optimiser:
-    """AdamW over the parameters that take a gradient, whose first axis is that of the runs.
+    """Build AdamW over the trainable parameters, whose first axis is that of the runs.
 
-    ``learning_rates`` has one value a run. PyTorch's fused AdamW takes no complex parameters.
-    One that is capturable keeps what changes from step to step in tensors, for a CUDA graph.
+    ``learning_rates`` has one value per run. PyTorch's fused AdamW takes no complex parameters. A capturable optimiser
+    keeps what changes between steps in tensors, for a CUDA graph.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1
