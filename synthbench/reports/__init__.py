@@ -11,6 +11,7 @@
 ``report``, ``build``, ``folder``  the contents of a report, its files, and a folder kept in step with them
 ``render``                         tables as text, figures, and one HTML page that works without a network
 ``compare``                        two mechanisms, stores or commits, run by run
+``standings``, ``exchange``        the ranking for other programs; formats of others; ``card``: scores for a README
 ``export``, ``dump``               any selection of cells and columns, and rows as they are
 =================================  ===================================================================================
 """
