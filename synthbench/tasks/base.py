@@ -21,7 +21,7 @@ Tokens = Int[np.ndarray, "batch length"]
 """A token, or a target, for every position of every sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Tokens of a level's sequences, where a task can have any number: tasks that share shapes share programs."""
+"""Tokens of a level's sequences, for tasks of any length: shared shapes share compiled programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
@@ -69,7 +69,7 @@ class Level(NamedTuple):
     """Targets before this position are trained and not scored: a lower level has them, or they are easier."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """The targets that count for this level; ``IGNORE`` in place of the others."""
+        """Keep the targets that count for this level; replace others by ``IGNORE``."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -152,12 +152,12 @@ class Task(ABC):
         return size
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Coordinates of the tokens: 0, 1, ... on one axis, unless a task says otherwise."""
+        """Return the coordinates of the tokens: by default 0, 1, ... on one axis."""
         return np.arange(length, dtype=np.float64)[:, None]
 
     @property
     def min_length(self) -> int:
-        """The shortest sequence, in tokens, for which the task is defined: one token, unless a task says otherwise."""
+        """The shortest sequence, in tokens, for which the task is defined: by default one token."""
         return 1
 
     @abstractmethod
@@ -170,44 +170,44 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Expected score of the best predictor that does not see the input: one constant per position.
+        """Return the expected score of the best predictor without the input: one constant per position.
 
-        In bits that of one distribution for all positions, learned from the training split.
+        In bits it is that of one distribution for all positions, learned from the training split.
         """
 
     def ceiling(self, length: int) -> Bound:
-        """Expected score of the best causal predictor, which at position t knows the inputs 0..t.
+        """Return the expected score of the best causal predictor, which at position t knows the inputs 0..t.
 
-        Unless a task says otherwise it is 1: every answer follows from what has been read.
+        By default it is 1: every answer is determined by the tokens read.
         """
         self.check_length(length)
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """The task that draws the sequences of one split: itself, unless its data are finite and divided.
+        """Return the task that draws the sequences of one split: itself, unless its data are finite and divided.
 
-        It has the same options, ids and coordinates, so that it names the same streams. :meth:`sample` of the task
-        itself draws what is trained on.
+        It has the same options, ids and coordinates, so it names the same streams. :meth:`sample` of the task itself
+        draws training sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """Scores on the test split of simple predictors that learned from the training split, by name.
+        """Return scores on the test split of simple predictors learned from the training split, by name.
 
-        Accuracies; of a task in bits what they need, in bits per token.
+        They are accuracies or, for a task in bits, bits per token.
         """
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Kinds of positions, by name, whose losses a row has apart: where a position is of the kind.
+        """Mark kinds of positions, by name, whose losses rows report separately.
 
-        What a position is must be known from the inputs up to it.
+        The kind of a position must be known from the inputs up to it.
         """
         return {}
 
     @classmethod
     def arguments_of_level(cls, number: object) -> dict[str, Value]:
-        """Length and options of a level, counted from 1.
+        """Return the length and options of a level, counted from 1.
 
         Raises:
             UsageError: If the task has no such level.
@@ -220,14 +220,14 @@ class Task(ABC):
 
     @classmethod
     def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Level]:
-        """The levels of sequences of up to ``longest`` tokens, the easiest first.
+        """List the levels of sequences of up to ``longest`` tokens, the easiest first.
 
         >>> [level.load for level in TASKS["parity_running"].ladder(longest=16)]
         [6, 8, 12, 16]
 
         Args:
             longest: Tokens of the longest sequence.
-            is_extended: Whether to take :attr:`extended_levels`, of a task that has them.
+            is_extended: Take :attr:`extended_levels` of a task that has them.
         """
         found: list[Level] = []
         for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
@@ -238,9 +238,9 @@ class Task(ABC):
         return found
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
-        """Task for tests out of range: ``factor`` times the length or the load.
+        """Return the task for tests out of range: ``factor`` times the length or the load.
 
-        Ids mean the same in both. Unless a task says otherwise only the length grows.
+        Ids mean the same in both. By default only the length grows.
 
         Args:
             length: The length that was trained on, in tokens.
@@ -249,18 +249,18 @@ class Task(ABC):
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Predictions, by name, of rules that get by without what the task tests.
+        """Predict, by name, with rules that avoid what the task tests.
 
         A rule may use all tokens up to a position, but not do what the task asks for: the answer of a shorter chain,
-        the latest value of any key. What is scored nowhere may be predicted as anything.
+        the latest value of any key. Predictions at unscored positions are arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The shortcuts that count for the base of a level: :meth:`shortcuts`, unless a task knows more.
+        """Predict with the shortcuts that count for a level's baseline: by default :meth:`shortcuts`.
 
-        Rows at a size hold what :meth:`shortcuts` reach, so a rule that is found later is added here: there it would
-        need a new version.
+        Rows at a size store the accuracy of :meth:`shortcuts`, where a new rule would need a new version; later rules
+        are added here instead.
         """
         return self.shortcuts(inputs)
 
@@ -275,7 +275,7 @@ class Task(ABC):
 
 
 def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
-    """A method whose last argument is a length; it is called if the task has sequences of that length."""
+    """Wrap a method whose last argument is a length, so that it refuses lengths that the task lacks."""
 
     @wraps(method)
     def checked(self: Task, *arguments: Any, **named: Any) -> T:
@@ -289,13 +289,13 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """The ladder of a task whose longer sequences begin with shorter ones: its load is the length.
+    """Build the ladder, by length, of a task whose longer sequences begin with shorter ones.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Tokens of the first level, one of :data:`LENGTHS`; the positions of the length before are not scored.
+        shortest: Tokens of the first level, one of :data:`LENGTHS`; positions of the previous length are not scored.
         shared: Options that all levels have.
     """
     return tuple(
@@ -323,7 +323,7 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
 
     Args:
         name: The task's registered name.
-        arguments: Values, or texts that are read as the option's type; ``level`` is the former name of ``level``.
+        arguments: Values, or texts that are read as the option's type; ``rung`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.

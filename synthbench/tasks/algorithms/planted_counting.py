@@ -26,7 +26,7 @@ class PlantedCounting(Task):
 
     Tests counting where no count is likelier: at every length, counts are uniform from ``min_count``, by default 0, to
     ``max_count``. Attention over the copies of the symbol sees their share and needs the length to turn it into a
-    count; a recurrence must count every symbol, because the question comes last.
+    count. A recurrence must count every symbol, because the question comes last.
 
     Source: Yehudai et al. (2024), query count. There the count is left to chance.
     """

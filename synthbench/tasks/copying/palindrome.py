@@ -25,8 +25,8 @@ class Palindrome(Transduction):
         targets   . . . . 1 4 1 3 . .
 
     Tests reading backwards from a moving place. The answer stood before the latest symbol, but that has copies, and
-    only the place tells which one counts. reverse_string asks for the same string without showing the answers so far,
-    so only the position tells its progress.
+    only the place tells which one counts. ``reverse_string`` asks for the same string without showing the answers so
+    far, so only the position shows the progress.
 
     With ``block=8`` the string consists of blocks of eight symbols that differ in one symbol each. Only these symbols
     are asked, so most of the tokens before each question are the same.

@@ -23,8 +23,8 @@ class KhopInduction(Task):
 
     At the last 0, the first hop leads to the 2 after the 0 before it, and the second to the 3 after the 2 before that.
 
-    Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``, and
-    a recurrent state must keep the result of every hop for every symbol.
+    Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
+    recurrent state must keep every hop's result for every symbol.
 
     No token follows itself, so the last hop always changes the token. Out of range only the length grows, since the
     number of hops is not shown.

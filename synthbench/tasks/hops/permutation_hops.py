@@ -33,9 +33,9 @@ class PermutationHops(Task):
     The permutation is one cycle longer than the chain, so no smaller number of hops gives the answer. Questions begin
     with distinct nodes. Out of range the cycle grows.
 
-    Source: after Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with edges in random order, a
-    token for each number of hops, and names of several tokens. There names vary in length and have an end token, cycles
-    vary in length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
+    Source: after Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges, a token for
+    each number of hops, and names of several tokens. There names vary in length and have an end token, cycles vary in
+    length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
     """
 
     name: ClassVar = "permutation_hops"

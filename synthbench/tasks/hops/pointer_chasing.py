@@ -25,8 +25,8 @@ class PointerChasing(Task):
         targets   . . . . . . . . . . . 0 .
 
     Tests composition: each hop looks up the result of the previous one. The marks stand before the start, so all hops
-    fall on one position: attention needs a depth that grows with the logarithm of the chain, and a recurrent state
-    needs room for all edges.
+    fall on one position. Attention needs a depth that grows with the logarithm of the chain; a recurrent state needs
+    room for all edges.
 
     The nodes are a random subset of all ids. The chain is shorter than the cycle, so no smaller number of hops gives
     the answer. Out of range the chain grows, and the cycle where necessary.

@@ -26,8 +26,8 @@ LEAF_RATE = 0.75
 class Listops(Evaluation):
     """At the end, name the value of nested minima, maxima, medians and sums modulo 10 of lists of digits.
 
-    The digits are 0 to 9, then come the opening brackets MIN 10, MAX 11, MED 12 and SUM 13, the closing bracket 14, the
-    end 15 and the padding 16. For [MAX 2 [SUM 9 4 8] 0] with ``depth=2``::
+    The digits are 0 to 9, the opening brackets MIN 10, MAX 11, MED 12 and SUM 13. The closing bracket is 14, the end 15
+    and the padding 16. For [MAX 2 [SUM 9 4 8] 0] with ``depth=2``::
 
         inputs    11 2 13 9 4 8 14 0 14 15 16
         targets    . . . . . . . .  .  2  .

@@ -17,8 +17,8 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 class SolveEquation(Evaluation):
     """At the end, name the digit for which a fully bracketed expression with + and - has the given value.
 
-    + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12; (1 - (x - 2)) = 4
-    holds modulo 5 for x = 4. With ``modulus=5``::
+    + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo 5, (1 - (x -
+    2)) = 4 holds for x = 4. With ``modulus=5``::
 
         inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
         targets   . . . . . . . . . .  . 4  .

@@ -73,7 +73,7 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the first tree unchanged, or its reversed string with brackets exchanged, to the shortcuts of all trees."""
+        """Add the first tree unchanged, or its string reversed with brackets exchanged, to the common shortcuts."""
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)
         backwards = np.take_along_axis(inputs, size - 1 - slots, axis=1)

@@ -115,7 +115,7 @@ class Text(Task):
         return dict(_lines(self._text))
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Mark positions as ``repeated`` if the last :data:`CONTEXT` bytes occurred before in the window, else ``other``."""
+        """Mark as ``repeated`` where the last :data:`CONTEXT` bytes occurred before in the window, else ``other``."""
         is_repeated = repeats(inputs, CONTEXT)
         return {"repeated": is_repeated, "other": ~is_repeated}
 

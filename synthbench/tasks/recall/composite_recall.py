@@ -123,7 +123,7 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The value of the last key with the same first, or the same second, token; or with the one in fewer keys."""
+        """Name the value of the last key with the same first or second token, or with the rarer of the two."""
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second
@@ -141,7 +141,7 @@ class CompositeRecall(Recall):
 
 
 def sides(num_pairs: int) -> tuple[int, int]:
-    """The two whole numbers with this product that differ least, the smaller one first."""
+    """Find the two whole numbers with this product that differ least, the smaller one first."""
     smaller = next(side for side in range(isqrt(num_pairs), 0, -1) if num_pairs % side == 0)
     return smaller, num_pairs // smaller
 
@@ -149,7 +149,7 @@ def sides(num_pairs: int) -> tuple[int, int]:
 def _fits(num_pairs: int, grid: int) -> bool:
     """Return whether some rows and columns of the grid, at least two of each, have this number of cells.
 
-    The two sides that differ least have the smallest larger side: where they do not fit, no others do.
+    The two sides that differ least have the smallest larger side: if they do not fit, no others do.
     """
     smaller, larger = sides(num_pairs)
     return smaller >= 2 and larger <= grid
