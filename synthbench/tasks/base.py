@@ -58,7 +58,7 @@ class Bound(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of difficulty of a task's ladder: what is sampled, and what of it the level below does not have."""
+    """One level of a task's ladder: what it samples, and which targets are new on it."""
 
     task: "Task"
     length: int
@@ -86,7 +86,7 @@ class Task(ABC):
     name: ClassVar[str]
     """The registered name: the file's name."""
     version: ClassVar[int] = 1
-    """Raised by whoever changes what is sampled, a floor, a ceiling or a shortcut."""
+    """Version to raise with every change of the samples, a floor, a ceiling or a shortcut."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
@@ -94,15 +94,14 @@ class Task(ABC):
     levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
     """The ladder, easiest level first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
 
-    Loads grow by about the square root of 2. All levels have the same token ids. None scores what a lower one scores:
-    its strings are longer than those below. Where the beginning of a sequence is a shorter one, only positions from
-    ``first_new`` on are scored. A task without levels is not ranked.
+    Loads grow by about the square root of 2. All levels have the same token ids. Each scores only what no easier level
+    covers: its strings are longer. Where sequences begin with shorter ones, only positions from ``first_new`` on are
+    scored. A task without levels is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """The ladder of suites that ask for it, where it is not :attr:`levels`: without those on which a rule leaves little
-    room, or with harder ones.
+    """The ladder of suites that ask for it, if not :attr:`levels`: harder, or without levels that a rule nearly solves.
 
-    Rows are named by the levels of their ladder, so :attr:`levels` stays as it is; and more levels may need more ids.
+    Rows are named by the levels of their ladder, so :attr:`levels` stays unchanged; and more levels may need more ids.
     """
     load: ClassVar[str] = "tokens"
     """Unit of the load, in the plural: ``pairs``."""
@@ -135,7 +134,7 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """The category: the name of the folder that holds the task's file; a plugin's task may name another."""
+        """Return the name of the folder that holds the task's file; a plugin's task may name another category."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 

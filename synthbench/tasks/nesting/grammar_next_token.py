@@ -132,7 +132,7 @@ class GrammarNextToken(Task):
 
 @cache
 def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
-    """Second part of a constituent, by its level, counted from 0, and its symbol."""
+    """Draw the second part of each constituent, by its level, counted from 0, and its symbol."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
