@@ -1,4 +1,4 @@
-"""Distributions from which floors and ceilings are computed."""
+"""Distributions that floors and ceilings are computed from."""
 
 import numpy as np
 from jaxtyping import Float
@@ -9,7 +9,7 @@ def _log_factorials(largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Float[np.ndarray, "cases counts"]:
-    """Probability of each count 0..num_draws, a row for each probability of success, all of them above 0."""
+    """Compute the probability of each count 0..num_draws, a row for each probability of success above 0."""
     counts = np.arange(num_draws + 1)
     log_factorials = _log_factorials(num_draws)
     # At probability 1 the logarithm of a failure is kept finite: times no failure it is 0, and not undefined.
@@ -23,18 +23,18 @@ def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Flo
 
 
 def binomial(num_draws: int, probability: float) -> Float[np.ndarray, " counts"]:
-    """Probability of each count 0..num_draws."""
+    """Compute the probability of each count 0..num_draws."""
     return binomials(num_draws, np.array([probability])).ravel()
 
 
 def clip_counts(probabilities: Float[np.ndarray, " counts"], largest: int) -> Float[np.ndarray, " clipped"]:
-    """The distribution of ``min(count, largest)``."""
+    """Compute the distribution of ``min(count, largest)``."""
     # Rounding may lift a sum of probabilities above 1.
     return np.append(probabilities[:largest], min(1.0, probabilities[largest:].sum()))
 
 
 def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
-    """Probability of each count 0..largest of a Poisson variable."""
+    """Compute the probability of each count 0..largest of a Poisson variable."""
     chances: Float[np.ndarray, " counts"] = np.exp(
         np.arange(largest + 1) * np.log(rate) - rate - _log_factorials(largest)
     )
@@ -42,10 +42,10 @@ def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
-    """Probability that independent Poisson counts are all at most ``cap`` and add up to each of 0..largest.
+    """Compute the probability that independent Poisson counts are at most ``cap`` and sum to each of 0..largest.
 
-    Divided by the probability of the total, this is the probability that no symbol occurs more than ``cap`` times among
-    that many uniform draws. Poisson counts, given their total, are multinomial.
+    Divided by the total's probability, it is the probability that no symbol occurs more than ``cap`` times among that
+    many uniform draws. Poisson counts, given their total, are multinomial.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

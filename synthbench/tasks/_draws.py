@@ -18,8 +18,8 @@ def distinct(
 ) -> Int[np.ndarray, "batch draws"]:
     """Draw distinct symbols in random order for each row, without a table of all symbols.
 
-    Source: Bentley & Floyd (1987). The set grows by a uniform symbol of one more than before, and
-    by the newest of them where that one is in the set.
+    Source: Bentley & Floyd (1987). Each step widens the range by one symbol and adds a uniform one of the range, or the
+    newest if the set has that one.
     """
     # One row a draw, so that the comparison with all earlier draws runs over contiguous memory.
     draws = np.empty((num_draws, batch_size), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What is measured of any task: what can be had without mixing positions, and by shortcuts."""
+"""Measurements on any task: accuracy without mixing positions, and by shortcuts."""
 
 import numpy as np
 from jaxtyping import Int
@@ -7,17 +7,17 @@ from synthbench.tasks._rules import search
 from synthbench.tasks.base import IGNORE, Batch, Bound, Level, Task, Tokens
 
 NUM_TOKENS = 2**19
-"""Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
+"""Tokens of the sample that rules are learned from, and of the one that scores them."""
 
 NUM_ANSWERS = 2**13
-"""Fewest targets of such a sample of a level: of several equally good rules the luckiest is the base."""
+"""Fewest targets in a level's sample: with too few, the luckiest of equal rules sets the baseline."""
 
 MOST_SEARCHED = 256
-"""Tokens of the longest level on which generic rules are tried: on longer ones few scored positions fit into memory."""
+"""Most tokens of a level on which generic rules are tried: memory holds few scored positions of longer ones."""
 
 
 def measured_local_ceiling(task: Task, length: int) -> Bound:
-    """See :func:`synthbench.tasks.local_ceiling`."""
+    """Measure :func:`synthbench.tasks.local_ceiling`."""
     floor = task.floor(length)
     if task.readout != "position":
         return floor
@@ -31,18 +31,18 @@ def measured_local_ceiling(task: Task, length: int) -> Bound:
 
 
 def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
-    """See :func:`synthbench.tasks.shortcut_accuracies`."""
+    """Measure :func:`synthbench.tasks.shortcut_accuracies`."""
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 
 
 def measured_bases(level: Level) -> dict[str, float]:
-    """What is reached on a level without what it asks for, by name: fractions of the targets that are new on it.
+    """Measure baselines of a level by name, as fractions of its new targets.
 
-    ``floor`` is one constant a position, ``local`` the best rule that sees its own token and position, ``place`` the
-    token at the place that is right most often for a position, ``seen`` any of the answers that have been read,
-    ``unasked`` any of those that were not the answer before; then every shortcut of the task, and of each family of
-    generic rules the best, see :mod:`synthbench.tasks._rules`.
+    ``floor`` is one constant a position, and ``local`` the best rule that sees its own token and position. ``place`` is
+    the token at the place that is right most often for a position. ``seen`` is any answer read so far, ``unasked`` any
+    of those not yet asked for. Every shortcut of the task follows, and the best of each family of generic rules, see
+    :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
@@ -64,12 +64,12 @@ def measured_bases(level: Level) -> dict[str, float]:
 
 
 def answers_per_sequence(task: Task, length: int) -> float:
-    """Scored positions of a sequence, on average over one fixed sample."""
+    """Average the scored positions of a sequence over one fixed sample."""
     return float((_sample(task, length, 0).targets != IGNORE).sum(axis=1).mean())
 
 
 def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.ndarray]) -> float:
-    """Accuracy on one sample of the most frequent answer of another to each pair of a position and what is seen."""
+    """Learn the most frequent answer to each pair of position and token seen; return its accuracy on another sample."""
     seen_pairs, learned = _most_frequent(np.broadcast_to(_pairs(task, seen[0]), fit.targets.shape), fit.targets)
     pairs = np.broadcast_to(_pairs(task, seen[1]), fresh.targets.shape)
     predictions = learned[np.searchsorted(seen_pairs, pairs).clip(max=len(seen_pairs) - 1)]
@@ -77,7 +77,7 @@ def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.nd
 
 
 def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
-    """For each position the one up to it that most often has the token that is its answer."""
+    """Find for each position the one up to it whose token is most often the answer."""
     inputs, targets = batch
     places = np.arange(inputs.shape[1])
     for position in np.flatnonzero((targets != IGNORE).any(axis=0)):
@@ -87,7 +87,7 @@ def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
 
 
 def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
-    """Expected accuracy of a uniform guess among the answers read so far, and among those not yet asked for.
+    """Compute the accuracy of a uniform guess among the answers read so far, and among those not yet asked for.
 
     An answer is any token that is a target anywhere in the batch.
     """
@@ -116,7 +116,7 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
 
 
 def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Tokens:
-    """How many of some first positions are at most 0, 1, ..., ``length - 1``, row by row."""
+    """Count the first positions that are at most 0, 1, ..., ``length - 1``, row by row."""
     counts = np.zeros((len(firsts), firsts.max(initial=length) + 1), dtype=np.int64)
     np.add.at(counts, (np.arange(len(firsts))[:, None], firsts), 1)
     found: Tokens = counts.cumsum(axis=1)[:, :length]
@@ -129,7 +129,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
 
 
 def large_sample(task: Task, length: int, seed: int) -> Batch:
-    """A sample with enough targets, also of long sequences with one answer each."""
+    """Draw a sample with enough targets, also of long sequences with one answer each."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())
     if num_targets >= NUM_ANSWERS:
@@ -138,7 +138,7 @@ def large_sample(task: Task, length: int, seed: int) -> Batch:
 
 
 def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
-    """What predictions reach, pooled over the scored positions; the best rule of their kind may reach more.
+    """Compute the accuracy over scored positions; the best rule of the same kind may reach more.
 
     Sequences are independent, their positions are not: the standard error is that of a ratio of two sums.
     """
@@ -150,12 +150,12 @@ def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
 
 
 def _pairs(task: Task, inputs: Tokens) -> Tokens:
-    """One number for each position and token."""
+    """Number each pair of position and token."""
     return inputs + task.vocab_size * np.arange(inputs.shape[1])
 
 
 def _most_frequent(pairs: Tokens, targets: Tokens) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """The pairs that occur at scored positions, sorted, and the most frequent target of each."""
+    """List the pairs at scored positions, sorted, and the most frequent target of each."""
     is_scored = targets != IGNORE
     base = int(targets.max()) + 1
     codes, counts = np.unique(pairs[is_scored] * base + targets[is_scored], return_counts=True)

@@ -1,6 +1,6 @@
-"""Bounds of the suites' tasks and of all levels, from a file: they never change, and measuring them takes seconds.
+"""Bounds of the suites' tasks and of all levels, from a file: they never change, and measuring takes seconds.
 
-What the file does not have is measured when it is asked for. ``python docs/generate.py`` adds what is missing.
+Missing entries are measured on demand; ``python docs/generate.py`` adds them to the file.
 """
 
 import json
@@ -20,13 +20,13 @@ Entry = Mapping[str, Any]
 
 
 def key_of(task: Task, length: int) -> str:
-    """Key of a task at a length in the file: name, declared version, length and every option."""
+    """Build the key of a task at a length in the file: name, declared version, length and every option."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
 
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
-    """The entry of a task at a length, computed; of a stretched test floor and ceiling only, as no row has more."""
+    """Compute the entry of a task at a length; for a stretched test only floor and ceiling, all that rows have."""
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
         entry["references"] = found
@@ -37,7 +37,7 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """Read the file's entries, by :func:`key_of`, when they are first needed."""
+    """Read the file's entries, by :func:`key_of`, once they are needed."""
     read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
     return read
 
@@ -49,7 +49,7 @@ def _recorded(task: Task, length: int) -> Entry:
 
 
 def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
-    """``task.floor(length)`` and ``task.ceiling(length)``, from the file where it has them."""
+    """Look up ``task.floor(length)`` and ``task.ceiling(length)`` in the file, or compute them."""
     if entry := _recorded(task, length):
         return Bound(*entry["floor"]), Bound(*entry["ceiling"])
     return task.floor(length), task.ceiling(length)
@@ -57,12 +57,12 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 
 @lru_cache(maxsize=4096)
 def local_ceiling(task: Task, length: int) -> Bound:
-    """Accuracy of the best rule that sees its own token and its position, and no other token; not of a task in bits.
+    """Return the accuracy of the best rule that sees only its own token and position; not for tasks in bits.
 
-    What a model gains above it needs mixing of positions; what lies between it and the floor does not. The rule is the
-    most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another.
-    So the true ceiling may be a little higher where pairs are many. It is at least the floor. Where all answers are
-    read from the last position, its token is the one that is seen.
+    Only gains above it need mixing of positions. The rule is the most frequent target for each pair of position and
+    token, learned from one fixed sample and scored on another. So the true ceiling may be slightly higher if there are
+    many pairs. The result is at least the floor. If all answers are read from the last position, the rule sees its
+    token.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)
@@ -70,37 +70,37 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
 @lru_cache(maxsize=4096)
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
-    """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
+    """Return the accuracy of each shortcut that avoids what the task tests, on one fixed sample."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
 
 
 @lru_cache(maxsize=64)
 def references(task: Task, length: int) -> dict[str, float]:
-    """``task.references(length)``, from the file where it has them."""
+    """Look up ``task.references(length)`` in the file, or compute it."""
     found: dict[str, float] | None = _recorded(task, length).get("references")
     return task.references(length) if found is None else found
 
 
 class LevelBounds(NamedTuple):
-    """Baseline and ceiling of skill on a level, accuracies of its new targets in [0, 1]; and its answers."""
+    """Shortcut baseline and ceiling of a level, accuracies of its new targets in [0, 1]; and its number of answers."""
 
     base: float
-    """The most that is reached without what the level asks for."""
+    """Highest accuracy of a shortcut."""
     rule: str
-    """Rule that reaches it: see :func:`synthbench.tasks._measured.measured_bases`."""
+    """Name of that shortcut: see :func:`synthbench.tasks._measured.measured_bases`."""
     ceiling: float
     answers: float
-    """Targets of a sequence, on average, those of lower levels included."""
+    """Mean number of targets in a sequence, including those of lower levels."""
 
 
 def level_key(level: Level) -> str:
-    """Key of a level in the file."""
+    """Build the key of a level in the file."""
     return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
 def measured_level(level: Level) -> dict[str, Any]:
-    """The entry of a level, computed."""
+    """Compute the entry of a level."""
     return {
         "bases": measured_bases(level),
         "ceiling": level.task.ceiling(level.length).value,
@@ -110,12 +110,12 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Base, ceiling and answers of a level, from the file where it has them, else measured."""
+    """Return the baseline, ceiling and answers of a level, from the file or measured."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 
 def committed_bounds(level: Level) -> LevelBounds | None:
-    """Base, ceiling and answers of a level as the file has them; None for a level that it does not have."""
+    """Look up the baseline, ceiling and answers of a level in the file; None if it has no such level."""
     is_built_in = type(level.task).__module__.startswith("synthbench.tasks.")
     entry = entries().get(level_key(level)) if is_built_in else None
     return _bounds_in(entry) if entry else None

@@ -1,8 +1,8 @@
-"""Rules of a few lines that know nothing of a task: what they reach on a level counts into its shortcut baseline.
+"""Short rules that know nothing of a task; their accuracy on a level counts into its shortcut baseline.
 
-A rule sees the tokens up to a scored position and says with which probability it names the answer: 0 or 1, or one in so
-many candidates. Rules come in families. The run of a family that does best on one sample is scored on another, so
-that trying many does not reward luck.
+A rule sees the tokens up to a scored position and gives the probability that it names the answer: 0, 1, or one in so
+many candidates. Rules come in families. The best rule of a family on one sample is scored on another, so trying many
+does not reward luck.
 """
 
 import itertools
@@ -27,33 +27,33 @@ Chances = Float[np.ndarray, " scored"]
 """Probability that a rule names the answer, by scored position."""
 
 NUM_CHOOSING = 2**12
-"""Scored positions by which the best runs of a family are compared."""
+"""Scored positions on which the best rules of a family are compared."""
 NUM_COMPARED = 8
-"""Runs that are compared on all of these: those that do best on a quarter of them."""
+"""Number of rules compared on all of these: the best on a quarter of them."""
 NUM_SCORED = 2**14
-"""Scored positions on which the best runs are scored."""
+"""Scored positions on which the best rules are scored."""
 NUM_CELLS = 2**21
-"""Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
+"""Most tokens examined for all scored positions together, but at least 2**13 positions are scored."""
 NUM_IN_TABLES = 2**16
-"""Scored positions from which tables are learned, and on which they are scored; twice as many of short sequences."""
+"""Scored positions to learn tables from, and to score them on; twice as many in short sequences."""
 SHORT = 48
-"""Most tokens of a short sequence: there long contexts come again, so that a table of more of them knows more."""
+"""Most tokens of a short sequence: there long contexts repeat, so longer tables know more."""
 NUM_CODES = 2**22
-"""Most numbers that are counted in an array rather than sorted."""
+"""Most numbers counted in an array rather than sorted."""
 MOST_TOKENS = 10
-"""Most of the last tokens that a table sees."""
+"""Most of the last tokens in a table."""
 MOST_BACK = 16
-"""How many answers back a rule goes, and how many on from the beginning."""
+"""Most answers that a rule goes back, or on from the beginning."""
 VOTES_EQUAL = 1e-9
-"""Sums of weights that differ by less are equal, in whatever order they were added."""
+"""Tolerance for equal sums of weights, added in any order."""
 MOST_CONTEXT = 5
-"""Most tokens that must be equal where a rule looks for an earlier copy of the last ones."""
+"""Most tokens that must match an earlier copy."""
 SHARES = tuple(map(Fraction, ("1/4", "1/3", "2/5", "1/2", "3/5", "2/3", "3/4")))
-"""Parts of the tokens that windows have, at either end."""
+"""Shares of the tokens in windows, at either end."""
 COUNT_SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4", "4/5", "9/10")))
 WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5")))
 WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 12, 48, 9
-"""The same for the wider search, whose rules count into no baseline."""
+"""Limits for the wider search, whose rules count into no baseline."""
 NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fraction(1, 3): "third"})
 
 
@@ -63,12 +63,12 @@ class View:
 
     tokens: Int[np.ndarray, "scored length"]
     places: Int[np.ndarray, " scored"]
-    """Where each scored position stands."""
+    """Position of each scored position in its sequence."""
     answers: Int[np.ndarray, " scored"]
     starts: Int[np.ndarray, " scored"]
     """Tokens read up to the first scored position of the sequence."""
     copies: Int[np.ndarray, "scored length"]
-    """Where the latest earlier copy of each token stands; -1 if there is none."""
+    """Place of the latest earlier copy of each token; -1 if there is none."""
     asked: Mask
     """Tokens that were the answer at an earlier scored position."""
     is_candidate: Bool[np.ndarray, " ids"]
@@ -76,7 +76,7 @@ class View:
 
     @classmethod
     def of(cls, batch: Batch, vocab_size: int, most: int) -> "View":
-        """A view of at most so many scored positions, drawn without replacement where a batch has more."""
+        """Take at most so many scored positions of a batch, drawn without replacement if it has more."""
         inputs, targets = batch
         is_scored = targets != IGNORE
         rows, places = np.nonzero(is_scored)
@@ -105,7 +105,7 @@ class View:
         )
 
     def part(self, most: int) -> "View":
-        """A view of some of its scored positions."""
+        """Take some of the scored positions."""
         kept = np.sort(np.random.Generator(np.random.Philox(1)).permutation(len(self.places))[: max(most, 1)])
         by_position = ("tokens", "places", "answers", "starts", "copies", "asked")
         return replace(self, **{name: getattr(self, name)[kept] for name in by_position})
@@ -135,7 +135,7 @@ class View:
 
     @cached_property
     def is_latest(self) -> Mask:
-        """Tokens read of which no later copy has been read."""
+        """Tokens read with no later copy read."""
         is_latest = self.is_read.copy()
         row, place = np.nonzero((self.copies >= 0) & self.is_read)
         is_latest[row, self.copies[row, place]] = False
@@ -143,7 +143,7 @@ class View:
 
     @cached_property
     def present(self) -> Int[np.ndarray, "scored 1"]:
-        """The token at the scored position."""
+        """Token at the scored position."""
         return np.take_along_axis(self.tokens, self.places[:, None], axis=1)
 
     @cached_property
@@ -163,7 +163,7 @@ class View:
         return {}
 
     def packed(self, key: object, make: Callable[[], Mask]) -> Bits:
-        """A mask as bits: rules of sets take many intersections of few masks."""
+        """Pack a mask into bits: rules of sets take many intersections of few masks."""
         if key not in self.bits:
             mask = make()
             padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % 64)))
@@ -172,36 +172,36 @@ class View:
 
     @cached_property
     def bins(self) -> Int[np.ndarray, "scored length"]:
-        """One number for each pair of a scored position and an id."""
+        """Number of each pair of scored position and id."""
         bins: Int[np.ndarray, "scored length"] = (
             self.tokens + len(self.is_candidate) * np.arange(len(self.tokens))[:, None]
         )
         return bins
 
     def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
-        """How often each id is under a mask."""
+        """Count each id under a mask."""
         num_ids = len(self.is_candidate)
         bins = np.bincount(self.bins[mask], minlength=len(mask) * num_ids)
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
-        """Tokens whose id has been read some number of times."""
+        """Mark tokens by the number of times that their id has been read."""
         kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
         return kept
 
 
 @dataclass(frozen=True)
 class Window:
-    """A part of what has been read, at its end or its beginning; the whole if the share is 1."""
+    """A part of the tokens read, at their end or beginning; all of them if the share is 1."""
 
     share: Fraction
     is_later: bool
     of_context: bool = False
-    """Of what was read up to the first question instead."""
+    """Count from the tokens up to the first question instead."""
 
     @property
     def name(self) -> str:
-        """For messages: ``later half of the context``."""
+        """Name for messages: ``later half of the context``."""
         if self.share == 1:
             return "tokens read"
         side = "later" if self.is_later else "earlier"
@@ -209,13 +209,13 @@ class Window:
         return f"{side} {part}" + (" of the context" if self.of_context else "")
 
     def bounds(self, view: View) -> tuple[Int[np.ndarray, "scored 1"], Int[np.ndarray, "scored 1"]]:
-        """The first position of the window, and the one behind its last."""
+        """Return the first position of the window, and the one after its last."""
         end = (view.starts if self.of_context else view.places + 1)[:, None]
         size = -(-end * self.share.numerator // self.share.denominator)
         return (end - size, end) if self.is_later else (np.zeros_like(end), size)
 
     def mask(self, view: View) -> Mask:
-        """Positions in the window."""
+        """Mark the positions in the window."""
         begin, end = self.bounds(view)
         mask: Mask = (view.positions >= begin) & (view.positions < end)
         return mask
@@ -226,7 +226,7 @@ ALL = Window(Fraction(1), is_later=True)
 
 
 def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
-    """Windows at either end of what has been read, and of what was read before the first question."""
+    """List windows at either end of the tokens read, and of those before the first question."""
     return [
         Window(share, is_later, of_context)
         for of_context in ((False, True) if with_context else (False,))
@@ -236,13 +236,13 @@ def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False
 
 
 def _share(is_right: Mask, is_candidate: Mask) -> Chances:
-    """One in so many marked positions, for those that are right; 0 where none is marked."""
+    """Divide the marked positions that are right by all marked ones; 0 if none is marked."""
     chances: Chances = (is_right & is_candidate).sum(axis=1) / np.maximum(is_candidate.sum(axis=1), 1)
     return chances
 
 
 def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
-    """The candidate with the highest score; a uniform guess among several."""
+    """Choose the candidate with the highest score, or guess uniformly among several."""
     scores = np.where(view.is_candidate, scores, -1)
     is_best = scores == scores.max(axis=1, keepdims=True)
     chances: Chances = is_best[np.arange(len(scores)), view.answers] / is_best.sum(axis=1)
@@ -250,14 +250,14 @@ def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
 
 
 def token_back(view: View, steps: int) -> Chances:
-    """The token so many steps before the present one."""
+    """Name the token so many steps before the present one."""
     at = view.places - steps
     chances: Chances = (view.tokens[np.arange(len(at)), at.clip(0)] == view.answers) * (at >= 0).astype(float)
     return chances
 
 
 def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_distinct: bool = False) -> Chances:
-    """The token that is so many answers back, 1 for the latest, or on from the beginning; each id once if distinct."""
+    """Name the answer so many back, 1 for the latest, or on from the beginning; each id once if distinct."""
     is_counted = view.is_answer
     if is_distinct:
         is_counted = is_counted & ((view.copies < 0) if is_from_start else view.is_latest)
@@ -268,7 +268,7 @@ def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_disti
 
 
 def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
-    """A uniform guess among the answers in a window, each id once, or each as often as it stands there."""
+    """Guess uniformly among the answers in a window, each id once or as often as it stands there."""
     candidates = view.packed((window, is_distinct), lambda: _answers_in(view, window, is_distinct=is_distinct))
     if without:
         candidates = candidates & view.packed(without, lambda: ~EXCLUSIONS[without](view))
@@ -279,7 +279,7 @@ def guess(view: View, window: Window, *, is_distinct: bool = True, without: str 
 
 
 def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
-    """The answers in a window, each id at its first place there if distinct."""
+    """Mark the answers in a window, each id at its first place there if distinct."""
     begin, _ = window.bounds(view)
     mask: Mask = view.is_answer & window.mask(view)
     if is_distinct:
@@ -288,7 +288,7 @@ def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
 
 
 def _is_neighbour(view: View) -> Mask:
-    """Ids that have stood beside the present one, and that one itself."""
+    """Mark ids that have stood beside the present one, and that one itself."""
     num_ids = len(view.is_candidate)
     beside = np.zeros((len(view.tokens), num_ids), dtype=bool)
     row, place = np.nonzero(view.is_equal)
@@ -299,7 +299,7 @@ def _is_neighbour(view: View) -> Mask:
 
 
 def _is_recent(view: View, num_tokens: int) -> Mask:
-    """Ids that are among the last tokens."""
+    """Mark ids among the last tokens."""
     recent = np.zeros((len(view.tokens), len(view.is_candidate)), dtype=bool)
     for step in range(num_tokens):
         at = (view.places - step).clip(0)
@@ -326,7 +326,7 @@ EXCLUSIONS: Mapping[str, Callable[[View], Mask]] = MappingProxyType(
 
 
 def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = False) -> Chances:
-    """The most frequent answer of a window, or the next one; or the rarest that has been read."""
+    """Name the most frequent answer of a window, the next most frequent, or the rarest one read."""
     counts = view.counts(window.mask(view) & view.is_read)
     if is_rarest:
         counts = np.where(counts > 0, counts.shape[1] * view.tokens.shape[1] - counts, 0)
@@ -337,7 +337,7 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
 
 
 def frequent_beside(view: View) -> Chances:
-    """The most frequent of all tokens among those that have followed the present one."""
+    """Name the most frequent of all tokens among those that have followed the present one."""
     after = np.zeros_like(view.is_equal)
     after[:, 1:] = view.is_equal[:, :-1]
     after &= view.is_answer
@@ -347,9 +347,9 @@ def frequent_beside(view: View) -> Chances:
 
 
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
-    """How often the present token stands in a part of the text, scaled up to all of it; or a count close to it.
+    """Count the present token in a part of the text, scaled up to the whole; or name a count close to it.
 
-    The text ends before the tokens that are the same in all sequences, such as a mark that asks.
+    The text ends before tokens that are the same in all sequences, such as a question mark.
     """
     end, before = view.places, view.places - 1
     while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
@@ -368,7 +368,7 @@ def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0)
 
 
 def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Earlier positions where the last tokens stand, in their order or backwards."""
+    """Mark earlier positions of the last tokens, in their order or backwards."""
     if context == 1:
         return view.is_equal
     if (context, is_backwards) not in view.matches:
@@ -383,7 +383,7 @@ def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
 
 
 def _longest_matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """The same; of fewer of the last tokens where so many stand nowhere."""
+    """Mark the same for the longest context that has a match."""
     matched = _matches(view, context, is_backwards=is_backwards)
     for fewer in reversed(range(1, context)):
         shorter = _matches(view, fewer, is_backwards=is_backwards)
@@ -395,13 +395,13 @@ WHICH = ("the latest", "the first", "the most frequent", "a random")
 
 
 def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool = False) -> Chances:
-    """The token after an earlier copy of the last ones, or before one that is read backwards."""
+    """Name the token after an earlier copy of the last ones, or before a reversed copy."""
     matched = _longest_matches(view, context, is_backwards=is_backwards)
     return _pick(view, matched, which, -1 if is_backwards else 1)
 
 
 def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
-    """One of the tokens after the copies of the present one that stand in a window; if none, a guess among all."""
+    """Name a token after copies of the present one in a window; if none, guess among all copies."""
     inside = view.is_equal & window.mask(view)
     has_copy = inside.any(axis=1)
     among_all = _pick(view, view.is_equal, "a random", 1)
@@ -416,7 +416,7 @@ def _only_latest(mask: Mask) -> Mask:
 
 
 def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
-    """The answer beside one of the marked positions; a guess among the answers read where none is marked."""
+    """Choose the answer beside one of the marked positions; if none, guess among the answers read."""
     beside = np.zeros_like(matched)
     beside[:, max(step, 0) : len(view.positions) + min(step, 0)] = matched[
         :, max(-step, 0) : len(view.positions) - max(step, 0)
@@ -434,11 +434,11 @@ def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
 
 
 def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]]:
-    """The rules that learn nothing, by family and name.
+    """Build the rules that learn nothing, by family and name.
 
     Args:
         length: Tokens of a sequence.
-        is_wide: Whether also those that count into no baseline: other parts, longer contexts, more steps back.
+        is_wide: Include rules that count into no baseline: other parts, longer contexts, more steps back.
     """
     back = range(1, min(WIDE_BACK if is_wide else MOST_BACK, length) + 1)
     parts = windows((*SHARES, *WIDE_SHARES) if is_wide else SHARES, with_context=True)
@@ -508,10 +508,10 @@ VOTES = ("distance", "place")
 
 
 def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
-    """Accuracy on one sample of votes whose weights were learned on another, by name.
+    """Measure on one sample the accuracy of votes whose weights were learned on another, by name.
 
-    Every answer that has been read is a vote for itself. Its weight is the log-odds that a token so far back, or so far
-    from the beginning, is right. This covers windows of all sizes at all places, and forgetting at any rate.
+    Every answer read votes for itself. Its weight is the log-odds that a token so far back, or so far from the
+    beginning, is right. This covers windows of all sizes at all places, and forgetting at any rate.
     """
     reached = {}
     for kind in VOTES:
@@ -535,7 +535,7 @@ def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
 
 
 def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
-    """Numbers of ranges of places: the first 16 each by itself, then 32 of equal size."""
+    """Number ranges of places: the first 16 singly, then 32 of equal size."""
     length = len(view.positions)
     edges = np.unique(np.concatenate([np.arange(min(16, length)), np.linspace(16, max(16, length), 33).astype(int)]))
     places = view.places[:, None] - view.positions if kind == "distance" else view.positions[None]
@@ -545,7 +545,7 @@ def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
 
 
 class Scored(NamedTuple):
-    """All scored positions of a batch, for tables, which need many and look at few tokens of each."""
+    """Scored positions of a batch, for tables, which need many but see few tokens of each."""
 
     inputs: Tokens
     rows: Int[np.ndarray, " scored"]
@@ -554,7 +554,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> "Scored":
-        """Those of a batch."""
+        """Take the scored positions of a batch."""
         rows, places = np.nonzero(batch.targets != IGNORE)
         most = NUM_IN_TABLES * (2 if batch.inputs.shape[1] <= SHORT else 1)
         kept = slice(most)  # sequences are independent: the first are as good as any
@@ -562,13 +562,13 @@ class Scored(NamedTuple):
         return cls(batch.inputs, rows, places, batch.targets[rows, places])
 
     def back(self, steps: int) -> Int[np.ndarray, " scored"]:
-        """The token so many steps before each scored position; -1 before the beginning."""
+        """Return the token so many steps before each scored position; -1 before the beginning."""
         at = self.places - steps
         return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
 
 
 class Halves(NamedTuple):
-    """Accuracies on two halves of a sample: one chooses, the other scores what was chosen."""
+    """Accuracies on two halves of a sample: one chooses a table, the other scores it."""
 
     earlier: float
     later: float
@@ -582,14 +582,14 @@ TABLES = (
     (" by place and first mark", ("place", "mark"), 0, 1, 0),
     (" by place and answers read", ("place", "size"), 0, 1, 0),
 )
-"""Tables: the end of the name, what they see besides the last tokens, the fewest and most of these, tokens among it."""
+"""Tables: end of the name, keys beside the last tokens, fewest and most last tokens, tokens among the keys."""
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
-    """Accuracies on both halves of one sample of tables that were learned on another, by name.
+    """Measure on both halves of one sample the accuracy of tables learned on another, by name.
 
-    A table names the most frequent answer to what it sees, and what a coarser table says where that is new. One of the
-    last tokens counts where it sees at most half of those that have been read, on average.
+    A table names the most frequent answer to its keys, or asks a coarser table if they are new. A table counts only if
+    it sees at most half of the tokens read, on average.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0
@@ -642,7 +642,7 @@ def _codes(
     codes: Int[np.ndarray, " scored"],
     other_key: Int[np.ndarray, " scored"],
 ) -> tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " scored"]]:
-    """One number for each pair of a code and a key, the same in both samples."""
+    """Number each pair of a code and a key, consistently in both samples."""
     base = int(max(key.max(), other_key.max())) + 2
     pairs, other_pairs = known * base + key + 1, codes * base + other_key + 1
     size = int(max(pairs.max(), other_pairs.max())) + 1
@@ -661,7 +661,7 @@ def _with_table(
     codes: Int[np.ndarray, " scored"],
     predictions: Int[np.ndarray, " scored"],
 ) -> Int[np.ndarray, " scored"]:
-    """Predictions, replaced where a code was seen: by its most frequent answer, the least of several."""
+    """Replace predictions by the most frequent answer to codes that were seen, the least in a tie."""
     base = int(answers.max()) + 1
     num_codes = int(max(known.max(), codes.max())) + 1
     if num_codes * base <= NUM_CODES:
@@ -692,15 +692,15 @@ def search(
     scale: float = 1.0,
     is_wide: bool = False,
 ) -> dict[str, Reached]:
-    """The best rule of each family.
+    """Find the best rule of each family.
 
     Args:
-        fit: The sample that chooses, and that tables are learned from.
+        fit: The sample that chooses rules and that tables are learned from.
         fresh: The sample that the chosen rule is scored on.
         vocab_size: Number of ids.
         left_out: Patterns of names of rules that do not count.
-        scale: How many times as many positions are looked at.
-        is_wide: Whether also by rules that count into no baseline.
+        scale: Factor on the number of positions examined.
+        is_wide: Include rules that count into no baseline.
     """
     patterns = tuple(left_out)
     length = fit.inputs.shape[1]
@@ -727,18 +727,18 @@ def search(
 
 
 def _by_accuracy(rules: Mapping[str, Rule], view: View) -> list[str]:
-    """Names of rules, the best first."""
+    """Sort names of rules, best first."""
     reached = {name: float(rule(view).mean()) for name, rule in rules.items()}
     return sorted(reached, key=lambda name: -reached[name])
 
 
 def is_left_out(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns is that of a rule's name."""
+    """Return True if one of the patterns matches the rule's name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def rule_names(length: int) -> set[str]:
-    """The names of all rules that count into baselines, for sequences of so many tokens."""
+    """List the names of all rules that count into baselines, for sequences of so many tokens."""
     names = {name for rules in families(length).values() for name in rules}
     names |= {f"vote by {kind}" for kind in VOTES}
     return names | {_table_name(size, name) for name, _, low, high, _ in TABLES for size in range(low, high + 1)}

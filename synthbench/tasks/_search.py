@@ -1,7 +1,7 @@
-"""A wider search for rules that beat the shortcut baseline of a level: what is found is a rule to add.
+"""A wider search for rules that beat a level's shortcut baseline; any rule found should be added.
 
-It draws other sequences than those by which baselines are measured, and tries rules that count into none. The file
-``shortcuts.csv`` has the result on all levels; ``synthbench shortcuts --write`` makes it again.
+It draws other sequences than baselines do, and tries rules that count into none. The file ``shortcuts.csv`` has the
+result on all levels; ``synthbench shortcuts --write`` recreates it.
 """
 
 import csv
@@ -25,16 +25,16 @@ from synthbench.tasks.base import Batch, Level, Task
 FILE = Path(__file__).with_name("shortcuts.csv")
 LONGEST = _measured.MOST_SEARCHED
 SEEDS = (1000, 1001)
-"""Baselines are measured on seeds 0 and 1."""
+"""Seeds of the search; baselines use 0 and 1."""
 MOST_SKILL = 0.05
-"""A rule whose skill is larger should count into the baseline."""
+"""Largest skill of a rule that need not count into the baseline."""
 TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
-"""Size of the forest, and of what it learns from and is tested on."""
+"""Size of the forest and of the samples that it learns from and is tested on."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best rule that was found on a level, beside its baseline."""
+    """The best rule found on a level, beside its baseline."""
 
     task: str
     version: int
@@ -49,7 +49,7 @@ class Found:
 
     @property
     def skill(self) -> float:
-        """Skill of the rule: its part of the distance from baseline to ceiling."""
+        """Skill of the rule: its share of the distance from baseline to ceiling."""
         return (self.best - self.baseline) / (self.ceiling - self.baseline)
 
     @property
@@ -58,14 +58,14 @@ class Found:
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """All of it, rounded as it is committed."""
+        """Return all fields, rounded for the file."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 
 
 @cache
 def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
-    """A hash of everything that decides a search.
+    """Hash everything that decides a search.
 
     That is the task's version, levels, code and left-out rules, the code of all rules, and the options; not comments
     and docstrings.
@@ -85,12 +85,12 @@ def _source_of(unit: type[Task]) -> str:
 
 
 def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) -> Found:
-    """The best rule of the wider search on one level.
+    """Find the best rule of the wider search on one level.
 
     Args:
         level: The level.
-        scale: How many times as many positions are looked at as for a baseline.
-        has_forest: Whether a random forest on hand features is tried as well.
+        scale: Factor on the number of positions examined for a baseline.
+        has_forest: Also try a random forest on hand features.
 
     Raises:
         UsageError: If there is no scikit-learn for the forest.
@@ -126,13 +126,13 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 
 
 def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
-    """The levels of a task, and those of its extended ladder that are none of them."""
+    """List the levels of a task, and the additional ones of its extended ladder."""
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
 
 
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
-    """The same for all levels of some tasks, one after the other."""
+    """Search all levels of some tasks, one after the other."""
     for unit in units:
         for level in levels_of(unit, longest):
             yield search_level(level, has_forest=has_forest)
@@ -165,9 +165,9 @@ def _kinds() -> dict[str, Any]:
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
-    """Hand features of scored positions, and the answers.
+    """Compute hand features of scored positions, and the answers.
 
-    The last tokens, the first, how often each id was read, where equal tokens stand, and what stands beside them.
+    They are the last tokens, the first, the count of each id, the places of equal tokens, and their neighbours.
     """
     view = _rules.View.of(batch, vocab_size, most)
     scored, length = np.arange(len(view.places)), batch.inputs.shape[1]

@@ -1,4 +1,4 @@
-"""Targets that several tasks share."""
+"""Targets shared by several tasks."""
 
 import numpy as np
 from jaxtyping import Int
@@ -7,7 +7,7 @@ from synthbench.tasks.base import IGNORE, Tokens
 
 
 def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Tokens:
-    """Targets that ask for an answer at the last position only."""
+    """Build targets that ask for an answer at the last position only."""
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     targets[:, -1] = answers
     return targets
@@ -16,7 +16,7 @@ def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Tokens:
 def score_at(
     answers: Int[np.ndarray, "batch answers"], positions: Int[np.ndarray, "batch answers"], length: int
 ) -> Tokens:
-    """Targets that ask for answers at some positions of each sequence; an answer may be ``IGNORE``."""
+    """Build targets that ask for answers at some positions of each sequence; an answer may be ``IGNORE``."""
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     np.put_along_axis(targets, positions, answers, axis=1)
     return targets

@@ -13,14 +13,14 @@ from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task, Tokens
 
 
 def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """The ladder of a task whose load is the length of its strings: each level has longer ones than the level below.
+    """Build the ladder of a task by string length: each level has longer strings than the level below.
 
     >>> string_levels(768, num_symbols=8)[0]
     {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
 
     Args:
-        first_length: Tokens of the first level, one of :data:`LENGTHS`; its strings do not fit into the length before.
-        tokens_per_symbol: As the task has it.
+        first_length: Tokens of the first level, one of :data:`LENGTHS`; its strings exceed the previous length.
+        tokens_per_symbol: The task's value.
         shared: Options that all levels have.
     """
     return tuple(
@@ -43,7 +43,7 @@ class Transduction(Task):
     """
 
     tokens_per_symbol: ClassVar[int] = 2
-    """How many tokens a sequence needs for each symbol of its string; the separator is one more."""
+    """Number of tokens for each symbol of the string, without the separator."""
     shortest: int = option(1, "number of symbols of the shortest string", low=1, high=65536)
 
     @property
@@ -57,16 +57,16 @@ class Transduction(Task):
         return self.vocab_size - 3
 
     def longest(self, length: int) -> int:
-        """Number of symbols of the longest string that leaves room for its answer."""
+        """Return the number of symbols of the longest string that leaves room for its answer."""
         return (length - 1) // self.tokens_per_symbol
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Strings of more than ``factor / 2`` and up to ``factor`` times the longest."""
+        """Lengthen strings to more than ``factor / 2`` and up to ``factor`` times the longest."""
         longest = factor * self.longest(length)
         return dataclasses.replace(self, shortest=longest // 2 + 1), self.tokens_per_symbol * longest + 1
 
     def draw_lengths(self, rng: np.random.Generator, batch_size: int, length: int) -> Int[np.ndarray, "batch 1"]:
-        """How many symbols each string has."""
+        """Draw the number of symbols of each string."""
         return rng.integers(self.shortest, self.longest(length), size=(batch_size, 1), endpoint=True)
 
     def lay_out(
@@ -89,6 +89,6 @@ class Transduction(Task):
         return Batch(inputs, targets)
 
     def string_lengths(self, inputs: Tokens) -> Int[np.ndarray, "batch 1"]:
-        """How many symbols stand in front of the separator."""
+        """Count the symbols in front of the separator."""
         lengths: Int[np.ndarray, "batch 1"] = (inputs == self.separator).argmax(axis=1, keepdims=True)
         return lengths

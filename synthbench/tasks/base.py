@@ -21,7 +21,7 @@ Tokens = Int[np.ndarray, "batch length"]
 """A token, or a target, for every position of every sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Tokens of a level's sequences, where a task can have any number: tasks that share shapes share programs."""
+"""Tokens of a level's sequences, for tasks of any length: shared shapes share compiled programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
@@ -58,7 +58,7 @@ class Bound(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of difficulty of a task's ladder: what is sampled, and what of it the level below does not have."""
+    """One level of a task's ladder: what it samples, and which targets are new on it."""
 
     task: "Task"
     length: int
@@ -69,7 +69,7 @@ class Level(NamedTuple):
     """Targets before this position are trained and not scored: a lower level has them, or they are easier."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """The targets that count for this level; ``IGNORE`` in place of the others."""
+        """Keep the targets that count for this level; replace others by ``IGNORE``."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -86,7 +86,7 @@ class Task(ABC):
     name: ClassVar[str]
     """The registered name: the file's name."""
     version: ClassVar[int] = 1
-    """Raised by whoever changes what is sampled, a floor, a ceiling or a shortcut."""
+    """Version to raise with every change of the samples, a floor, a ceiling or a shortcut."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
@@ -94,15 +94,14 @@ class Task(ABC):
     levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
     """The ladder, easiest level first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
 
-    Loads grow by about the square root of 2. All levels have the same token ids. None scores what a lower one scores:
-    its strings are longer than those below. Where the beginning of a sequence is a shorter one, only positions from
-    ``first_new`` on are scored. A task without levels is not ranked.
+    Loads grow by about the square root of 2. All levels have the same token ids. Each scores only what no easier level
+    covers: its strings are longer. Where sequences begin with shorter ones, only positions from ``first_new`` on are
+    scored. A task without levels is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """The ladder of suites that ask for it, where it is not :attr:`levels`: without those on which a rule leaves little
-    room, or with harder ones.
+    """The ladder of suites that ask for it, if not :attr:`levels`: harder, or without levels that a rule nearly solves.
 
-    Rows are named by the levels of their ladder, so :attr:`levels` stays as it is; and more levels may need more ids.
+    Rows are named by the levels of their ladder, so :attr:`levels` stays unchanged; and more levels may need more ids.
     """
     load: ClassVar[str] = "tokens"
     """Unit of the load, in the plural: ``pairs``."""
@@ -135,7 +134,7 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """The category: the name of the folder that holds the task's file; a plugin's task may name another."""
+        """Return the name of the folder that holds the task's file; a plugin's task may name another category."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
@@ -152,12 +151,12 @@ class Task(ABC):
         return size
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Coordinates of the tokens: 0, 1, ... on one axis, unless a task says otherwise."""
+        """Return the coordinates of the tokens: by default 0, 1, ... on one axis."""
         return np.arange(length, dtype=np.float64)[:, None]
 
     @property
     def min_length(self) -> int:
-        """The shortest sequence, in tokens, for which the task is defined: one token, unless a task says otherwise."""
+        """The shortest sequence, in tokens, for which the task is defined: by default one token."""
         return 1
 
     @abstractmethod
@@ -170,44 +169,44 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Expected score of the best predictor that does not see the input: one constant per position.
+        """Return the expected score of the best predictor without the input: one constant per position.
 
-        In bits that of one distribution for all positions, learned from the training split.
+        In bits it is that of one distribution for all positions, learned from the training split.
         """
 
     def ceiling(self, length: int) -> Bound:
-        """Expected score of the best causal predictor, which at position t knows the inputs 0..t.
+        """Return the expected score of the best causal predictor, which at position t knows the inputs 0..t.
 
-        Unless a task says otherwise it is 1: every answer follows from what has been read.
+        By default it is 1: every answer is determined by the tokens read.
         """
         self.check_length(length)
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """The task that draws the sequences of one split: itself, unless its data are finite and divided.
+        """Return the task that draws the sequences of one split: itself, unless its data are finite and divided.
 
-        It has the same options, ids and coordinates, so that it names the same streams. :meth:`sample` of the task
-        itself draws what is trained on.
+        It has the same options, ids and coordinates, so it names the same streams. :meth:`sample` of the task itself
+        draws training sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """Scores on the test split of simple predictors that learned from the training split, by name.
+        """Return scores on the test split of simple predictors learned from the training split, by name.
 
-        Accuracies; of a task in bits what they need, in bits per token.
+        They are accuracies or, for a task in bits, bits per token.
         """
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Kinds of positions, by name, whose losses a row has apart: where a position is of the kind.
+        """Mark kinds of positions, by name, whose losses rows report separately.
 
-        What a position is must be known from the inputs up to it.
+        The kind of a position must be known from the inputs up to it.
         """
         return {}
 
     @classmethod
     def arguments_of_level(cls, number: object) -> dict[str, Value]:
-        """Length and options of a level, counted from 1.
+        """Return the length and options of a level, counted from 1.
 
         Raises:
             UsageError: If the task has no such level.
@@ -220,14 +219,14 @@ class Task(ABC):
 
     @classmethod
     def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Level]:
-        """The levels of sequences of up to ``longest`` tokens, the easiest first.
+        """List the levels of sequences of up to ``longest`` tokens, the easiest first.
 
         >>> [level.load for level in TASKS["parity_running"].ladder(longest=16)]
         [6, 8, 12, 16]
 
         Args:
             longest: Tokens of the longest sequence.
-            is_extended: Whether to take :attr:`extended_levels`, of a task that has them.
+            is_extended: Take :attr:`extended_levels` of a task that has them.
         """
         found: list[Level] = []
         for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
@@ -238,9 +237,9 @@ class Task(ABC):
         return found
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
-        """Task for tests out of range: ``factor`` times the length or the load.
+        """Return the task for tests out of range: ``factor`` times the length or the load.
 
-        Ids mean the same in both. Unless a task says otherwise only the length grows.
+        Ids mean the same in both. By default only the length grows.
 
         Args:
             length: The length that was trained on, in tokens.
@@ -249,18 +248,18 @@ class Task(ABC):
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Predictions, by name, of rules that get by without what the task tests.
+        """Predict, by name, with rules that avoid what the task tests.
 
         A rule may use all tokens up to a position, but not do what the task asks for: the answer of a shorter chain,
-        the latest value of any key. What is scored nowhere may be predicted as anything.
+        the latest value of any key. Predictions at unscored positions are arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The shortcuts that count for the base of a level: :meth:`shortcuts`, unless a task knows more.
+        """Predict with the shortcuts that count for a level's baseline: by default :meth:`shortcuts`.
 
-        Rows at a size hold what :meth:`shortcuts` reach, so a rule that is found later is added here: there it would
-        need a new version.
+        Rows at a size store the accuracy of :meth:`shortcuts`, where a new rule would need a new version; later rules
+        are added here instead.
         """
         return self.shortcuts(inputs)
 
@@ -275,7 +274,7 @@ class Task(ABC):
 
 
 def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
-    """A method whose last argument is a length; it is called if the task has sequences of that length."""
+    """Wrap a method whose last argument is a length, so that it refuses lengths that the task lacks."""
 
     @wraps(method)
     def checked(self: Task, *arguments: Any, **named: Any) -> T:
@@ -289,13 +288,13 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """The ladder of a task whose longer sequences begin with shorter ones: its load is the length.
+    """Build the ladder, by length, of a task whose longer sequences begin with shorter ones.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Tokens of the first level, one of :data:`LENGTHS`; the positions of the length before are not scored.
+        shortest: Tokens of the first level, one of :data:`LENGTHS`; positions of the previous length are not scored.
         shared: Options that all levels have.
     """
     return tuple(
@@ -323,7 +322,7 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
 
     Args:
         name: The task's registered name.
-        arguments: Values, or texts that are read as the option's type; ``level`` is the former name of ``level``.
+        arguments: Values, or texts that are read as the option's type; ``rung`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.

@@ -25,13 +25,13 @@ class BinaryAddition(Transduction):
         inputs    1 1 1 2 1 1 4 5 5 5 5 5 6 6
         targets   . . . . . . . 0 1 0 1 3 . .
 
-    Tests an algorithm: digits of equal place are found across a varying distance, and a carry travels as far as the
-    digits say. Where two digits differ, a carry is handed on, and ``chain`` sets how often that is: at 2 they are
-    independent. Recurrences must hold the first number; attention must find the place where the carry began.
+    Tests an algorithm: match digits of equal place across a varying distance, and propagate carries. A carry passes
+    every place where the two digits differ; ``chain`` sets how often they do, and at 2 they are independent.
+    Recurrences must hold the first number; attention must find the place where the carry began.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. Their split is uniform, so that most
-    digits are copied from the longer number; here each number has a third of the digits or more. Their sum has no zeros
-    at its end. Our lowest digits are equal, so that from the second place on half of all pairs have a carry to add.
+    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. Their split is uniform, so most
+    digits are copied from the longer number; here each number has at least a third of the digits. Their sum has no
+    trailing zeros. Our lowest digits are equal, so from the second place on half of all pairs receive a carry.
     """
 
     name: ClassVar = "binary_addition"
@@ -55,7 +55,7 @@ class BinaryAddition(Transduction):
         return 7
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a split and fair digits; all but the lowest differ with probability ``1 - 1 / chain`` at each place."""
+        """Draw a split and fair digits; above the lowest, two digits differ with probability ``1 - 1 / chain``."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         first_lengths = rng.integers(*_splits(string_lengths), endpoint=True)
         second_lengths = string_lengths - 1 - first_lengths
@@ -72,11 +72,11 @@ class BinaryAddition(Transduction):
         return self.lay_out(strings, string_lengths, answers, longer + 2, length)
 
     def floor(self, length: int) -> Bound:
-        """The most frequent digit or the end token at each position, over all splits of strings of all lengths."""
+        """Guess the most frequent digit or the end token at each position, over all splits and string lengths."""
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """No carry, or one from the place before only."""
+        """Add without carries, or with carries from the place before only."""
         first, second = self._digits(inputs)
         one_place = first ^ second
         one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]
@@ -86,33 +86,33 @@ class BinaryAddition(Transduction):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the carry of the lowest place, handed on everywhere."""
+        """Add one that applies the carry of the lowest place everywhere."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
         return {**self.shortcuts(inputs), "carry from the lowest place": self._in_slots(inputs, lowest)}
 
     def _number_lengths(self, inputs: Tokens) -> tuple[Int[np.ndarray, "batch 1"], Int[np.ndarray, "batch 1"]]:
-        """How many digits the first and the second number have."""
+        """Count the digits of the first and the second number."""
         first_lengths = (inputs == PLUS).argmax(axis=1, keepdims=True)
         return first_lengths, self.string_lengths(inputs) - 1 - first_lengths
 
     def _digits(self, inputs: Tokens) -> tuple[Tokens, Tokens]:
-        """The digits of the first and the second number, the lowest in front, and zeros behind them."""
+        """Split off the digits of both numbers, lowest first, with zeros behind them."""
         first_lengths, second_lengths = self._number_lengths(inputs)
         places = np.arange(inputs.shape[1])
         shifted = np.take_along_axis(inputs, (places + first_lengths + 1).clip(max=len(places) - 1), axis=1)
         return inputs * (places < first_lengths), shifted * (places < second_lengths)
 
     def _in_slots(self, inputs: Tokens, digits: Tokens) -> Tokens:
-        """Digits and the end token at the positions where the sum is due."""
+        """Place digits and the end token at the positions that ask for the sum."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         is_end = slots > np.maximum(*self._number_lengths(inputs))
         return np.where(is_end, END, np.take_along_axis(digits, slots, axis=1))
 
 
 def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, "*batch"], Int[np.ndarray, "*batch"]]:
-    """The fewest and the most digits of the first number: both numbers have a third of all digits, rounded up."""
+    """Bound the digits of the first number: each number has at least a third of all digits, rounded up."""
     num_digits = string_lengths - 1
     fewest = -(-num_digits // 3)
     return fewest, num_digits - fewest
@@ -121,7 +121,7 @@ def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, 
 def _add(
     first: Int[np.ndarray, "batch places"], second: Int[np.ndarray, "batch places"]
 ) -> Int[np.ndarray, "batch places"]:
-    """The digits of the sum of two binary numbers, lowest first; a carry out of the last place is lost."""
+    """Add two binary numbers, lowest digit first, dropping the carry out of the last place."""
     # The carry out of a place is the digit at the latest place where both are equal: what differs hands it on.
     equal = np.where(first == second, np.arange(first.shape[1]), -1)
     latest = np.maximum.accumulate(equal, axis=1)

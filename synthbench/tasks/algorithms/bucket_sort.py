@@ -24,8 +24,8 @@ class BucketSort(Transduction):
         inputs    3 1 4 1 5 6 6 6 6 7
         targets   . . . . . 1 1 3 4 .
 
-    Tests counting: how often each symbol occurs is all that matters. Attention and gated recurrences count within the
-    lengths of training, and a cell that adds without bound, as that of the LSTM, beyond them.
+    Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences count within the
+    lengths of training; a cell that adds without bound, like the LSTM's, also beyond them.
 
     Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours.
     """
@@ -49,7 +49,7 @@ class BucketSort(Transduction):
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; their number is uniform as well."""
+        """Draw a uniform number of uniform symbols."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         # What is not in the string sorts to its end.
@@ -57,11 +57,11 @@ class BucketSort(Transduction):
         return self.lay_out(strings, string_lengths, answers, string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """The most frequent symbol at each position, over strings of all lengths."""
+        """Guess the most frequent symbol at each position, over strings of all lengths."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The most frequent symbol in each slot, given the length of the string and nothing else of it."""
+        """Name the likeliest symbol in each slot given only the string's length."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         modes = np.zeros((inputs.shape[1], inputs.shape[1]), dtype=np.int64)
@@ -70,7 +70,7 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the string sorted by the counts of its later half, or third, and what is expected of the rest."""
+        """Add sorting by the counts of the later half or third and the expected counts of the rest."""
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
         slots = positions - string_lengths - 1
@@ -89,7 +89,7 @@ class BucketSort(Transduction):
 
 
 def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:
-    """Probability of each symbol in each slot of so many uniform symbols in order."""
+    """Compute the probability of each symbol in each slot of ``num_draws`` sorted uniform symbols."""
     # Slot s holds at most symbol v if more than s of the draws are at most v.
     counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
     at_most = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]

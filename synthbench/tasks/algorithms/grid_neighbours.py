@@ -16,14 +16,14 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 class GridNeighbours(Task):
     """Read a grid row by row, then pairs of a direction and an anchor, a token unique in the grid; name its neighbour.
 
-    The last row need not be full. Up, down, left and right are the last ids, after the symbols and the anchors. With
+    The last row may be incomplete. The last ids are up, down, left and right, after the symbols and the anchors. With
     ``num_symbols=5``, ``width=4`` and ``num_queries=2``, the anchors are 5 and 6, the directions 7 to 10::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
 
     Tests two dimensions in one: left and right are next to the anchor in the sequence, up and down are ``width`` tokens
-    away. Position encodings with an axis for rows and one for columns have both as unit steps.
+    away. Position encodings with one axis for rows and one for columns make both unit steps.
 
     Source: Schenck et al. (2025) on positions in two dimensions; the task is ours. Out of range the grid has more rows.
     """
@@ -72,13 +72,13 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """As many tokens inside the grid, with neighbours on all sides, as there are queries."""
+        """Shortest grid with a cell for each query that has neighbours on all sides, and the queries."""
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Row and column in the grid; each query is a row of two tokens below it, or continues the grid's rows."""
+        """Give the row and column of each token: queries form rows of two below the grid, or continue its rows."""
         if self.wraps_queries:
             return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)
         num_cells = length - 2 * self.num_queries
@@ -88,7 +88,7 @@ class GridNeighbours(Task):
         return np.stack([rows, np.concatenate([grid[1], queries[1]])], axis=1).astype(np.float64)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols, and put the anchors at random places that have neighbours on all sides."""
+        """Draw uniform symbols and put the anchors at random places with neighbours on all sides."""
         num_cells = length - 2 * self.num_queries
         grid = rng.integers(self.num_symbols, size=(batch_size, num_cells))
         inside = np.tile(self._inside(num_cells), (batch_size, 1))
@@ -103,18 +103,18 @@ class GridNeighbours(Task):
         return Batch(inputs, score_at(answers, np.tile(np.arange(num_cells + 1, length, 2), (batch_size, 1)), length))
 
     def floor(self, length: int) -> Bound:
-        """A symbol, or an anchor where the anchors are so close together that they are each other's neighbours."""
+        """Guess a symbol, or an anchor where anchors are packed so densely that they neighbour each other."""
         inside = self._inside(length - 2 * self.num_queries)
         both_inside = np.isin(inside[:, None] + self._steps, inside).mean()
         is_anchor = both_inside * (self.num_queries - 1) / max(1, len(inside) - 1)
         return Bound(float(max((1 - is_anchor) / self.num_symbols, is_anchor / self._num_anchors)))
 
     def ceiling(self, length: int) -> Bound:
-        """The anchor is unique, and the grid has been read."""
+        """Return 1: the anchor is unique and the grid has been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Left for up and right for down, and right for all directions."""
+        """Read up as left and down as right, or every direction as right."""
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
         places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)
@@ -127,11 +127,11 @@ class GridNeighbours(Task):
 
     @property
     def _steps(self) -> Int[np.ndarray, " directions"]:
-        """How far up, down, left and right are in the sequence."""
+        """Distances in the sequence to up, down, left and right."""
         return np.array([-self.width, self.width, -1, 1])
 
     def _inside(self, num_cells: int) -> Int[np.ndarray, " places"]:
-        """The places that have neighbours on all sides; the last row may be cut off anywhere."""
+        """Find the places with neighbours on all sides; the last row may be cut off anywhere."""
         places = np.arange(self.width, num_cells - self.width)
         columns = places % self.width
         return places[(columns > 0) & (columns < self.width - 1)]

@@ -12,7 +12,7 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_PERIOD = {5: 24, 11: 48, 17: 96, 23: 96, 31: 128, 47: 192, 61: 256, 89: 384, 127: 512, 191: 768, 251: 1024}
-"""Tokens of each level, by the longest period: at least two primes are longer than those of the level below.
+"""Tokens of each level by its longest period; each level adds at least two primes.
 
 Periods of 2 and 3 are too easy: both patterns together repeat after 12 tokens, before any is asked.
 """
@@ -28,10 +28,10 @@ class PeriodicPattern(Task):
         inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
         targets   . . . . . . . . . . . 1 5 2
 
-    Tests finding several periods in context: they are different primes, drawn for each sequence, and the next token
-    follows from its own stream only. The streams together repeat after a multiple of all periods, mostly after the end.
-    Attention finds a period by comparing; a fixed-size state must hold a pattern for each stream. Tokens are asked once
-    twice the longest possible period of their stream has been read, and are then determined.
+    Tests finding several periods in context: different primes, drawn for each sequence. The next token depends on its
+    own stream only. The streams together repeat after a multiple of all periods, mostly beyond the end. Attention finds
+    a period by comparing; a fixed-size state must hold a pattern for each stream. A stream is asked once twice the
+    longest possible period of it has been read, which determines the rest.
 
     Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task is ours. Out of
     range all periods are longer.
@@ -65,7 +65,7 @@ class PeriodicPattern(Task):
 
     @property
     def min_length(self) -> int:
-        """Two of the longest periods of every stream; then the next token is asked."""
+        """Two of the longest periods of every stream, after which the next token is asked."""
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:
@@ -83,7 +83,7 @@ class PeriodicPattern(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw different primes and uniform patterns."""
+        """Draw distinct primes and uniform patterns."""
         primes = _primes(self.shortest_period, self.longest_period)
         periods = rng.permuted(np.tile(primes, (batch_size, 1)), axis=1)[:, : self.num_streams]
         patterns = rng.integers(self.num_symbols, size=(batch_size, self.num_streams * self.longest_period))
@@ -94,15 +94,15 @@ class PeriodicPattern(Task):
         return Batch(sequences[:, :-1].copy(), targets)
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """All periods that fit what has been read of a stream agree on the next token."""
+        """Return 1: all periods that fit what has been read of a stream agree on the next token."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """One period for all: the token at the distance at which tokens, before any is asked, are equal most often."""
+        """Assume one period for all streams: the distance at which unasked tokens are equal most often."""
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)
         agreement = [(unasked[:, distance:] == unasked[:, :-distance]).mean(axis=1) for distance in distances]
@@ -112,7 +112,7 @@ class PeriodicPattern(Task):
 
 
 def _primes(low: int, high: int) -> Int[np.ndarray, " primes"]:
-    """The primes from ``low`` to ``high``."""
+    """List the primes from ``low`` to ``high``."""
     numbers = np.arange(max(low, 2), high + 1)
     divisors = np.arange(2, int(high**0.5) + 1)
     is_multiple = (numbers[:, None] % divisors == 0) & (numbers[:, None] > divisors)

@@ -11,7 +11,7 @@ from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 256, 96: 384, 127: 512}
-"""Tokens of each level, by the largest count: about four for each copy."""
+"""Tokens of each level by its largest count: about four for each copy."""
 
 
 @task
@@ -24,12 +24,11 @@ class PlantedCounting(Task):
         inputs    3 1 0 1 2 1 0 4 1
         targets   . . . . . . . . 3
 
-    Tests counting without a bias to bet on: the count is planted, and all counts from ``min_count``, by default 0, to
-    ``max_count`` are equally probable at every length. Attention over the copies of the symbol sees their share and
-    needs the length to make a count of it; a recurrence must keep a counter for every symbol, because it is asked at
-    the end.
+    Tests counting where no count is likelier: at every length, counts are uniform from ``min_count``, by default 0, to
+    ``max_count``. Attention over the copies of the symbol sees their share and needs the length to turn it into a
+    count. A recurrence must count every symbol, because the question comes last.
 
-    Source: Yehudai et al. (2024), query count. There the count is what chance makes it.
+    Source: Yehudai et al. (2024), query count. There the count is left to chance.
     """
 
     name: ClassVar = "planted_counting"
@@ -56,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols and the separator, or the counts if they are more."""
+        """The symbols and the separator, or the counts if there are more."""
         return max(self._separator, self.max_count) + 1
 
     @property
@@ -81,7 +80,7 @@ class PlantedCounting(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a symbol, a count and as many places for it; the other symbols are uniform elsewhere."""
+        """Draw a symbol, a count and places for its copies, and fill the rest with other symbols."""
         asked = rng.integers(self.num_symbols, size=(batch_size, 1))
         counts = rng.integers(self.min_count, self.max_count, size=(batch_size, 1), endpoint=True)
         is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)
@@ -92,11 +91,11 @@ class PlantedCounting(Task):
         return Batch(inputs, score_last(counts[:, 0], length))
 
     def floor(self, length: int) -> Bound:
-        """One in all counts, whatever the length."""
+        """Return the chance of a uniform guess among the counts."""
         return Bound(1 / (self.max_count - self.min_count + 1))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Twice the count in the later half, and the count of another symbol."""
+        """Double the count of the later half, or count another symbol."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
         num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)

@@ -22,11 +22,11 @@ class PlantedMajority(Task):
         inputs    3 1 1 0 1 3 2 1
         targets   . . . . . . . 1
 
-    Tests comparing counts that are close: the margin stays the same when the sequence grows, so its share shrinks.
-    There is never a tie. Attention that averages sees shares and needs precision, recurrences need a counter for every
-    symbol, and states that forget see the latest symbols only.
+    Tests comparing close counts: the margin stays the same as the sequence grows, so its share shrinks. There is never
+    a tie. Attention that averages sees shares and needs precision, recurrences need a counter for every symbol, and
+    states that forget see only the latest symbols.
 
-    Source: Yehudai et al. (2024), most frequent element. There the margin is what chance makes it.
+    Source: Yehudai et al. (2024), most frequent element. There the margin is left to chance.
     """
 
     name: ClassVar = "planted_majority"
@@ -53,11 +53,11 @@ class PlantedMajority(Task):
 
     @property
     def min_length(self) -> int:
-        """The margin, and one copy of each of the two most frequent symbols besides; one token less allows none."""
+        """The margin and one more copy of each of the two most frequent symbols; nothing shorter works."""
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw how often the most frequent symbol occurs; all but the second share what is left equally."""
+        """Draw the count of the most frequent symbol; all but the second share the remainder equally."""
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most one fair share more than needed, so that several symbols stay in question.
         most = min((length + self.margin) // 2, fewest + length // self.num_symbols)
@@ -71,17 +71,17 @@ class PlantedMajority(Task):
         return Batch(inputs, score_last(symbols[:, 0], length))
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The latest symbol, and the most frequent one of the last quarter."""
+        """Name the latest symbol, or the most frequent one of the last quarter."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the most frequent symbol of the last half."""
+        """Add the most frequent symbol of the last half."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, length // 2 :], self.num_symbols).argmax(axis=1)
         return {**self.shortcuts(inputs), "last half": score_last(latest, length)}

@@ -40,6 +40,6 @@ class Addition(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.vocabulary, length))
 
     def floor(self, length: int) -> Bound:
-        """The mode of a fair binomial, folded at the modulus."""
+        """Return the mode of a fair binomial, folded at the modulus."""
         classes = np.arange(length + 1) % self.vocabulary
         return Bound(float(np.bincount(classes, weights=binomial(length, 0.5)).max()))

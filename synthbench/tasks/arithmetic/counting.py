@@ -34,7 +34,7 @@ class Counting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """As many as there are counts, 0 among them, or symbols."""
+        """The number of counts, with 0, or of symbols if there are more."""
         return max(self.largest_count + 1, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -44,5 +44,5 @@ class Counting(Task):
         return Batch(inputs, score_last(answers, length))
 
     def floor(self, length: int) -> Bound:
-        """The mode of a binomial, clipped at the largest count."""
+        """Return the mode of a binomial, clipped at the largest count."""
         return Bound(float(clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()))

@@ -20,7 +20,7 @@ class Modular(Task):
         inputs    3 1 4 1 4
         targets   . . . . 3
 
-    Tests a sum over all positions of which every token changes the answer; parity with more residues.
+    Tests a sum over all positions, where every token changes the answer; parity with more residues.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -32,7 +32,7 @@ class Modular(Task):
 
     @property
     def vocab_size(self) -> int:
-        """One more than there are residues, as published; the last class is never right."""
+        """The residues and one class that is never right, as published."""
         return self.modulus + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -41,5 +41,5 @@ class Modular(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.modulus, length))
 
     def floor(self, length: int) -> Bound:
-        """A sum of uniform residues is uniform."""
+        """Return the chance of a uniform guess: a sum of uniform residues is uniform."""
         return Bound(1 / self.modulus)

@@ -19,7 +19,7 @@ class Parity(Task):
         inputs    1 0 1 1 0
         targets   . . . . 1
 
-    Tests a sum over all positions of which every token changes the answer.
+    Tests a sum over all positions, where every token changes the answer.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -39,5 +39,5 @@ class Parity(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % 2, length))
 
     def floor(self, length: int) -> Bound:
-        """A fair coin."""
+        """Return the chance of a fair coin."""
         return Bound(0.5)

@@ -19,8 +19,8 @@ class Copy(Task):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests that a mechanism passes its own position through: embedding and output layer suffice, attention must only not
-    be in the way.
+    Tests that a mechanism passes its own position through: embedding and output layer suffice if attention does not
+    interfere.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -37,5 +37,5 @@ class Copy(Task):
         return Batch(inputs, inputs.copy())
 
     def floor(self, length: int) -> Bound:
-        """One token in ``vocabulary``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.vocabulary)

@@ -19,8 +19,8 @@ class Reverse(Task):
         inputs    3 1 4 2 5 0
         targets   0 5 2 4 1 3
 
-    Tests recall by position, at every distance. The first half of the answers lies in the future of a causal
-    model, which can only guess it.
+    Tests recall by position, at every distance. For a causal model the first half of the answers lies in the future, so
+    it can only guess.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -36,10 +36,10 @@ class Reverse(Task):
         return Batch(inputs, inputs[:, ::-1].copy())
 
     def floor(self, length: int) -> Bound:
-        """One token in ``vocabulary``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """From the middle on the answer has been read; before it is a guess."""
+        """Count the answers from the middle on as known and those before it as guesses."""
         num_future = length // 2
         return Bound((length - num_future + num_future / self.vocabulary) / length)

@@ -12,7 +12,7 @@ from synthbench.tasks._bounds import binomials
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 STANDARD_ERROR = 2e-4
-"""The ceiling is averaged over as many sampled inputs as this precision takes."""
+"""Precision to which the ceiling is averaged over sampled inputs."""
 
 
 @task
@@ -25,8 +25,8 @@ class Sort(Task):
         inputs    3 1 4 1 5
         targets   1 1 3 4 5
 
-    Tests how well the order of all tokens is estimated from those read so far. Only the last answer can be known: at
-    position t the t-th smallest of all is asked, and the tokens after t are still to come.
+    Tests estimating the order of all tokens from those read so far. Only the last answer can be known: position t asks
+    for the t-th smallest of all tokens, and those after t are still to come.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -42,17 +42,17 @@ class Sort(Task):
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """The mode of each order statistic: the t-th token is at most v if at least t + 1 tokens are."""
+        """Return the mean mode of the order statistics: the t-th is at most v if at least t + 1 tokens are."""
         at_most = _tails(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))
 
     def ceiling(self, length: int) -> Bound:
-        """The mode of each order statistic given the tokens read so far, averaged over sampled inputs."""
+        """Average the mode of each order statistic, given the tokens read so far, over sampled inputs."""
         return _ceiling(length, self.vocabulary)
 
 
 def _tails(num_draws: int, vocabulary: int) -> Float[np.ndarray, "tokens counts"]:
-    """Probability that at least each count 0..num_draws of uniform tokens is at most each token."""
+    """Compute the probability that at least 0..num_draws uniform tokens are at most each token."""
     probabilities = binomials(num_draws, np.arange(1, vocabulary + 1) / vocabulary)
     return probabilities[:, ::-1].cumsum(axis=1)[:, ::-1]
 

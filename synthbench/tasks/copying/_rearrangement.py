@@ -15,7 +15,7 @@ from synthbench.tasks.base import Batch, Bound, Tokens
 Slots = Int[np.ndarray, "... slots"]
 Lengths = Int[np.ndarray, "batch 1"]
 Order = Callable[[Slots, Lengths], Slots]
-"""Choose the symbol of a string that each slot asks for, counted from 0, by slots and lengths of the strings."""
+"""Map from slots, counted from 0, and string lengths to the symbol that each slot asks for."""
 
 
 def _backwards(slots: Slots, string_lengths: Lengths) -> Slots:
@@ -43,15 +43,15 @@ ORDERS: Mapping[str, Order] = MappingProxyType(
     }
 )
 SHORTCUTS = ("forwards", "backwards", "latest symbol")
-"""Orders that get by without more than recall at a fixed place or in one direction."""
+"""Orders that need only recall at a fixed place or in one direction."""
 
 
 @dataclass(frozen=True)
 class Rearrangement(Transduction):
-    """A string of uniform symbols, of which each slot asks for one; the symbols are the first ids."""
+    """A string of uniform symbols; each slot asks for one of them. The symbols are the first ids."""
 
     order: ClassVar[str]
-    """What makes the task: a key of ``ORDERS``."""
+    """Key of ``ORDERS`` that defines the task."""
     num_symbols: int = option(16, "number of symbols that strings are made of", low=2, high=65536)
 
     @property
@@ -60,7 +60,7 @@ class Rearrangement(Transduction):
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; their number is uniform as well."""
+        """Draw a uniform number of uniform symbols."""
         longest = self.longest(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, longest))
@@ -69,11 +69,11 @@ class Rearrangement(Transduction):
         return self.lay_out(strings, string_lengths, answers, (self.tokens_per_symbol - 1) * string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``: all symbols are equally probable in every slot."""
+        """Return the chance of a uniform guess: every slot is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Other orders; where one asks for more symbols than there are, it repeats the outermost."""
+        """Write the string in other orders, repeating its outermost symbol where it is too short."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         return {name: _read(inputs, name, slots, string_lengths) for name in SHORTCUTS if name != self.order}

@@ -19,8 +19,8 @@ class BottleneckCompression(Task):
         inputs    3 1 4 1 5 8
         targets   3 1 4 1 5 .
 
-    Tests how much of a sequence one vector holds: the answers are read from the last position's vector and a code of
-    the position asked, so attention has no advantage over a recurrence, which holds its past in a state anyway.
+    Tests how much of a sequence one vector holds: answers are read from the last position's vector and a code of the
+    position asked. Attention thus has no advantage over a recurrence, which keeps its past in a state anyway.
 
     Source: Poli et al. (2024), compression. They also score the summary token itself.
     """
@@ -46,14 +46,14 @@ class BottleneckCompression(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """All symbols have been read when the summary is made; what a vector of some width can hold does not count."""
+        """Return 1: the summary follows all symbols; the capacity of a vector is not considered."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Only the later half is kept."""
+        """Keep only the later half."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

@@ -23,10 +23,9 @@ class MissingDuplicate(Transduction):
         inputs    3 1 2 0 3 4 2 0 5 6 6
         targets   . . . . . . . . 1 . .
 
-    Tests comparing two halves whose border is not marked: it is known only at the separator. Networks with a tape solve
-    it at any length. Where symbols are many and strings are short, the symbols next to the mask give its place away.
-    The masked symbol is the only one that occurs an odd number of times, unless others are erased: with ``num_erased``,
-    the padding stands in their place, in one copy each.
+    Tests comparing two halves whose border is known only at the separator. Networks with a tape solve it at any length.
+    With many symbols and short strings, the symbols next to the mask give its place away. Only the masked symbol occurs
+    an odd number of times, unless ``num_erased`` others are replaced by padding, in one copy each.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """
@@ -50,11 +49,11 @@ class MissingDuplicate(Transduction):
 
     @property
     def separator(self) -> int:
-        """The separator comes after the mask, and there are no blanks."""
+        """Id of the separator, after the mask; there are no blanks."""
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols, write them twice, mask one of all and erase others."""
+        """Draw uniform symbols, write them twice, mask one and erase others."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         places = np.arange(length)
@@ -73,7 +72,7 @@ class MissingDuplicate(Transduction):
     def _draw_erased(
         self, rng: np.random.Generator, string_lengths: Int[np.ndarray, "batch 1"], masks: Int[np.ndarray, "batch 1"]
     ) -> Int[np.ndarray, "batch erased"]:
-        """Distinct places of the string other than the mask's, each in one copy; the separator's for want of others."""
+        """Draw distinct places other than the mask's, each in one copy; if too few, the separator's instead."""
         order = rng.random((len(masks), int(string_lengths.max())))
         order[np.arange(order.shape[1]) >= string_lengths] = np.inf
         np.put_along_axis(order, masks % string_lengths, np.inf, axis=1)
@@ -82,15 +81,15 @@ class MissingDuplicate(Transduction):
         return np.where(np.arange(places.shape[1]) < string_lengths - 1, in_copies, 2 * string_lengths)
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """At the separator the length of the string is known, and the other copy of the symbol has been read."""
+        """Return 1: at the separator the string's length is known and the symbol's other copy has been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The symbol before the mask (or after it, if it is first), and what follows the latest other copy of that."""
+        """Name the symbol before the mask (after it, if it is first), or the latest follower of another copy of it."""
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
         is_copy = (inputs[:, :-1] == neighbours) & (inputs[:, 1:] < self.num_symbols)
@@ -100,9 +99,9 @@ class MissingDuplicate(Transduction):
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also a symbol that occurs an odd number of times, the most frequent one, and those in similar surroundings.
+        """Add a symbol with an odd count, the most frequent one, and votes by similar surroundings.
 
-        Of the places whose surroundings agree most with those of the mask, the most frequent symbol is named.
+        The votes name the most frequent symbol among the places whose surroundings agree most with the mask's.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {
@@ -115,7 +114,7 @@ class MissingDuplicate(Transduction):
         return {**self.shortcuts(inputs), **guesses}
 
     def _votes(self, inputs: Tokens, steps: tuple[int, ...]) -> Float[np.ndarray, "batch symbols"]:
-        """A weight for each symbol: a place counts more than all that agree less with the mask these steps away."""
+        """Weigh symbols by their places: one that agrees better with the mask outvotes all worse ones together."""
         length, margin = inputs.shape[1], max(map(abs, steps))
         padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)
         masks = margin + (inputs == self.num_symbols).argmax(axis=1, keepdims=True)

@@ -22,13 +22,13 @@ class NgramLookup(Task):
         inputs    0 3 1 4 7 5 1 6 2 8 3 1
         targets   . . . . . . . . . . . 4
 
-    Tests lookup by several tokens in a row. Everywhere in the string the n-gram is followed by the same symbol. A decoy
-    repeats all of it but its first token and goes on differently, so that shorter n-grams are ambiguous: they match in
-    ``num_decoys`` more places. An induction head over one token fails; heads over n tokens need depth or a convolution.
+    Tests lookup by several tokens in a row. The n-gram has the same follower everywhere in the string. A decoy repeats
+    all but its first token and goes on differently, so shorter n-grams also match in ``num_decoys`` other places. An
+    induction head over one token fails; heads over n tokens need depth or a convolution.
 
-    With ``num_openings``, further places repeat all of the n-gram but its last token, so that its first one alone is
-    ambiguous as well. With ``shares_follower``, the same symbol follows all decoys and openings: otherwise the follower
-    that most tokens of the n-gram vote for, each for itself, is the answer.
+    With ``num_openings``, further places repeat all but its last token, so its first token alone is ambiguous as well.
+    With ``shares_follower``, the same symbol follows all decoys and openings; otherwise a vote of the single tokens of
+    the n-gram finds the answer.
 
     Source: Jelassi et al. (2024), n-gram lookup. The decoys are ours.
     """
@@ -78,16 +78,16 @@ class NgramLookup(Task):
 
     @property
     def min_length(self) -> int:
-        """The n-gram, the decoys and the openings with what follows them, the separator and the n-gram again."""
+        """The planted n-grams with their followers, the separator and the n-gram again."""
         return self._num_plants * (self.order + 1) + 1 + self.order
 
     @property
     def _num_plants(self) -> int:
-        """The n-gram, the decoys and the openings."""
+        """Number of planted n-grams: the genuine one, the decoys and the openings."""
         return 1 + self.num_decoys + self.num_openings
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Plant the n-gram, the decoys and the openings at random places of a uniform string, in random order."""
+        """Plant the n-gram, decoys and openings in random order at random places of a uniform string."""
         num_plants, width = self._num_plants, self.order + 1
         strings = rng.integers(self.num_symbols, size=(batch_size, length - width))
         grams = rng.integers(self.num_symbols, size=(batch_size, width))
@@ -114,7 +114,7 @@ class NgramLookup(Task):
     def _draw_changed(
         self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, "batch plants 1"]:
-        """Which token of the n-gram each plant but the genuine one has another symbol for: the last in an opening."""
+        """Choose the token that each plant but the genuine one changes: the last in an opening, else the first."""
         changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
         if self.num_openings:
             others = np.arange(1, self._num_plants)
@@ -124,15 +124,15 @@ class NgramLookup(Task):
         return changed[:, :, None]
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """The n-gram is in the string, and all that follows it there is the answer."""
+        """Return 1: the n-gram is in the string, always followed by the answer."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """What followed the latest copy of fewer of the last tokens, and of the first if there are openings."""
+        """Name the latest follower of fewer of the last tokens, and of the first ones if there are openings."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
         for order in range(1, self.order):
@@ -145,7 +145,7 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also what followed most often: each token of the n-gram at its distance, the last alone, and all together."""
+        """Add the most frequent follower of the last token, at its distance of the first, and of all together."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))
         for distance in range(1, self.order + 1):
@@ -163,8 +163,8 @@ class NgramLookup(Task):
 def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
     """Write the last symbol of the gram after all copies of the symbols before it, in place.
 
-    What is written may end one copy and make another, so this is repeated. It ends: in each round the first copy with a
-    wrong follower is made right, and nothing in front of it ever changes.
+    Writing may end one copy and make another, so this is repeated. It ends because each round corrects the first copy
+    with a wrong follower, and nothing in front of it ever changes.
     """
     width = grams.shape[1]
     rows = np.arange(len(strings))
@@ -177,7 +177,7 @@ def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
 
 
 def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Bool[np.ndarray, "batch starts"]:
-    """Find where copies of the gram begin that a symbol follows after a gap of so many others."""
+    """Find where copies of the gram begin that a symbol follows after ``gap`` others."""
     num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
     for index, symbols in enumerate(grams.T):
@@ -186,7 +186,7 @@ def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0
 
 
 def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
-    """Find what follows the latest copy of each gram, after a gap of so many symbols; else the first symbol."""
+    """Find the symbol ``gap`` places after the latest copy of each gram; else the first symbol."""
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]

@@ -18,11 +18,11 @@ class OddsFirst(Rearrangement):
         inputs    3 1 4 2 5 8 9 9 9 9 9 10
         targets   . . . . . . 3 4 5 1 2  .
 
-    Tests addressing by position: the symbol that a slot asks for is neither at a fixed distance nor next to the one
-    before. Networks with a tape solve it at any length.
+    Tests addressing by position: a slot's symbol is neither at a fixed distance nor next to the previous one. Networks
+    with a tape solve it at any length.
 
-    Source: Delétang et al. (2023), context-sensitive tasks, where positions are counted from 1 as here. Their code
-    begins with the second symbol and thus contradicts its documentation. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), context-sensitive tasks, where positions also count from 1. Their code begins with
+    the second symbol, contrary to its documentation. They use 2 symbols; the separator is ours.
     """
 
     name: ClassVar = "odds_first"

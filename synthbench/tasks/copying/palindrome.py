@@ -11,7 +11,7 @@ from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, task
 
 MOST_CODES = 2**62
-"""Combinations of tokens that have a number."""
+"""Largest number of token combinations that integer codes can distinguish."""
 
 
 @task
@@ -24,12 +24,12 @@ class Palindrome(Transduction):
         inputs    3 1 4 1 8 1 4 1 9 9
         targets   . . . . 1 4 1 3 . .
 
-    Tests reading backwards from a place that moves. What stood before the latest symbol is the answer, but the symbol
-    has copies, and only the place tells which of them counts. reverse_string asks for the same string without showing
-    the answers so far, so nothing there says how far it has come but the position.
+    Tests reading backwards from a moving place. The answer stood before the latest symbol, but that has copies, and
+    only the place tells which one counts. ``reverse_string`` asks for the same string without showing the answers so
+    far, so only the position shows the progress.
 
-    With ``block=8`` the string consists of blocks of eight symbols that are all equal but for one symbol each. Only
-    these symbols are asked, and all but a few of the latest tokens are the same at each of them.
+    With ``block=8`` the string consists of blocks of eight symbols that differ in one symbol each. Only these symbols
+    are asked, so most of the tokens before each question are the same.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention so; the length of strings varies in ours.
     """
@@ -64,7 +64,7 @@ class Palindrome(Transduction):
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; their number is uniform as well."""
+        """Draw a uniform number of uniform symbols."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         positions = np.arange(length)
@@ -84,11 +84,11 @@ class Palindrome(Transduction):
         return Batch(inputs, np.where(is_asked, _symbols(strings, mirror - 1), IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``: all symbols are equally probable at every place."""
+        """Return the chance of a uniform guess: every place is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The string forwards, and what stood before the latest copy, within it, of the last token or the last two."""
+        """Read the string forwards, or find the token before the string's latest copy of the last one or two tokens."""
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
         found = {"forwards": _symbols(inputs, positions - string_lengths)}
@@ -97,7 +97,7 @@ class Palindrome(Transduction):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the same with the last 4 and 5 tokens, and with all since one or two symbols of a block's own."""
+        """Add copies of the last 4 and 5 tokens, and of all tokens since one or two symbols of a block's own."""
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)
         for num_tokens in sorted({4, 5, self.block, self.block + 1, 2 * self.block, 2 * self.block + 1}):
@@ -106,7 +106,7 @@ class Palindrome(Transduction):
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
-        """What stood before the latest copy of the last tokens, read backwards, in the string and the separator."""
+        """Find the token before the latest copy, within the string and separator, of the last tokens read backwards."""
         length, positions = inputs.shape[1], np.arange(inputs.shape[1])
         is_string = positions <= string_lengths
         # In the string a place is known by its token and those after it; behind it, by the token and those before it.
@@ -125,5 +125,5 @@ class Palindrome(Transduction):
 
 
 def _symbols(strings: Int[np.ndarray, "batch longest"], places: Tokens) -> Tokens:
-    """Read some places of each string; the nearest symbol where there is no such place."""
+    """Read places of each string; outside it, the nearest symbol."""
     return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

@@ -19,13 +19,13 @@ class SelectiveCopying(Task):
         inputs    8 3 8 8 1 4 8 9 8 8 8
         targets   . . . . . . . . 3 1 4
 
-    Tests storing by content: what is a symbol is kept, what is a blank is not. Attention and selective recurrences
-    solve it; mixers that do the same at every position, such as convolutions and linear time-invariant recurrences,
-    cannot, and a fixed-size state is full when the symbols are many.
+    Tests storing by content: keep symbols, skip blanks. Attention and selective recurrences solve it. Mixers that treat
+    all positions alike, such as convolutions and linear time-invariant recurrences, cannot, and many symbols fill a
+    fixed-size state.
 
-    Source: Poli et al. (2024), MAD, as coded. There each blank goes in front of a random symbol, so that the last
-    symbol always stands right before the separator, and sequences have 256 tokens. Ours draws the places of the
-    symbols: every arrangement is equally likely. Out of range both the symbols and the blanks are more.
+    Source: Poli et al. (2024), MAD, as coded. There each blank goes in front of a random symbol, so the last symbol
+    always stands right before the separator, and sequences have 256 tokens. Ours makes every arrangement equally
+    likely. Out of range there are more symbols and more blanks.
     """
 
     name: ClassVar = "selective_copying"
@@ -46,7 +46,7 @@ class SelectiveCopying(Task):
 
     @property
     def min_length(self) -> int:
-        """No blanks among the symbols, the separator, and a slot for each symbol."""
+        """The symbols without blanks, the separator, and a slot for each symbol."""
         return 2 * self.num_tokens + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -64,11 +64,11 @@ class SelectiveCopying(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """One in ``num_symbols``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The tokens at the places where the symbols stand on average."""
+        """Copy the tokens at the places where symbols stand on average."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         predictions = np.zeros_like(inputs)
@@ -76,7 +76,7 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the symbols that stand nearest to those places, blanks left out; the earlier of two."""
+        """Add the symbols nearest to those places, the earlier one in a tie."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         positions = np.arange(num_places)

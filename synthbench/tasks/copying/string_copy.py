@@ -18,7 +18,7 @@ class StringCopy(Rearrangement):
         inputs    3 1 4 8 9 9 9 10 10
         targets   . . . . 3 1 4  .  .
 
-    Tests recall by position. Attention with relative positions copies strings of any length; a fixed-size state holds
+    Tests recall by position. Attention with relative positions copies strings of any length. A fixed-size state holds
     only so many symbols, and a fixed shift fails because the distance between a symbol and its copy varies.
 
     Source: Jelassi et al. (2024), the copy task. Ours is not autoregressive: slots hold blanks, not the copy so far.

@@ -1,4 +1,4 @@
-"""Shared code of induction with several occurrences: tasks differ in the policy that picks one of them."""
+"""Shared code of induction with several occurrences: tasks differ in the policy that picks one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task
 
 Policy = Callable[[Int[np.ndarray, "questions repeats"]], Int[np.ndarray, " questions"]]
-"""Picks one of the successors of a trigger, which are given in the order of their positions."""
+"""Picks one of a trigger's successors, given in order of position."""
 
 
 def _first(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
@@ -27,7 +27,7 @@ def _latest(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray,
 
 
 def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
-    """The most common one; of several, the smallest: where all differ, position tells nothing."""
+    """Pick the most common one, the smallest in a tie: by value, as position would favour some."""
     ordered = np.sort(successors, axis=1)
     votes = (ordered[:, :, None] == ordered[:, None, :]).sum(axis=2)
     return np.take_along_axis(ordered, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -50,18 +50,18 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
     }
     for num_triggers in (2, 3, 4, 6, 8, 12, 16, 24, 32)
 )
-"""The ladder of the policies that pick by position: more triggers, each with 3 successors, and all of them asked."""
+"""Ladder of the policies that pick by position: more triggers, each with 3 successors and asked."""
 
 
 @dataclass(frozen=True)
 class ControlledInduction(Task):
-    """Each trigger occurs equally often among background symbols; asked for one, name one of its successors.
+    """Each trigger occurs equally often among background symbols; name one of its successors.
 
-    Ids: the background symbols, of which the successors are drawn, then the triggers.
+    Ids: the background symbols, from which successors are drawn, then the triggers.
     """
 
     policy: ClassVar[str]
-    """Which successor is asked: a key of ``POLICIES``."""
+    """Key of ``POLICIES``: which successor is asked for."""
     source: ClassVar = "olsson2022induction"
     length: ClassVar = 64
     # Tiny has no other trigger to tell apart: what is left, the policy, is learned in a few hundred steps.
@@ -115,11 +115,11 @@ class ControlledInduction(Task):
         return 2 * self.num_triggers * self.repeats + self.num_asked
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """The successors of triggers; all those of one trigger differ."""
+        """Draw the successors of triggers; those of one trigger differ."""
         return distinct(rng, num_sets, self.repeats, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Put triggers with their successors at random places of a random background, and ask for some of them."""
+        """Put triggers with their successors at random places of a random background, and ask for some triggers."""
         num_slots = self.num_triggers * self.repeats
         # A slot is a trigger and its successor. Which of so many slots and single symbols in a row are slots?
         keys = rng.random((batch_size, length - self.num_asked - num_slots))
@@ -139,15 +139,15 @@ class ControlledInduction(Task):
         return Batch(inputs, self._at_the_end(POLICIES[self.policy](self._successors(inputs)), length))
 
     def floor(self, length: int) -> Bound:
-        """One in all background symbols."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """All successors have been read."""
+        """Return 1: all successors have been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The other policies; if several triggers are asked, the policy whichever the trigger."""
+        """Apply the other policies, and with several questions also this policy to all triggers at once."""
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}
         # For a single question this would be another shortcut of what has been sampled before: a new version.
@@ -156,19 +156,19 @@ class ControlledInduction(Task):
         return {name: self._at_the_end(answers, inputs.shape[1]) for name, answers in found.items()}
 
     def _whichever(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, " questions"]:
-        """One of the successors of all triggers together, the same for each question."""
+        """Pick one of the successors of all triggers together, the same for each question."""
         rows, positions = np.nonzero(inputs[:, : -self.num_asked] >= self.num_symbols)
         picked = POLICIES[self.policy](inputs[rows, positions + 1].reshape(len(inputs), -1))
         return np.repeat(picked, self.num_asked)
 
     def _successors(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "questions repeats"]:
-        """What followed each trigger that is asked, in the order of positions."""
+        """Find the successors of each trigger asked, in order of position."""
         context, asked = np.split(inputs, [-self.num_asked], axis=1)
         rows, _, positions = np.nonzero(context[:, None] == asked[:, :, None])
         return inputs[rows, positions + 1].reshape(-1, self.repeats)
 
     def _at_the_end(self, answers: Int[np.ndarray, " questions"], length: int) -> Int[np.ndarray, "batch length"]:
-        """Answers at the triggers that are asked, ``IGNORE`` elsewhere."""
+        """Place answers at the triggers asked, ``IGNORE`` elsewhere."""
         questions = np.arange(length - self.num_asked, length)
         rows = answers.reshape(-1, self.num_asked)
         return score_at(rows, np.broadcast_to(questions, rows.shape), length)

@@ -16,7 +16,7 @@ PLAIN = ("whole graph", "any order", "child")
 WITH_END = ("whole graph, end when ready", "child, end when ready")
 
 NUM_GRAPHS = 2**13
-"""Size of the sample from which the floor is estimated."""
+"""Size of the sample that estimates the floor."""
 
 
 @task
@@ -24,22 +24,22 @@ NUM_GRAPHS = 2**13
 class Ancestors(Task):
     """Read the edges of an acyclic graph; name all ancestors of a node, each after its own, and then an end.
 
-    The query is 5, the end 6 and the padding 7. Edges lead from 2 to 0, from 4 to 2, from 4 to 1 and from 1 to 2; the
-    ancestors of 0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
+    The query is 5, the end 6 and the padding 7. Edges are 2 to 0, 4 to 2, 4 to 1 and 1 to 2; the ancestors of 0 are 4,
+    1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
 
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
         targets   . . . . . . . . . 4 1 2 6 .
 
-    Tests search with memory: which nodes lead to the one asked about, over any number of edges, and which of them have
-    all their own parents named. Of several that could come next, the one that stands first in the list of edges does,
-    so that there is one right answer. Each token of the answer is shown once it was asked.
+    Tests search with memory: find the nodes that lead to the one asked about, over any number of edges, and name each
+    after its parents. Of several candidates the first in the list of edges is right, so the answer is unique. Each
+    token of the answer is shown after it was asked.
 
-    Every node but the first has one or two parents among the latest ``reach`` nodes before it, and one of the last
-    quarter of nodes is asked about.
+    Every node but the first has one or two parents among the ``reach`` nodes before it; the question is about a node of
+    the last quarter.
 
     Source: after Brevo of Allen-Zhu (2025): the ancestors of a node in topological order, leaves first. There any such
-    order is right, the number of edges varies, and a node has up to four parents among all nodes before it. There a
-    graph has several roots. Ours has one, so the first answer is that root, whatever node is asked about.
+    order is right, the number of edges varies, graphs have several roots, and a node has up to four parents among all
+    nodes before it. Ours has one root, so that is always the first answer.
     """
 
     name: ClassVar = "ancestors"
@@ -87,7 +87,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """A parent for all nodes but one, and two for half of those that can have two."""
+        """One parent for all nodes but the root, and a second for half of those that can have two."""
         return self.num_nodes - 1 + self._num_second
 
     @property
@@ -101,7 +101,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Two tokens an edge, the query and its node, and all other nodes."""
+        """Two tokens for each edge, the query and its node, and all other nodes."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -128,7 +128,7 @@ class Ancestors(Task):
     def _draw(
         self, rng: np.random.Generator, batch_size: int
     ) -> tuple[Int[np.ndarray, "batch ends"], Int[np.ndarray, " batch"]]:
-        """Edges, the nodes named in the order in which they first stand there, and the node that is asked about."""
+        """Draw edges and the node asked about; nodes are numbered in order of appearance in the edges."""
         nodes = np.broadcast_to(np.arange(1, self.num_nodes), (batch_size, self.num_nodes - 1))
         choices = np.minimum(nodes, self.reach)
         first = rng.integers(choices)
@@ -146,24 +146,24 @@ class Ancestors(Task):
         return np.take_along_axis(names, edges, axis=1), names[np.arange(batch_size), asked]
 
     def floor(self, length: int) -> Bound:
-        """At each place any node, or the end where that is more frequent; how many ancestors there are is sampled."""
+        """Guess any node, or the end where it is likelier; the number of ancestors is sampled."""
         return _floor(self)
 
     def ceiling(self, length: int) -> Bound:
-        """All edges have been read."""
+        """Return 1: all edges have been read."""
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the nodes; ids limit them."""
+        """Multiply the nodes by ``factor``; ids limit them."""
         larger = replace(self, num_nodes=factor * self.num_nodes)
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The next node of the whole graph; the next ancestor in any order; a child of the one named last."""
+        """Name the next node of the whole graph, the next ancestor in any order, or a child of the last one named."""
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Also the first and the last of them with an end as soon as all parents of the node asked about are named."""
+        """Add the first and the last of them with an end once all parents of the node asked about are named."""
         return self._guesses(inputs)
 
     def _guesses(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
@@ -206,7 +206,7 @@ class Ancestors(Task):
 
 
 def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int) -> Int[np.ndarray, "batch nodes"]:
-    """The number of each node in the order in which nodes first stand among the ends of edges."""
+    """Number nodes in the order in which they first appear among the ends of edges."""
     firsts = np.empty((len(edges), num_nodes), dtype=np.int64)
     for place in reversed(range(edges.shape[1])):
         firsts[np.arange(len(edges)), edges[:, place]] = place
@@ -227,7 +227,7 @@ def _topological(
     children: Bool[np.ndarray, "batch nodes nodes"],
     asked: Int[np.ndarray, " batch"],
 ) -> tuple[Bool[np.ndarray, "batch nodes"], Int[np.ndarray, "batch nodes"]]:
-    """The ancestors of a node; and in the order in which they are named, then anything."""
+    """Find the ancestors of a node, and the order in which they are named, followed by anything."""
     rows = np.arange(len(asked))
     is_ancestor = parents[rows, asked]
     for _ in range(parents.shape[1]):
@@ -246,7 +246,7 @@ def _topological(
 
 @cache
 def _floor(task: Ancestors) -> Bound:
-    """All ids are alike, so only how many ancestors there are tells at which places the end is the better guess."""
+    """Sample numbers of ancestors: as ids are alike, only these tell where the end is the better guess."""
     edges, asked = task._draw(np.random.Generator(np.random.Philox(0)), NUM_GRAPHS)  # noqa: SLF001  its own task
     is_ancestor, _ = _topological(*_parents(edges, task.num_nodes), asked)
     num_answers, slots = is_ancestor.sum(axis=1)[:, None], np.arange(task.num_nodes)

@@ -13,11 +13,11 @@ from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 NUM_AUTOMATA = 2**14
-"""Size of the sample from which the ceiling is estimated."""
+"""Size of the sample that estimates the ceiling."""
 
 
 class Automata(NamedTuple):
-    """Automata, one a sequence: state 0 is the start, and of a state's edges the first ``num_edges`` exist."""
+    """Automata, one for each sequence: state 0 is the start, and a state uses its first ``num_edges`` edges."""
 
     num_edges: Int[np.ndarray, "batch states"]
     symbols: Int[np.ndarray, "batch states edges"]
@@ -29,20 +29,20 @@ class Automata(NamedTuple):
 class InContextLanguage(Task):
     """Read strings of one random automaton, each after a separator; at each position name the next symbol.
 
-    With ``num_symbols=4``, the separator is 4; that a string ends cannot be known, and is not scored::
+    With ``num_symbols=4``, the separator is 4; the end of a string cannot be known and is not scored::
 
         inputs    4 0 1 3 0 4 0 2 4 0 1 3 3 4 0
         targets   0 1 3 0 . 0 2 . 0 1 3 3 . 0 1
 
-    Tests learning a language from context: the counts of what followed the same tokens earlier, as n-gram heads gather
-    them, and beyond these the state that the string has led to. Attention should beat mechanisms that are passed along,
-    and a short convolution close part of the gap.
+    Tests learning a language from context: counting what followed the same tokens earlier, as n-gram heads do, and
+    beyond that tracking the automaton's state. Attention should beat recurrent mechanisms, and a short convolution
+    should close part of the gap.
 
-    Each sequence has an automaton of its own. Training and test draw from one distribution, which is so large that
-    they share an automaton with a probability near 0. Out of range there are more strings of one automaton.
+    Each sequence has its own automaton. Training and test draw from one distribution, so large that they almost surely
+    share no automaton. Out of range there are more strings of one automaton.
 
-    Source: Akyürek et al. (2024). Ours fixes the number of states and the number of symbols, has no edge from a state
-    to itself, and scores the symbol that comes next, instead of whether the prediction is one of those allowed.
+    Source: Akyürek et al. (2024). Ours fixes the numbers of states and symbols, has no edge from a state to itself, and
+    scores the next symbol, where theirs accepts any symbol allowed.
     """
 
     name: ClassVar = "in_context_language"
@@ -87,18 +87,18 @@ class InContextLanguage(Task):
         return Batch(tokens[:, :-1].copy(), np.where(following == self.num_symbols, IGNORE, following))
 
     def floor(self, length: int) -> Bound:
-        """One in all symbols, whatever the length: none is preferred."""
+        """Return the chance of a uniform guess: no symbol is preferred."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Who knows the automaton and its state still guesses among the edges; nobody who reads can do better."""
+        """Bound accuracy by that of knowing the automaton and its state, which still leaves a guess among the edges."""
         value, standard_error = _ceiling(
             self.num_states, self.num_symbols, self.most_edges, self.longest_string, length
         )
         return Bound(value, "bound", standard_error)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """What most often followed the last 0, 1 and 2 tokens; ties, and what was never seen, go by one token less."""
+        """Name the most frequent follower of the last 0, 1 and 2 tokens; one token less breaks ties and fills gaps."""
         (batch_size, length), vocab = inputs.shape, self.vocab_size
         rows = np.arange(batch_size)
         # A sequence begins with a separator: let another one stand before it.
@@ -121,7 +121,7 @@ class InContextLanguage(Task):
 def draw_automata(
     rng: np.random.Generator, batch_size: int, num_states: int, num_symbols: int, most_edges: int
 ) -> Automata:
-    """Draw automata: uniform numbers of edges, distinct symbols on those of a state, and ends at other states."""
+    """Draw automata: uniform numbers of edges, with distinct symbols in a state, that lead to other states."""
     shape = (batch_size, num_states, most_edges)
     num_edges = rng.integers(1, most_edges + 1, size=shape[:2])
     symbols = distinct(rng, batch_size * num_states, most_edges, num_symbols).reshape(shape)
@@ -133,10 +133,10 @@ def draw_automata(
 def walk(
     rng: np.random.Generator, automata: Automata, separator: int, longest_string: int, num_tokens: int
 ) -> tuple[Int[np.ndarray, "batch tokens"], Int[np.ndarray, "batch tokens"]]:
-    """Draw strings with uniform lengths and uniform edges, each after a separator.
+    """Draw strings of uniform length along uniform edges, each after a separator.
 
     Returns:
-        The tokens, and the state in which each was drawn; that of a separator has no meaning.
+        The tokens, and the state in which each was drawn; meaningless for separators.
     """
     batch_size, num_states, most_edges = automata.symbols.shape
     num_strings = num_tokens // 2 + 1
@@ -166,9 +166,9 @@ def walk(
 def _ceiling(
     num_states: int, num_symbols: int, most_edges: int, longest_string: int, length: int
 ) -> tuple[float, float]:
-    """Mean of one in the number of edges over the states in which symbols are drawn, and its standard error.
+    """Average 1 / the number of edges over the states in which symbols are drawn, with its standard error.
 
-    Only the automata are sampled: for each of them the chance of being in a state is exact.
+    Only the automata are sampled: for each of them, the probability of each state is exact.
     """
     rng = np.random.Generator(np.random.Philox(0))
     automata = draw_automata(rng, NUM_AUTOMATA, num_states, num_symbols, most_edges)

@@ -18,9 +18,9 @@ class InductionFirst(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 3
 
-    Tests induction where what came first must outlive what contradicts it later. The inputs are those of
-    ``induction_latest``: the difference between the two shows a bias towards what is recent, as decay has it and as
-    a state that is overwritten has it. Out of range the background grows, and with it the distances.
+    Tests induction where the first successor must outlive later contradictions. The inputs are those of
+    ``induction_latest``: the difference between the two shows a bias towards recent tokens, as decay and overwriting
+    cause. Out of range the background grows, and with it the distances.
 
     Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
     """

@@ -18,9 +18,9 @@ class InductionLatest(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 6
 
-    Tests induction where the context contradicts itself: what follows a trigger differs each time. Decay prefers what
-    is recent and should find this easier than ``induction_first``; a plain sum over the past mixes all successors. Out
-    of range the background grows, and with it the distances.
+    Tests induction where the context contradicts itself: what follows a trigger differs each time. Decay prefers recent
+    tokens and should find this easier than ``induction_first``; a plain sum over the past mixes all successors. Out of
+    range the background grows, and with it the distances.
 
     Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
     """

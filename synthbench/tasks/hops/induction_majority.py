@@ -24,8 +24,8 @@ class InductionMajority(ControlledInduction):
         targets   . . . . . . . . . . . . . . . 6
 
     Tests induction that weighs all occurrences alike: a plain sum over the past does so, decay and overwriting do not.
-    Of an odd number of occurrences the winner has one more than its rival. Out of range the background grows, and with
-    it the distances.
+    The number of occurrences is odd, and the winner has one more than its rival. Out of range the background grows, and
+    with it the distances.
 
     Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
     """
@@ -69,7 +69,7 @@ class InductionMajority(ControlledInduction):
     repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """The successors of triggers: more than half of those of one trigger are the same, the others its rival."""
+        """Draw successors of triggers: more than half of a trigger's are its winner, the others its rival."""
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:
             by_sequence, num_paired = candidates.reshape(-1, self.num_triggers, 2), self.num_triggers // 2 * 2

@@ -23,14 +23,14 @@ class KhopInduction(Task):
 
     At the last 0, the first hop leads to the 2 after the 0 before it, and the second to the 3 after the 2 before that.
 
-    Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``, and
-    a state that is passed along must keep what every hop found, for every symbol.
+    Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
+    recurrent state must keep every hop's result for every symbol.
 
-    No token follows itself, so that the last hop always changes the token. Out of range only the length grows, since
-    the number of hops is not shown.
+    No token follows itself, so the last hop always changes the token. Out of range only the length grows, since the
+    number of hops is not shown.
 
     Source: Sanford, Hsu & Telgarsky (2024), as coded. There the number of hops varies, and a first token gives it. With
-    ``is_marked=true`` ours is shown as well: the sequence begins with as many tokens, the 4 of the example, as hops.
+    ``is_marked=true`` ours shows it as well: the sequence begins with one token, the 4 of the example, for each hop.
     """
 
     name: ClassVar = "khop_induction"
@@ -59,12 +59,12 @@ class KhopInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, and the answer that there is none."""
+        """The symbols, and the answer "none"."""
         return self.num_symbols + 1
 
     @property
     def min_length(self) -> int:
-        """The first position that may have an answer: with two symbols in turn, each hop leads back by one."""
+        """The first position that may have an answer: with two alternating symbols, each hop leads back by one."""
         return self._num_marks + self.num_hops + 2
 
     @property
@@ -72,7 +72,7 @@ class KhopInduction(Task):
         return self.num_hops if self.is_marked else 0
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw tokens that are uniform among those that differ from the token before."""
+        """Draw tokens uniformly among those that differ from the previous token."""
         steps = rng.integers(1, self.num_symbols, size=(batch_size, length - self._num_marks))
         steps[:, 0] = rng.integers(self.num_symbols, size=batch_size)
         symbols = steps.cumsum(axis=1) % self.num_symbols
@@ -80,11 +80,11 @@ class KhopInduction(Task):
         return Batch(self._after_marks(symbols, self.num_symbols), self._after_marks(answers, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """At each position either the answer that there is none, or any symbol.
+        """Guess "none" or any symbol at each position.
 
-        Read backwards from a token to its earlier occurrence, each token is the one that is sought with probability
-        ``1 / (num_symbols - 1)``, for it differs from its neighbour. The next hop goes on from that occurrence, whose
-        successor is not the token that it holds: so the distances are independent and geometric.
+        Read backwards from a token to its earlier occurrence, each token matches with probability ``1 / (num_symbols -
+        1)``, for it differs from its neighbour. The next hop continues from that occurrence, whose successor differs
+        from it, so the distances are independent and geometric.
         """
         length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)
@@ -97,20 +97,20 @@ class KhopInduction(Task):
         return Bound(float(np.maximum(1 - has_answer, has_answer / self.num_symbols).mean()))
 
     def ceiling(self, length: int) -> Bound:
-        """Every hop leads back to what has been read."""
+        """Return 1: every hop leads back to a token that has been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """What smaller numbers of hops find, from none on."""
+        """Name the token found by each smaller number of hops, from 0 on."""
         *shorter, _ = self._found(inputs[:, self._num_marks :])
         return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
 
     def _after_marks(self, rows: Int[np.ndarray, "batch _"], token: int) -> Int[np.ndarray, "batch length"]:
-        """Rows with a token in front of them for each mark."""
+        """Put one token for each mark in front of rows."""
         return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:
-        """What 0, 1, ... ``num_hops`` hops find."""
+        """Yield the tokens found by 0, 1, ... ``num_hops`` hops."""
         batch_size, length = inputs.shape
         # Positions by token, earliest first: in 16 bits they are sorted by radix.
         order = np.argsort(inputs.astype(np.uint16), axis=1, kind="stable")

@@ -13,7 +13,7 @@ from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 MOST_HOPS = 64
-"""Up to so many hops each number of them has a token."""
+"""Largest number of hops that has a token."""
 
 
 @task
@@ -21,22 +21,21 @@ MOST_HOPS = 64
 class PermutationHops(Task):
     """Read the edges of a cyclic permutation, nodes of several tokens each; from a node, follow some edges.
 
-    A question begins with 3 for one hop and 4 for two. The edges are 20 to 12, 01 to 20 and 12 to 01, so that two hops
-    lead from 01 to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
+    A question begins with 3 for one hop and 4 for two. The edges are 20 to 12, 01 to 20 and 12 to 01, so two hops lead
+    from 01 to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
         targets   . . . . . . . . . . . . . . 1 2
 
-    Tests composition: each hop looks up the node that the hop before it found, by all of its tokens together. All hops
-    fall on the position before the answer. Once the first token of the answer is shown, few nodes are left that begin
-    with it.
+    Tests composition: each hop looks up the node found by the previous hop, by all of its tokens together. All hops
+    fall on the position before the answer. Few nodes begin with the first token of the answer once that is shown.
 
-    The permutation is one cycle, which is longer than the chain, so that no smaller number of hops gives the answer.
-    Nodes that begin questions are distinct. Out of range the cycle grows.
+    The permutation is one cycle longer than the chain, so no smaller number of hops gives the answer. Questions begin
+    with distinct nodes. Out of range the cycle grows.
 
-    Source: after Depo of Allen-Zhu (2025), which asks for k hops on a permutation so: edges in random order, a token
-    for each number of hops, and names of several tokens. There names differ in length and have an end token, cycles
-    differ in length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
+    Source: after Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges, a token for
+    each number of hops, and names of several tokens. There names vary in length and have an end token, cycles vary in
+    length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
     """
 
     name: ClassVar = "permutation_hops"
@@ -111,7 +110,7 @@ class PermutationHops(Task):
 
     @property
     def min_length(self) -> int:
-        """A cycle with one edge more than the longest chain, or with as many as there are questions."""
+        """A cycle with one edge more than the longest chain, or one for each question."""
         return self._num_tokens(self._fewest_nodes)
 
     @property
@@ -128,14 +127,14 @@ class PermutationHops(Task):
         return max(self.longest_chain + 1, self.num_questions)
 
     def _num_tokens(self, num_nodes: int) -> int:
-        """Two nodes an edge, and a number, a node and all of another but its last token a question."""
+        """Count two nodes an edge, and a number, a node and all but the last token of another a question."""
         return 2 * self.tokens_per_node * (num_nodes + self.num_questions)
 
     def _num_nodes(self, length: int) -> int:
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with more nodes than there are names; tokens that make no edge are padding in front.
+        """Refuse a length with more nodes than names; leftover tokens become padding in front.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -169,21 +168,21 @@ class PermutationHops(Task):
         )
 
     def _spelled(self, nodes: Int[np.ndarray, "batch nodes"]) -> Int[np.ndarray, "batch nodes tokens"]:
-        """The tokens of nodes: their digits."""
+        """Spell nodes as their digits."""
         powers = self._num_used ** np.arange(self.tokens_per_node)[::-1]
         tokens: Int[np.ndarray, "batch nodes tokens"] = nodes[:, :, None] // powers % self._num_used
         return tokens
 
     def floor(self, length: int) -> Bound:
-        """One in the symbols that are used: exchanging two of them changes no probability."""
+        """Return the chance of guessing one of the symbols used: exchanging two of them changes no probability."""
         return Bound(1 / self._num_used)
 
     def ceiling(self, length: int) -> Bound:
-        """All edges have been read."""
+        """Return 1: all edges have been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """One hop, if more are asked, and one hop less than asked; each goes on as the latest node with that beginning.
+        """Follow one hop, if more are asked, or one hop too few; then complete the latest node with that beginning.
 
         The first token of an answer is guessed; the next ones follow the tokens of the answer that are shown.
         """
@@ -212,9 +211,9 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Also any node but those near the start, one way or both; the second of two tokens follows the one shown.
+        """Add guesses of any node not near the start; the second of two tokens follows the one shown.
 
-        The most frequent first token of the nodes that are left, then the last in the list of those that begin so.
+        They take the most frequent first token of the remaining nodes, then the last listed node that begins so.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:
@@ -251,7 +250,7 @@ class PermutationHops(Task):
         questions: Int[np.ndarray, "batch questions 4"],
         length: int,
     ) -> Int[np.ndarray, "batch length"]:
-        """The most frequent first token of some nodes; then the last second token after the first one shown."""
+        """Name the most frequent first token of some nodes, then the last second token after the first one shown."""
         by_first = is_left.reshape(*is_left.shape[:2], self._num_used, self._num_used)
         tokens = np.zeros_like(questions)
         tokens[:, :, 2] = by_first.sum(axis=3).argmax(axis=2)
@@ -261,7 +260,7 @@ class PermutationHops(Task):
         return np.pad(tokens.reshape(len(questions), -1), ((0, 0), (length - tokens.shape[1] * 4, 0)))
 
     def _joined(self, tokens: Int[np.ndarray, "batch nodes tokens"]) -> Int[np.ndarray, "batch nodes"]:
-        """Nodes by their tokens."""
+        """Number nodes by their tokens."""
         nodes: Int[np.ndarray, "batch nodes"] = tokens @ self._num_used ** np.arange(self.tokens_per_node)[::-1]
         return nodes % self._most_nodes
 
@@ -269,7 +268,7 @@ class PermutationHops(Task):
     def _with_beginning(
         nodes: Int[np.ndarray, "batch nodes tokens"], shown: Int[np.ndarray, "batch questions beginning"]
     ) -> Int[np.ndarray, "batch questions beginning"]:
-        """After each token of a beginning, the next one of the latest node that begins so far with it."""
+        """Complete each beginning, token by token, with the latest node that begins so."""
         begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
         found = np.empty_like(shown)
         for place in range(shown.shape[2]):
@@ -282,5 +281,5 @@ class PermutationHops(Task):
 def _take(
     nodes: Int[np.ndarray, "batch nodes tokens"], places: Int[np.ndarray, "batch places"]
 ) -> Int[np.ndarray, "batch places tokens"]:
-    """The tokens of the nodes at some places."""
+    """Gather the tokens of the nodes at some places."""
     return np.take_along_axis(nodes, places[:, :, None], axis=1)

@@ -24,14 +24,14 @@ class PointerChasing(Task):
         inputs    0 2 4 1 2 4 1 0 7 6 6 4 8
         targets   . . . . . . . . . . . 0 .
 
-    Tests composition: each hop looks up what the one before it found. The marks stand before the start, so that all
-    hops fall on one position: attention needs a depth that grows with the logarithm of the chain, and a state that is
-    passed along needs room for all edges.
+    Tests composition: each hop looks up the result of the previous one. The marks stand before the start, so all hops
+    fall on one position. Attention needs a depth that grows with the logarithm of the chain; a recurrent state needs
+    room for all edges.
 
-    The nodes are a random subset of all ids. The chain is shorter than the cycle, so that no smaller number of hops
-    gives the answer. Out of range the chain grows, and the cycle where it must.
+    The nodes are a random subset of all ids. The chain is shorter than the cycle, so no smaller number of hops gives
+    the answer. Out of range the chain grows, and the cycle where necessary.
 
-    With ``num_starts`` above 1 several nodes stand after the marks, and as many hops are asked from each of them.
+    With ``num_starts`` above 1 several nodes follow the marks, and the same number of hops is asked from each.
 
     Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. The number of
     hops is written as marks because one token for each number would meet a longer chain with an untrained embedding.
@@ -94,18 +94,18 @@ class PointerChasing(Task):
 
     @property
     def min_length(self) -> int:
-        """A cycle with one edge more than the longest chain, or with as many as there are starts."""
+        """A cycle with one edge more than the longest chain, or one for each start."""
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
     def _num_tokens(self, num_edges: int) -> int:
-        """Two tokens an edge, the query, the marks or padding in their place, and the starts."""
+        """Count two tokens for each edge, the query, the marks or padding in their place, and the starts."""
         return 2 * num_edges + 1 + self.longest_chain + self.num_starts
 
     def _num_edges(self, length: int) -> int:
         return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with half an edge, and one with more edges than there are nodes.
+        """Refuse a length with half an edge or with more edges than nodes.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -141,15 +141,15 @@ class PointerChasing(Task):
         return Batch(inputs, score_at(answers, asked, length))
 
     def floor(self, length: int) -> Bound:
-        """One node in all ids, whatever the length."""
+        """Return the chance of guessing one of all ids."""
         return Bound(1 / self.num_nodes)
 
     def ceiling(self, length: int) -> Bound:
-        """All edges have been read."""
+        """Return 1: all edges have been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """One hop from the token, if more are asked, and one hop less than asked."""
+        """Follow one hop, if more are asked, or one hop too few."""
         num_edges = self._num_edges(inputs.shape[1])
         num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
         # What is no node on the cycle is followed by itself.

@@ -20,7 +20,7 @@ class DistantMatch(Task):
         targets   . . . 3 . .
 
     Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all,
-    and what follows the middle is of no use to a causal model.
+    and a causal model cannot use the second half.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -40,5 +40,5 @@ class DistantMatch(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """One of the tokens that are scored, which 0 is not."""
+        """Return the chance of guessing one of the scored tokens, without 0."""
         return Bound(1 / (self.vocabulary - 1))

@@ -17,11 +17,11 @@ class LongCopy(Copy):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests that a mechanism passes its own position through: embedding and output layer suffice, attention must only not
-    be in the way.
+    Tests that a mechanism passes its own position through: embedding and output layer suffice if attention does not
+    interfere.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published table used 128
-    tokens on one kind of device; the longer sequence is the one that the code describes.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published table used 128 tokens
+    on one kind of device; the code describes the longer sequence.
     """
 
     name: ClassVar = "long_copy"

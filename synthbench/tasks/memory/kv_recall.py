@@ -21,7 +21,7 @@ class KvRecall(Task):
         inputs    3 1 4 4 5 0 7 4
         targets   . . . . . . . 4
 
-    Tests associative recall: the key must be found among all others, and the token after it be read.
+    Tests associative recall: find the key among all others and read the token after it.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -33,7 +33,7 @@ class KvRecall(Task):
     vocabulary: int = option(64, "number of tokens, the separator among them", low=3, high=4096)
 
     def check_length(self, length: int) -> None:
-        """Refuse an odd length, and one with more pairs than there are keys.
+        """Refuse an odd length, and one with more pairs than keys.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -47,7 +47,7 @@ class KvRecall(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and uniform values, in pairs; the separator and one of the keys end the sequence."""
+        """Draw pairs of distinct keys and uniform values; the separator and one of the keys end the sequence."""
         num_pairs = (length - 2) // 2
         separator = self.vocabulary - 1
         symbols = np.tile(np.arange(separator), (batch_size, 1))
@@ -62,9 +62,9 @@ class KvRecall(Task):
         return Batch(inputs, score_last(values[rows, asked], length))
 
     def floor(self, length: int) -> Bound:
-        """One value in all tokens but the separator."""
+        """Return the chance of guessing any token but the separator."""
         return Bound(1 / (self.vocabulary - 1))
 
     def ceiling(self, length: int) -> Bound:
-        """Keys are distinct, and the pair has been read."""
+        """Return 1: keys are distinct, and the pair has been read."""
         return Bound(1.0)

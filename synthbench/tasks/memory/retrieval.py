@@ -41,9 +41,9 @@ class Retrieval(Task):
         return Batch(inputs, score_last(np.full(batch_size, needle), length))
 
     def floor(self, length: int) -> Bound:
-        """The needle is always right."""
+        """Return 1: the needle is always right."""
         return Bound(1.0)
 
     def ceiling(self, length: int) -> Bound:
-        """The needle is always right."""
+        """Return 1: the needle is always right."""
         return Bound(1.0)

@@ -19,10 +19,10 @@ class SelectiveCopy(Task):
         inputs    7 1 4 7 7 5 2 0 6 1 3 3
         targets   0 0 0 0 0 0 1 6 5 0 0 0
 
-    The second answer, 6, stood where the third marker overwrote it: such an answer can only be guessed. A marker at the
-    end of the first half is followed by nothing, and its answer is 0.
+    The third marker overwrote the second answer, 6: such an answer can only be guessed. A marker at the end of the
+    first half has the answer 0.
 
-    Tests recall of what was marked, in order. The zeros before and after the answers are scored as well.
+    Tests recall of marked tokens in order. The zeros before and after the answers are scored as well.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -38,7 +38,7 @@ class SelectiveCopy(Task):
 
     @property
     def min_length(self) -> int:
-        """As many positions in each half as there are marks."""
+        """One position for each mark in either half."""
         return 2 * self.num_marks
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -56,12 +56,12 @@ class SelectiveCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Zero everywhere: right at all other positions, and wherever an answer happens to be zero."""
+        """Guess zero everywhere, right at all other positions and wherever an answer happens to be zero."""
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Only the answers that the next marker overwrote are guesses: one for each pair of adjacent marks."""
+        """Count as guesses only the answers that the next marker overwrote: one for each pair of adjacent marks."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

@@ -1,7 +1,7 @@
-"""Fully bracketed expressions modulo a number: random ones, the law of their values, and their value without brackets.
+"""Fully bracketed expressions modulo a number: drawing, distribution of values, and evaluation without brackets.
 
-One to four symbols are a digit, written d, -d, (d) or (-d). More are (left operator right), where every length of the
-left part that leaves a right part has the same probability.
+Expressions of one to four symbols are a digit: d, -d, (d) or (-d). Longer ones are (left operator right), with a
+uniform length of the left part.
 """
 
 from functools import cache
@@ -37,7 +37,7 @@ class Grammar(NamedTuple):
     def apply(
         self, operators: Int[np.ndarray, "..."], left: Int[np.ndarray, "..."], right: Int[np.ndarray, "..."]
     ) -> Int[np.ndarray, "..."]:
-        """Values of ``left operator right``; operators are counted from 0."""
+        """Evaluate ``left operator right``, with operators counted from 0."""
         return np.choose(operators, [left + right, left - right, left * right]) % self.modulus
 
 
@@ -50,7 +50,7 @@ def write_expressions(
 ) -> Int[np.ndarray, " expressions"]:
     """Write random expressions of these lengths into a line of tokens and return their values.
 
-    All expressions, then all their parts, then the parts of these: the recursion is as deep as the deepest brackets.
+    It writes all expressions, then all their parts, and so on: the recursion is as deep as the deepest brackets.
     """
     ends = starts + lengths - 1
     line[starts[lengths >= 3]] = grammar.opening
@@ -77,7 +77,7 @@ def write_expressions(
 
 @cache
 def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Probability of each value of an expression of 0..longest symbols; that of none has no meaning."""
+    """Compute the probability of each value of an expression of 0..longest symbols; entry 0 is meaningless."""
     digits = np.arange(grammar.modulus)
     operators = np.arange(grammar.num_operators)
     results = grammar.apply(operators[:, None, None], digits[:, None], digits).ravel()
@@ -90,7 +90,7 @@ def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths val
 
 
 def flat_values(grammar: Grammar, inputs: Tokens) -> Tokens:
-    """Value of the tokens up to each position from left to right, as if there were no brackets."""
+    """Evaluate the tokens up to each position from left to right, ignoring brackets."""
     values = np.zeros_like(inputs)
     value, operator, sign = np.zeros_like(inputs[:, 0]), np.zeros_like(inputs[:, 0]), np.ones_like(inputs[:, 0])
     follows_digit = np.zeros(len(inputs), dtype=bool)

@@ -19,7 +19,7 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.nesting._trees import Law, grow
 
 NUM_TOKENS = 2**18
-"""Size of the sample from which a floor is estimated."""
+"""Size of the sample that estimates a floor."""
 
 
 class LabelledNodes(NamedTuple):
@@ -31,15 +31,15 @@ class LabelledNodes(NamedTuple):
     openings: Int[np.ndarray, " nodes"]
     """Place of the opening bracket of a node in its tree."""
     mirrored: Int[np.ndarray, " nodes"]
-    """The same in a tree in which all children stand in reversed order."""
+    """Place of that bracket if the children of every node stand in reversed order."""
 
 
 @dataclass(frozen=True)
 class TreeCompletion(Task):
-    """Trees, an ``=`` and a tree that follows from them; the end of this tree is hidden behind blanks.
+    """Trees, an ``=`` and a tree that follows from them, whose end is hidden behind blanks.
 
-    Sizes of trees are uniform. The tree is cut at a uniform place, so that at least one token is hidden. Or nothing is
-    hidden, and each token of the tree but the first is asked at the one before it.
+    Sizes of trees are uniform. The tree is cut at a uniform place that hides at least one token. With ``is_shown``
+    nothing is hidden, and each token of the tree but the first is asked at the previous one.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -55,23 +55,23 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def tokens_per_node(self) -> int:
-        """How many tokens a sequence has for each node, if all its trees have as many."""
+        """Number of tokens per node, if all trees of a sequence are equally large."""
 
     @property
     @abstractmethod
     def num_marks(self) -> int:
-        """How many tokens a sequence has besides."""
+        """Number of other tokens in a sequence."""
 
     @property
     def num_ids(self) -> int:
-        """The labels, the brackets and the names, if a task has any."""
+        """Number of labels, brackets and names, if a task has any."""
         return self.num_labels + 2
 
     @abstractmethod
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Sequences with nothing hidden; where the tree begins that is to be completed; and its number of tokens."""
+        """Write sequences with nothing hidden; return also the start and the length of the tree to complete."""
 
     @property
     def opening(self) -> int:
@@ -85,12 +85,12 @@ class TreeCompletion(Task):
 
     @property
     def equals(self) -> int:
-        """Id of the token before the tree that is to be completed."""
+        """Id of the token before the tree to complete."""
         return self.num_ids
 
     @property
     def vocab_size(self) -> int:
-        """All ids, among them the =, the blank and the padding."""
+        """All ids, with the =, the blank and the padding."""
         return self.num_ids + 3
 
     @property
@@ -99,7 +99,7 @@ class TreeCompletion(Task):
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:
-        """Nodes of the largest tree, if all trees of a sequence have as many."""
+        """Count the nodes of the largest tree, if all trees of a sequence are equally large."""
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
@@ -118,7 +118,7 @@ class TreeCompletion(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw trees; hide the end of the last one, or ask for it token by token."""
+        """Draw trees; hide the end of the last one, or ask for all of it token by token."""
         tokens, begins, lengths = self.write(rng, batch_size, length)
         positions = np.arange(length)
         if self.is_shown:
@@ -129,28 +129,28 @@ class TreeCompletion(Task):
         return Batch(np.where(is_hidden, self.equals + 1, tokens), np.where(is_hidden, tokens, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """The most frequent bracket at each position, or any label; estimated on a sample."""
+        """Guess the most frequent bracket at each position, or any label; estimated on a sample."""
         return _sampled_floor(self, length)
 
     def ceiling(self, length: int) -> Bound:
-        """Every token of the tree follows from what stands before the =."""
+        """Return 1: every token of the tree follows from those before the =."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The latest label that is shown; or, where all are, what followed the same tokens before."""
+        """Repeat the latest label shown or, if the tree is shown, the follower of the same tokens earlier."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
     def slots(self, inputs: Tokens) -> Tokens:
-        """Which token of the last tree is asked at each position, counted from 0; below 0 before it."""
+        """Number the tokens of the last tree by the position that asks for them, from 0; negative before it."""
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots: Tokens = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
         return slots
 
     def _induced(self, inputs: Tokens) -> Tokens:
-        """What followed the latest earlier copy of the last tokens, of as many of the last four as have one."""
+        """Find the follower of the latest earlier copy of the last tokens: the most of up to four that have one."""
         found = np.zeros_like(inputs)
         recent = np.zeros_like(inputs)
         for num_tokens in range(4):
@@ -163,7 +163,7 @@ class TreeCompletion(Task):
         return found
 
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
-        """Random trees with so many nodes: all numbers of children are equally likely before the size is given."""
+        """Draw random trees of these sizes; before conditioning on size, all numbers of children are equally likely."""
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)
         trees = np.concatenate([nodes.trees for nodes in levels])
@@ -187,10 +187,10 @@ class TreeCompletion(Task):
 
 @cache
 def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
-    """Score of the most frequent bracket or any label at each position.
+    """Score the most frequent bracket or any label at each position.
 
-    Labels are equally likely, so that their frequencies are pooled. The choice is made on one half of the sample and
-    scored on the other, and the other way round: on the same half it would score too much.
+    Labels are equally likely, so their frequencies are pooled. The choice is made on one half of the sample and scored
+    on the other, and vice versa: scored on the same half, it would be too high.
     """
     rng = np.random.Generator(np.random.Philox(0))
     targets = task.sample(rng, max(256, NUM_TOKENS // length), length).targets

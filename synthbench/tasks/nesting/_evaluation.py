@@ -13,24 +13,24 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 @dataclass(frozen=True)
 class Evaluation(Task):
-    """An expression, a separator at which its value is due, and padding; lengths of expressions are uniform."""
+    """An expression, a separator that asks for its value, and padding; expression lengths are uniform."""
 
     shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of different symbols of expressions; their ids come first, and values are among them."""
+        """Number of symbols of expressions; their ids come first, values among them."""
 
     @abstractmethod
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Write random expressions of these lengths at the beginning of the sequences and return their values."""
+        """Write random expressions of these lengths at the start of the sequences and return their values."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Probability of the likeliest value of expressions of each of these lengths."""
+        """Return the probability of the likeliest value at each expression length."""
 
     @property
     def vocab_size(self) -> int:
@@ -43,11 +43,11 @@ class Evaluation(Task):
         return self.shortest + 1
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """The lengths of expressions that leave room for the separator."""
+        """List the lengths of expressions that leave room for the separator."""
         return np.arange(self.shortest, length)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a length for each expression, then the expression; its value is due at the separator."""
+        """Draw a length for each expression, then the expression; the separator asks for its value."""
         lengths = rng.choice(self.expression_lengths(length), size=batch_size)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
         values = self.write(rng, inputs, lengths)
@@ -55,5 +55,5 @@ class Evaluation(Task):
         return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
 
     def floor(self, length: int) -> Bound:
-        """The likeliest value of expressions of each length: the position of the separator tells the length."""
+        """Guess the likeliest value at each length, which the position of the separator reveals."""
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))

@@ -1,4 +1,4 @@
-"""Shared code of tasks that ask, along the beginning of a word, which symbols may follow."""
+"""Shared code of tasks that ask which symbols may follow each beginning of a word."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 
 @dataclass(frozen=True)
 class NextSymbols(Task):
-    """The beginning of a word; at each position the set of symbols that may follow, one class a set.
+    """The beginning of a word; each position asks for the set of symbols that may follow, one class a set.
 
-    Every beginning can be completed to a word, so nothing is gained by whole words. A model must get the set exactly
+    Every beginning can be completed to a word, so whole words bring nothing new. A model must get the set exactly
     right. Out of range the positions that were trained on are not scored.
     """
 
@@ -22,15 +22,15 @@ class NextSymbols(Task):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Beginnings of words, and the sets that follow each symbol."""
+        """Draw beginnings of words, and the sets that may follow each symbol."""
 
     @abstractmethod
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Probability of the likeliest set at each position."""
+        """Return the probability of the likeliest set at each position."""
 
     @property
     def min_length(self) -> int:
-        """One position that is scored."""
+        """One scored position."""
         return self.unscored + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -40,5 +40,5 @@ class NextSymbols(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """The likeliest set at each position."""
+        """Guess the likeliest set at each position."""
         return Bound(float(self.best_guess(length)[self.unscored :].mean()))

@@ -1,4 +1,4 @@
-"""Shared code of tree completion tasks in which names stand for trees that were defined before."""
+"""Shared code of tree completion tasks with names for trees defined earlier."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from synthbench.tasks.base import Tokens
 from synthbench.tasks.nesting._completion import TreeCompletion
 
 Spans = Int[np.ndarray, "batch _ 2"]
-"""Pieces of the rows of a table, each from a column to before a column; to be laid one after the other."""
+"""Pieces of the rows of a table, each from one column to before another, to be joined in order."""
 
 
 def alternate(*spans: Spans) -> Spans:
-    """The first piece of each, then the second of each, and so on."""
+    """Interleave pieces: the first of each, then the second of each, and so on."""
     return np.stack(spans, axis=2).reshape(len(spans[0]), -1, 2)
 
 
 @dataclass(frozen=True)
 class Expansion(TreeCompletion):
-    """Definitions, each a name and a tree; a main tree with names in it; an ``=``; the main tree with trees for names.
+    """Definitions, each a name and a tree; a main tree with names; an ``=``; the main tree with names expanded.
 
-    A name stands where a child may stand, but is not counted as one. Names are drawn anew for each sequence, and there
-    are as many of them as templates. Sizes of all trees are independent.
+    A name stands where a child may stand, but does not count as one. Names are drawn anew for each sequence, one for
+    each template. Sizes of all trees are independent.
     """
 
     num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
@@ -40,14 +40,14 @@ class Expansion(TreeCompletion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Choose what refers to what: what stands before the = and what stands after it.
+        """Choose which tree refers to which; return the pieces before and after the =.
 
         Args:
             rng: Draws the choice.
             trees: The tokens of the main tree and then of the templates, each with padding.
-            num_nodes: How many nodes they have.
-            wholes: Where they stand in the table of pieces.
-            names: Where the names of the templates stand in it.
+            num_nodes: Number of nodes of each.
+            wholes: Their places in the table of pieces.
+            names: Places of the templates' names in it.
         """
 
     @property
@@ -57,12 +57,12 @@ class Expansion(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Each tree stands there twice."""
+        """Three tokens for each node of every tree, written twice."""
         return 6 * (self.num_templates + 1)
 
     @property
     def num_marks(self) -> int:
-        """Each name stands in front of its tree and in another, and there is one =."""
+        """Two for each name, before its tree and in another, and one =."""
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
@@ -81,7 +81,7 @@ class Expansion(TreeCompletion):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Put all trees, the names and the = into a table, and lay its pieces one after the other."""
+        """Put all trees, names and the = into a table, and join its pieces in order."""
         num_trees, most = self.num_templates + 1, self.most_nodes(length)
         num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
         nodes = self.draw_nodes(rng, num_nodes.ravel())
@@ -107,7 +107,7 @@ class Expansion(TreeCompletion):
         num_nodes: Int[np.ndarray, " trees"],
         num_gaps: int,
     ) -> Int[np.ndarray, "trees gaps"]:
-        """Places in trees where a child may stand, after a label or a child, in order; some may be drawn twice."""
+        """Draw places where a child may stand, after a label or a child, in order and possibly repeated."""
         # One place after each label, and one after each node but the root.
         ranks = rng.integers(2 * num_nodes[:, None] - 1, size=(len(trees), num_gaps))
         num_places = np.cumsum((trees < self.num_labels) | (trees == self.closing), axis=1)
@@ -115,29 +115,29 @@ class Expansion(TreeCompletion):
         return gaps
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """As for all trees, or the main tree without its names."""
+        """Add the main tree without its names to the shortcuts of all trees."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
     def definition_index(self, inputs: Tokens) -> Tokens:
-        """How many trees have ended before each position: the number of definitions in the main tree, more after it."""
+        """Count the trees that have ended before each position: the number of definitions within the main tree."""
         is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
         num_ended: Tokens = np.cumsum(is_end, axis=1) - is_end
         return num_ended
 
     def depths(self, inputs: Tokens) -> Tokens:
-        """Number of nodes that are open after each position, if there are no blanks before it."""
+        """Count the open nodes after each position, if no blanks precede it."""
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
-        """After the =, all labels and brackets of the first part in order, then those of the second, and so on."""
+        """List after the = all labels and brackets of the first part in order, then those of the second, and so on."""
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)
         slots = self.slots(inputs).clip(0, inputs.shape[1] - 1)
         return np.take_along_axis(inputs, np.take_along_axis(order, slots, axis=1), axis=1)
 
     def _join(self, table: Int[np.ndarray, "batch columns"], spans: Spans, length: int) -> Tokens:
-        """Lay pieces of each row one after the other, and pad."""
+        """Join pieces of each row in order, and pad."""
         begins = spans[..., 0].ravel()
         lengths = spans[..., 1].ravel() - begins
         totals = lengths.reshape(len(table), -1).sum(axis=1)

@@ -1,7 +1,7 @@
 """Random trees of given sizes, many at once, level by level.
 
-The law is that of a branching process of bounded depth, given its size: each node has a random number of children, in
-the last level none. Sizes of subtrees are drawn from the exact law, of which the tables are convolutions.
+They are branching processes of bounded depth, conditioned on size: each node has a random number of children, in the
+last level none. Sizes of subtrees follow their exact distribution, computed by convolution.
 """
 
 from functools import cache
@@ -14,17 +14,17 @@ from jaxtyping import Float, Int
 class Law(NamedTuple):
     """Branching of trees.
 
-    A leaf has size 1. An inner node has the size ``inner`` itself, and the sizes of its children are added.
+    A leaf has size 1. An inner node has size ``inner`` plus the sizes of its children.
     """
 
     arities: tuple[float, ...]
-    """Probability of 0, 1, 2, ... children where there may be any."""
+    """Probabilities of 0, 1, 2, ... children above the last level."""
     inner: int
     levels: int
-    """Number of levels that a tree may have, the root's among them."""
+    """Most levels of a tree, the root's among them."""
 
     def sizes(self, largest: int) -> Int[np.ndarray, " sizes"]:
-        """The sizes up to the largest that trees can have."""
+        """List the sizes up to the largest that trees can have."""
         return np.flatnonzero(forests(self, largest)[-1][1])
 
 
@@ -33,14 +33,14 @@ class Nodes(NamedTuple):
 
     trees: Int[np.ndarray, " nodes"]
     starts: Int[np.ndarray, " nodes"]
-    """Find where a node begins in its tree: 1 after its parent does, or where the child before it ends."""
+    """Place of a node in its tree: 1 after its parent's, or at the end of the child before it."""
     sizes: Int[np.ndarray, " nodes"]
     arities: Int[np.ndarray, " nodes"]
 
 
 @cache
 def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
-    """Probability that 0, 1, 2, ... trees of at most 1, 2, ... levels have a size together, up to the largest."""
+    """Compute the probability that 0, 1, 2, ... trees of up to 1, 2, ... levels have each total size."""
     tree = np.zeros(largest + 1)
     tree[1] = 1
     levels = []
@@ -57,7 +57,7 @@ def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
 
 
 def grow(rng: np.random.Generator, law: Law, sizes: Int[np.ndarray, " trees"]) -> list[Nodes]:
-    """Draw a tree of each of these sizes, and return their levels, the roots first."""
+    """Draw a tree of each of these sizes, and return their levels, roots first."""
     tables = forests(law, int(sizes.max()))
     trees, starts = np.arange(len(sizes)), np.zeros_like(sizes)
     levels = []
@@ -93,7 +93,7 @@ def _first_size(
     num_trees: Int[np.ndarray, " forests"],
     totals: Int[np.ndarray, " forests"],
 ) -> Int[np.ndarray, " forests"]:
-    """Size of the first tree of each forest, given the number of its trees and their total."""
+    """Draw the size of the first tree of each forest, given the number of its trees and their total."""
     if not len(totals):
         return totals
     largest = np.flatnonzero(table[1])[-1]

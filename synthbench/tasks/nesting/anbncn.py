@@ -18,15 +18,15 @@ LONGEST_GAP = 6
 class AnBnCn(Task):
     """Along words of n times a, n times b, n times c, with gaps before them, say which symbol must follow.
 
-    The last two symbols of each run of b and of c are scored: after one the run goes on, after the other it ends. What
-    may follow is one symbol, and its class is that symbol; after an a it may be a or b, which is no question. Each word
-    has its own n, and the last is cut at the length. a is 0, b is 1, c is 2 and the gap 3. With ``largest=3``::
+    The last two symbols of each run of b and of c are scored: after one the run goes on, after the other it ends. There
+    only one symbol may follow, and it is the class; after an a two may, so none is asked. Each word has its own n, and
+    the length cuts the last word. a is 0, b is 1, c is 2 and the gap 3. With ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
-    Tests counting: a counter that is read twice. Elsewhere in a run the current symbol gives the answer away. Gaps are
-    of 1 to 6 tokens: without them every word would end at a multiple of 3.
+    Tests counting: a counter that is read twice. Elsewhere in a run the current symbol gives the answer away. Gaps have
+    1 to 6 tokens: without them every word would end at a multiple of 3.
 
     Source: Gers & Schmidhuber (2001), with one word a sequence and all positions scored.
     """
@@ -89,7 +89,7 @@ class AnBnCn(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw more words than are needed and cut them at the length."""
+        """Draw more words than needed and cut them at the length."""
         size = (batch_size, length // (3 * self.smallest + 1) + 1)
         counts = rng.integers(self.smallest, self.largest, size=size, endpoint=True)
         ends = np.cumsum(rng.integers(1, LONGEST_GAP, size=size, endpoint=True) + 3 * counts, axis=1)
@@ -105,7 +105,7 @@ class AnBnCn(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """The likeliest symbol of each position: words begin at 0, and then as sums of random lengths fall."""
+        """Guess the likeliest symbol at each position, given where sums of random word lengths can fall."""
         counts = np.arange(self.smallest, self.largest + 1)
         gaps = np.arange(1, LONGEST_GAP + 1)[:, None]
         lengths = (gaps + 3 * counts).ravel()
@@ -122,7 +122,7 @@ class AnBnCn(Task):
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """A run goes on, or it ends where it is longer than the mean."""
+        """Continue the run, or end it once it is longer than the mean."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0
         run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1

@@ -17,19 +17,19 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 class Dyck(NextSymbols):
     """Along nested brackets of several types, name the set of brackets that may follow.
 
-    A word of balanced brackets, of bounded depth, is cut at the length. All opening brackets may follow unless the
-    depth is reached, and the closing bracket of the innermost one that is open. As classes: 0 is openings only, 1 to k
-    are openings and the closing bracket of type 0 to k-1, k+1 to 2k are that closing bracket only. For ``([()])`` and
-    ``[``, openings 0 1 and closings 2 3. With ``num_types=2`` and ``depth=3``::
+    A word of balanced brackets, of bounded depth, is cut at the length. Any opening bracket may follow, unless the
+    depth is reached, and the closing bracket of the innermost open one. Class 0 is openings only, 1 to k are openings
+    and the closing bracket of type 0 to k-1, k+1 to 2k are that closing bracket only. For ``([()])`` and ``[``,
+    openings 0 1 and closings 2 3. With ``num_types=2`` and ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
 
-    Tests a stack of bounded depth: which bracket is innermost after others have been closed. A finite state suffices,
-    but it has to hold one type for each level; attention can find the latest open bracket by depth.
+    Tests a stack of bounded depth: know the innermost bracket after others have been closed. A finite state suffices,
+    but must hold one type for each level; attention can find the latest open bracket by depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m); the sets as targets are those of Bhattamishra et al. (2020), who ask for
-    each symbol by itself: a set is right there if all are, so our accuracy is theirs of single sets. Their words are
+    each symbol separately and count a set as right if all are, so accuracies of single sets agree. Their words are
     whole; ours are beginnings, in which an opening and a closing bracket are equally likely where both may follow.
     """
 
@@ -80,13 +80,13 @@ class Dyck(NextSymbols):
 
     @property
     def min_length(self) -> int:
-        """One position that is scored: brackets come in pairs after the innermost open one."""
+        """One scored position: brackets come in pairs after the innermost open one."""
         first = max(self.unscored, self.nearest + self.nearest % 2)
         # With two levels that bracket is in the first one, and so at an even position.
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Depths are a fair walk, reflected at 0 and at the greatest depth; types are uniform."""
+        """Draw depths as a fair walk, reflected at 0 and the greatest depth, and uniform types."""
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
         steps = 2 * rng.integers(2, size=size) - 1
@@ -114,16 +114,16 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """The likeliest set at each position; one type if the innermost open bracket is far.
+        """Guess the likeliest set at each position, or one type if the innermost open bracket must be far.
 
-        Then it is never at the greatest depth, and there is no set but its own.
+        Then the depth is never the greatest, and each type has one set.
         """
         if not self.nearest:
             return super().floor(length)
         return Bound(1 / self.num_types)
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Openings only, or a closing bracket of one type with or without them, whichever is likeliest at that time."""
+        """Return the probability of the likeliest class at each position, over the walk's distribution."""
         law = np.zeros(2 * self.depth)  # of the walk, which is read as depths
         law[0] = 1
         guesses = []
@@ -135,7 +135,7 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The type of the latest opening bracket, closed or not; if that is never right, the type most often open."""
+        """Name the latest opening bracket, closed or not; if that is never right, the type most often open."""
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
         if self.nearest:
@@ -144,7 +144,7 @@ class Dyck(NextSymbols):
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the innermost bracket among as many of the last tokens as a few times the fewest asked about.
+        """Add the innermost bracket among the last few times ``nearest`` tokens.
 
         Where all of them are closed again, it is the type most often open.
         """
@@ -169,7 +169,7 @@ class Dyck(NextSymbols):
         return found
 
     def _most_often_open(self, inputs: Tokens) -> Tokens:
-        """The type of which most brackets are open; of several, the one opened last."""
+        """Find the type with most open brackets; in a tie, the one opened last."""
         rows, length = np.arange(len(inputs)), inputs.shape[1]
         scores = np.zeros((len(inputs), self.num_types), dtype=np.int64)
         found = np.empty_like(inputs)
@@ -182,5 +182,5 @@ class Dyck(NextSymbols):
         return found
 
     def _sets(self, depths: Int[np.ndarray, "*size"], innermost: Int[np.ndarray, "*size"]) -> Int[np.ndarray, "*size"]:
-        """The class of the set that may follow at a depth, given the type of the innermost bracket."""
+        """Number the set that may follow at a depth, given the type of the innermost bracket."""
         return np.where(depths == 0, 0, 1 + innermost + self.num_types * (depths == self.depth))

@@ -12,13 +12,13 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67726D72
-"""The grammar is the same in every sequence, seed and split."""
+"""Seed of the grammar, the same in every sequence, seed and split."""
 
 MOST_LEVELS = 16
-"""Levels up to which the grammar goes."""
+"""Highest level of the grammar."""
 
 NUM_TOKENS = 2**13
-"""Size of the sample over which the ceiling is averaged."""
+"""Size of the sample that estimates the ceiling."""
 
 
 @task
@@ -26,24 +26,24 @@ NUM_TOKENS = 2**13
 class GrammarNextToken(Task):
     """Read words of a context-free grammar, one after the other; at each position name the next token.
 
-    A constituent of level n has the rules N → N and N → N M, where both parts are of the level below and M follows from
-    N and n; tokens are constituents of level 0, and a word is one of level ``depth``. The first token, 5, says that
-    words have two levels. M is 2 after 1 and 0 after 2 on level 1; on level 2 it is 0 after 1 and 2 after 2. Two words,
-    ((1 2) (0)) and ((2) (2 0)), and the beginning of a third, with ``num_symbols=4`` and ``depth=2``::
+    A constituent of level n has the rules N → N and N → N M: both parts are one level lower, and N and n determine M.
+    Tokens are constituents of level 0, words of level ``depth``. The first token, 5, says that words have two levels. M
+    is 2 after 1 and 0 after 2 on level 1; on level 2 it is 0 after 1 and 2 after 2. Two words, ((1 2) (0)) and ((2) (2
+    0)), and the beginning of a third, with ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
 
-    Tests a parse: nothing in a word says where its parts end, and an unfinished one waits until all inside it is
-    finished. Within a level-n constituent what begins its second part follows from its first token, which stands 1.6
-    to the power of n - 1 tokens back on average.
+    Tests parsing: nothing marks where parts end, and an unfinished part waits until all inside it is finished. The
+    first token of a level-n constituent, on average 1.6 to the power of n - 1 tokens back, determines the start of its
+    second part.
 
-    With ``scored="top"`` only tokens are scored that begin the second part of a word, except the first word, whose
-    beginning stands at a fixed place.
+    With ``scored="top"`` only tokens that begin the second part of a word are scored, except in the first word, whose
+    beginning has a fixed place.
 
     Source: after Lano of Allen-Zhu (2025), language modelling of a context-free grammar; its grammars are those of
-    Allen-Zhu & Li (2023), with two or three parts a rule. There strings are whole, each with a token between it and the
-    next. Rules that keep their first part's symbol are ours.
+    Allen-Zhu & Li (2023), with two or three parts a rule. There strings are whole and separated by a token. Rules that
+    keep their first part's symbol are ours.
     """
 
     name: ClassVar = "grammar_next_token"
@@ -77,21 +77,21 @@ class GrammarNextToken(Task):
 
     @property
     def min_length(self) -> int:
-        """The depth; and, if only second parts are asked, a word and the first part of another, of one token each."""
+        """One token; or, for second parts only, a word and the first part of another, of one token each."""
         return 1 if self.scored == "all" else 3
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Nothing.
+        """Refuse longer tests.
 
         Raises:
-            UsageError: Always: its ceiling on 1,024 tokens takes half a minute to compute, longer than most trainings.
+            UsageError: Always: its ceiling on 1,024 tokens takes half a minute, longer than most trainings.
         """
         raise UsageError(
             f"{self.name} is not stretched: its ceiling takes too long to compute; got {factor} x {length}"
         )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw words token by token: each begins the second part of the lowest constituent that lacks it."""
+        """Draw words token by token: each begins the second part of the lowest constituent without one."""
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
         roots = rng.integers(self.num_symbols, size=(length, batch_size))
@@ -116,15 +116,15 @@ class GrammarNextToken(Task):
         return Batch(inputs, np.where((begun == self.depth - 1) & is_later_word, tokens, IGNORE).T.copy())
 
     def floor(self, length: int) -> Bound:
-        """One in all symbols: words begin with any, and what follows from equally likely symbols is as likely."""
+        """Return the chance of a uniform guess: all symbols begin words, and rules keep them equally likely."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Who knows the probability of every parse of what was read still guesses which constituents end."""
+        """Average the best guess given the probability of every parse: which constituents end stays unknown."""
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The most frequent answer after the last one, two or three tokens."""
+        """Name the most frequent answer after the last one, two or three tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }
@@ -132,13 +132,13 @@ class GrammarNextToken(Task):
 
 @cache
 def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
-    """Second part of a constituent, by its level, counted from 0, and its symbol."""
+    """Draw the second part of each constituent, by its level, counted from 0, and its symbol."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
 
 def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
-    """A number for the last tokens at each position; all but symbols, and what no position has, count as one token."""
+    """Number the last tokens at each position; non-symbols and missing tokens count as one token."""
     padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
     contexts = np.zeros_like(inputs)
     for place in range(order):
@@ -148,7 +148,7 @@ def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
 
 @cache
 def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]:
-    """The most frequent answer after the last tokens, learned from a sample of long sequences."""
+    """Learn the most frequent answer after the last tokens from a sample of long sequences."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, targets = task.sample(rng, 2**8, 2**10)
     is_scored = targets != IGNORE
@@ -160,17 +160,17 @@ def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]
 
 
 class Laws(NamedTuple):
-    """Joint probabilities of what was read before each position and what comes there."""
+    """Joint probabilities of the tokens before each position and the token there."""
 
     read: Float[np.ndarray, "batch length"]
-    """Of the tokens before the position."""
+    """Probability of the tokens before the position."""
     following: Float[np.ndarray, "batch length symbols"]
-    """And of each token that is scored if it comes next."""
+    """The same, jointly with each token that is scored if it comes next."""
 
 
 @cache
 def _ceiling(task: GrammarNextToken, length: int) -> Bound:
-    """Score of the likeliest token, given all before it."""
+    """Score the likeliest token, given all before it."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, _ = task.sample(rng, max(64, NUM_TOKENS // length), length)
     # The last token is read by nobody.
@@ -191,9 +191,9 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
 def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
     """Sum over all parses, by dynamic programming over the constituents of each level.
 
-    A constituent is named after its first token, so that its beginning tells its symbol. From the bottom: ``inside`` is
-    the probability that one begins at i, given its symbol, and ends before j. From the top: ``begins`` is the
-    probability of the tokens before i and that one begins there with the token at i.
+    A constituent is named after its first token, so its beginning tells its symbol. Bottom up, ``inside`` is the
+    probability that a constituent begins at i, given its symbol, and ends before j. Top down, ``begins`` is the joint
+    probability of the tokens before i and of a constituent that begins there with the token at i.
     """
     batch_size, length = tokens.shape
     seconds = _grammar(task.num_symbols)

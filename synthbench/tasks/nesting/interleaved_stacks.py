@@ -10,7 +10,7 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 MOST_RUNS = 4
-"""Runs of POPs in a row that a rule counts."""
+"""Most runs of consecutive POPs that a rule counts."""
 
 
 @task
@@ -24,15 +24,15 @@ class InterleavedStacks(Task):
         inputs    0 4 1 6 0 5 2 5 3 6 2 4
         targets   . . . . . . 5 . 6 . 4 .
 
-    Tests several states at once, each of them a stack: an operation changes one and leaves the others as they are. With
-    one stack, nesting alone is tested; with many, most operations in between concern other stacks.
+    Tests several states at once, each a stack: an operation changes one and leaves the others alone. One stack tests
+    nesting alone; with many, most operations in between concern other stacks.
 
-    Which stack is next is uniform, and a PUSH is as likely as a POP, except from an empty stack and onto a full one.
-    With ``pops=2`` only those POPs are asked that follow another POP of their stack, so that the value pushed there
-    last is not the answer. With ``buried=5`` at least five values were pushed onto the stack after the answer.
+    Stacks are drawn uniformly, and PUSH is as likely as POP, except that an empty stack gets a PUSH and a full one a
+    POP. With ``pops=2`` a POP is asked only after another POP of its stack, so the value pushed there last is not the
+    answer. With ``buried=5`` at least five values were pushed onto the stack after the answer.
 
-    Source: after the Kimi Team (2025), which tests Kimi Delta Attention with 64 stacks. There a stack has a token of
-    its own.
+    Source: after the Kimi Team (2025), which tests Kimi Delta Attention with 64 stacks. There each stack has its own
+    token.
     """
 
     name: ClassVar = "interleaved_stacks"
@@ -94,11 +94,11 @@ class InterleavedStacks(Task):
 
     @property
     def min_length(self) -> int:
-        """As many pushes as pops, with a value each but the last."""
+        """As many pushes as pops, each with a value except the last."""
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw stacks and operations; values are uniform."""
+        """Draw stacks, operations and uniform values."""
         size = ((length + 1) // 2, batch_size)
         stacks = rng.integers(self.num_stacks, size=size)
         wants_push = rng.random(size) < 0.5
@@ -131,11 +131,11 @@ class InterleavedStacks(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """One in all values: exchanging two of them changes no probability."""
+        """Return the chance of a uniform guess: exchanging two values changes no probability."""
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The value read last, and of the pushes onto a stack the last one, or the one before, popped or not."""
+        """Name the value read last, or the last or second-last push onto the stack, popped or not."""
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
         pushed = np.full((2, batch_size, self.stack_ids), 2 * self.stack_ids)
@@ -154,9 +154,9 @@ class InterleavedStacks(Task):
         return {"last push": last_push, "push before": push_before, "last value": last_value}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also, of the pushes onto the stack, popped or not, the one so many back as POPs were made there.
+        """Add the push onto the stack, popped or not, as many pushes back as there were POPs.
 
-        Of these POPs only the latest in a row count, or the latest runs in a row of them; or the number is fixed.
+        These POPs are the latest run, or the latest few runs; or the number is fixed.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

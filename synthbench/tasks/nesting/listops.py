@@ -18,7 +18,7 @@ from synthbench.tasks.nesting._trees import Law, grow
 NUM_DIGITS = 10
 MIN, MAX, MED, SUM, CLOSE = range(NUM_DIGITS, NUM_DIGITS + 5)
 LEAF_RATE = 0.75
-"""Probability that an argument is a digit, where it may be an expression, before the length is given."""
+"""Probability that an argument is a digit where an expression may stand, before conditioning on length."""
 
 
 @task
@@ -26,19 +26,18 @@ LEAF_RATE = 0.75
 class Listops(Evaluation):
     """At the end, name the value of nested minima, maxima, medians and sums modulo 10 of lists of digits.
 
-    The digits are 0 to 9, then come the opening brackets MIN 10, MAX 11, MED 12 and SUM 13, the closing bracket 14, the
-    end 15 and the padding 16. For [MAX 2 [SUM 9 4 8] 0] with ``depth=2``::
+    The digits are 0 to 9, the opening brackets MIN 10, MAX 11, MED 12 and SUM 13. The closing bracket is 14, the end 15
+    and the padding 16. For [MAX 2 [SUM 9 4 8] 0] with ``depth=2``::
 
         inputs    11 2 13 9 4 8 14 0 14 15 16
         targets    . . . . . . . .  .  2  .
 
-    Tests nesting: the list of an operator is interrupted by others, each with a value to be put in its place. Rules
-    that read only the digits, or the outermost operator, do better than they should: minima and maxima forgive much.
+    Tests nesting: other lists interrupt the list of an operator, and their values take their places. Rules that read
+    only the digits, or the outermost operator, do better than they should: minima and maxima forgive much.
 
-    Source: Nangia & Bowman (2018); depth, arguments and the rate of digits as in Tay et al. (2021), but smaller: there
-    a tree is drawn first and is kept if its length is in range, here the length is uniform and the tree is drawn given
-    the length. Of an even number of digits the median is the lower one of the middle two; theirs is their mean, rounded
-    down.
+    Source: Nangia & Bowman (2018); depth, arguments and the rate of digits as in Tay et al. (2021), but smaller. They
+    draw a tree and keep it if its length is in range; we draw a uniform length, then a tree of that length. The median
+    of an even number of digits is the lower of the middle two; theirs is their mean, rounded down.
     """
 
     name: ClassVar = "listops"
@@ -55,7 +54,7 @@ class Listops(Evaluation):
 
     @property
     def min_length(self) -> int:
-        """The shortest expression that there is, of as many symbols as the option says or more, and the end."""
+        """The shortest possible expression with at least ``shortest`` symbols, and the end."""
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:
@@ -75,7 +74,7 @@ class Listops(Evaluation):
             )
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """All from 4 symbols on, but with 2 or 3 arguments some are missing."""
+        """List the possible lengths, from 4 symbols on; 2 or 3 arguments leave some out."""
         lengths = self._law.sizes(length - 1)
         return lengths[lengths >= self.shortest]
 
@@ -97,7 +96,7 @@ class Listops(Evaluation):
         return values
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Usually 0 or 9, because of minima and maxima."""
+        """Return the probability of the likeliest value, usually 0 or 9 because of minima and maxima."""
         laws = _value_laws(self._law, int(lengths.max()))[lengths]
         chances: Float[np.ndarray, " lengths"] = laws.max(axis=1) / laws.sum(axis=1)
         return chances
@@ -123,7 +122,7 @@ def _apply(
     arities: Int[np.ndarray, " operators"],
     arguments: Int[np.ndarray, " arguments"],
 ) -> Int[np.ndarray, " operators"]:
-    """Values of operators, whose arguments stand one after the other."""
+    """Evaluate operators whose arguments stand one after the other."""
     is_argument = np.arange(arities.max(initial=0)) < arities[:, None]
     table = np.full(is_argument.shape, NUM_DIGITS)
     table[is_argument] = arguments
@@ -135,7 +134,7 @@ def _apply(
 
 @cache
 def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Probability that an expression has 0..longest symbols and each of the values."""
+    """Compute the probability that an expression has 0..longest symbols and each of the values."""
     # weights[i, j]: of i arguments up to a value and j above it, how often an operator's value is up to it.
     weights = np.zeros((len(law.arities), len(law.arities)))
     for low, high in product(range(len(law.arities)), repeat=2):
@@ -166,7 +165,7 @@ def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
 def _polynomial(
     coefficients: Inexact[np.ndarray, "powers sizes"], base: Inexact[np.ndarray, " sizes"]
 ) -> Inexact[np.ndarray, " sizes"]:
-    """A polynomial of a law of sizes, whose products are convolutions."""
+    """Evaluate a polynomial of a distribution of sizes, where products are convolutions."""
     total = np.zeros_like(base)
     for coefficient in coefficients[::-1]:
         total = np.convolve(total, base)[: len(base)] + coefficient

@@ -22,8 +22,8 @@ class ModularBrackets(Evaluation):
         inputs    8 3 7 8 4 6 8 6 2 9 9 9 10 11 11
         targets   . . . . . . . . . . . . 3  .  .
 
-    Tests nesting with a value to be kept on every level: what stands before a bracket waits until it is closed. Should
-    separate models with a stack from those without, which do what a bounded depth allows.
+    Tests nesting with a value kept on every level: the value before a bracket waits until it is closed. It should
+    separate models with a stack from those without, which are limited to a bounded depth.
 
     Source: Delétang et al. (2023), modular arithmetic. Theirs marks no end of the expression; we ask at an end token.
     """
@@ -41,12 +41,12 @@ class ModularBrackets(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Uniform digits and operators; an expression is split in two at a uniform place."""
+        """Write uniform digits and operators; a uniform place splits each expression in two."""
         starts = np.arange(len(inputs)) * inputs.shape[1]
         return write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Usually 0, because of the products."""
+        """Return the probability of the likeliest value, usually 0 because of the products."""
         laws = value_laws(self._grammar, int(lengths.max()))
         chances: Float[np.ndarray, " lengths"] = laws[lengths].max(axis=1)
         return chances

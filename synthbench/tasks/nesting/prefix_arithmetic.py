@@ -24,15 +24,15 @@ class PrefixArithmetic(Task):
         inputs    5 6 4 3 2 8
         targets   . . . . . 3
 
-    Tests nested evaluation without steps: an operator stands before both of its operands, each of which may be an
-    expression, so it waits until they are read. All of it happens before the first token of the answer.
+    Tests nested evaluation without steps: an operator stands before its two operands, which may be expressions, so it
+    waits until they are read. The one-token answer leaves no room for intermediate results.
 
-    All trees with as many operators are equally likely, and so are the operators and the numbers.
+    All trees with a given number of operators are equally likely, and so are operators and numbers.
 
-    Source: after Mano of Allen-Zhu (2025): prefix notation, +, - and *, modulo 23. There the number of operators
-    varies, and a token says it. There each operator splits the others between its operands uniformly, which makes
-    shallower trees: of mean depth 5.7 with 10 operators and 11.6 with 63, where ours have 7.1 and 23.1. Its knowledge
-    augmentation is left out.
+    Source: after Mano of Allen-Zhu (2025): prefix notation, +, - and *, modulo 23. There a token gives the number of
+    operators, which varies, and each operator splits the others uniformly between its operands. That makes shallower
+    trees: mean depth 5.7 with 10 operators and 11.6 with 63, where ours have 7.1 and 23.1. We leave out its knowledge
+    augmentation.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -63,7 +63,7 @@ class PrefixArithmetic(Task):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even ones from {self.min_length} on")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw operators and numbers in any order; one rotation of it is an expression."""
+        """Shuffle operators and numbers; one rotation of them is an expression."""
         num_tokens = length - 1
         is_operator = rng.permuted(np.tile(np.arange(num_tokens) < num_tokens // 2, (batch_size, 1)), axis=1)
         # An operator wants one operand more, a number one less. The expression ends where the fewest are wanted, at the
@@ -79,7 +79,7 @@ class PrefixArithmetic(Task):
         return Batch(inputs, score_last(self._values(inputs[:, :-1]), length))
 
     def _values(self, expressions: Int[np.ndarray, "batch tokens"]) -> Int[np.ndarray, " batch"]:
-        """Read backwards, an operator finds its operands on top of a stack."""
+        """Evaluate backwards: an operator finds its operands on top of a stack."""
         rows = np.arange(len(expressions))
         stack = np.zeros((len(expressions), expressions.shape[1] // 2 + 2), dtype=np.int64)
         height = np.zeros(len(expressions), dtype=np.int64)
@@ -92,17 +92,17 @@ class PrefixArithmetic(Task):
         return stack[:, 0]
 
     def floor(self, length: int) -> Bound:
-        """The most frequent value: products of 0 are 0."""
+        """Guess the most frequent value: products of 0 are 0."""
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the operators."""
+        """Multiply the operators by ``factor``."""
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Operators in their order on numbers in theirs, from the left or from the right, if there are several.
+        """Apply several operators in order to the numbers in order, from the left or from the right.
 
-        And what the first operator makes of the first and the last number.
+        Or apply the first operator to the first and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:
@@ -121,7 +121,7 @@ class PrefixArithmetic(Task):
 
 @cache
 def _value_laws(grammar: Grammar, most: int) -> Float[np.ndarray, "operators values"]:
-    """Probability of each value of an expression with 0..most operators."""
+    """Compute the probability of each value of an expression with 0..most operators."""
     values = np.arange(grammar.modulus)
     results = grammar.apply(np.arange(3)[:, None, None], values[:, None], values).ravel()
     # Numbers of trees, the Catalan numbers, over 4 to the number of operators: they outgrow a float64.

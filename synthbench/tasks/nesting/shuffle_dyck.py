@@ -16,17 +16,18 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 class ShuffleDyck(NextSymbols):
     """Along brackets of several types, each type balanced by itself, name the set of brackets that may follow.
 
-    Opening brackets may always follow, and so may the closing ones of the types that are open. A class is the sum of
-    2**i over the open types i. For ``([)(]``, openings 0 1 and closings 2 3. With ``num_types=2``::
+    Opening brackets may always follow, and closing ones of every open type. A class is the sum of 2**i over the open
+    types i. For ``([)(]``, openings 0 1 and closings 2 3. With ``num_types=2``::
 
         inputs    0 1 2 0 3
         targets   1 3 2 3 1
 
-    Tests counting: one counter a type, and no order among them. After a closing bracket only the count tells whether
-    the type is still open. A state that decays forgets counts; attention to all brackets of a type has their mean.
+    Tests counting: one counter for each type, with no order among types. After a closing bracket only the count tells
+    whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields their
+    mean.
 
-    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k; they ask for each symbol by itself and for whole words. Ours are
-    beginnings: a type is drawn, and then whether its bracket opens or closes.
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k; they ask for each symbol separately and use whole words. Ours
+    are beginnings that draw a type, then an opening or closing bracket.
     """
 
     name: ClassVar = "shuffle_dyck"
@@ -40,7 +41,7 @@ class ShuffleDyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """Two brackets of each type, or as many sets as there are subsets of the types."""
+        """Two brackets of each type, or the number of subsets of the types if larger."""
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -63,7 +64,7 @@ class ShuffleDyck(NextSymbols):
         return Batch(inputs.T.copy(), np.cumsum(changes << types, axis=0).T.copy())
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """So many open types, whichever: all sets of a size are equally likely."""
+        """Return the probability of the likeliest set: all sets with the same number of types are equally likely."""
         num_steps = np.arange(length + 1)
         is_empty = self._empty_law(length)[num_steps[:, None] - num_steps]
         # laws[j][n]: probability that, of the types so far, given ones are open and the other j are not after n steps.
@@ -76,7 +77,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """The types whose latest bracket is an opening, as if brackets closed all of their type."""
+        """Name the types whose latest bracket is an opening, as if a closing bracket closed all of its type."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):
@@ -88,7 +89,7 @@ class ShuffleDyck(NextSymbols):
         return {"latest bracket": sets}
 
     def _empty_law(self, longest: int) -> Float[np.ndarray, " steps"]:
-        """Probability that a type is not open after 0, 1, ... brackets of its own."""
+        """Compute the probability that a type is closed after 0, 1, ... brackets of its own."""
         law = np.zeros(longest + 2)
         law[0] = 1
         chances = [1.0]
@@ -101,7 +102,7 @@ class ShuffleDyck(NextSymbols):
 
 
 def _shares(longest: int, probability: float) -> Float[np.ndarray, "draws successes"]:
-    """Probability of each number of successes among 0..longest draws."""
+    """Compute the probability of each number of successes among 0..longest draws."""
     shares = np.zeros((longest + 1, longest + 1))
     shares[0, 0] = 1
     for num_draws in range(longest):

@@ -17,14 +17,14 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 class SolveEquation(Evaluation):
     """At the end, name the digit for which a fully bracketed expression with + and - has the given value.
 
-    + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12; (1 - (x - 2)) = 4
-    holds modulo 5 for x = 4. With ``modulus=5``::
+    + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo 5, (1 - (x -
+    2)) = 4 holds for x = 4. With ``modulus=5``::
 
         inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
         targets   . . . . . . . . . .  . 4  .
 
-    Tests nesting as modular_brackets does, but what is asked stands inside: its sign depends on all brackets around it,
-    and all other digits have to be subtracted. The digit is unique because there are no products.
+    Tests nesting like modular_brackets, but the unknown stands inside: its sign depends on all brackets around it, and
+    all other digits have to be subtracted. The solution is unique because there are no products.
 
     Source: Delétang et al. (2023), solve equation. Theirs marks no end of the equation; we ask at an end token.
     """
@@ -55,11 +55,11 @@ class SolveEquation(Evaluation):
         return digits
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Every digit is as likely as any other."""
+        """Return the chance of a uniform guess: all digits are equally likely."""
         return np.full(len(lengths), 1 / self.modulus)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Solve the equation as if there were no brackets, or name the value that is given."""
+        """Solve the equation without brackets, or name the given value."""
         is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
         is_given = np.zeros_like(is_digit)
         is_given[:, 1:] = inputs[:, :-1] == self._unknown + 1

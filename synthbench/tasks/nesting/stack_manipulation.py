@@ -23,8 +23,8 @@ class StackManipulation(Transduction):
         inputs    0 1 4 3 2 6 7 7 7 7 8
         targets   . . . . . . 0 1 0 5 .
 
-    Tests a stack: what POP took away must be forgotten, and what is below comes back. POP leaves an empty stack as it
-    is. Where the stack is as large as the string there is no room for the end.
+    Tests a stack: popped symbols must be forgotten, and those below come back. POP leaves an empty stack alone. A stack
+    as large as the string leaves no room for the end.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is ours.
     """
@@ -49,7 +49,7 @@ class StackManipulation(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, as many ways to push, POP, the end, the separator, the blank and the padding."""
+        """The symbols, one push for each, POP, the end, the separator, the blank and the padding."""
         return 2 * self.num_symbols + 5
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -75,11 +75,11 @@ class StackManipulation(Transduction):
         return self.lay_out(strings, lengths, answers, np.minimum(num_left + 1, lengths), length)
 
     def floor(self, length: int) -> Bound:
-        """One of the symbols, or the end where that is more frequent."""
+        """Guess a symbol, or the end where that is likelier."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """What was put on the stack latest, whatever was popped, or what it was to begin with."""
+        """Write the latest pushes, ignoring pops, or the initial stack."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}
         for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():
@@ -91,7 +91,7 @@ class StackManipulation(Transduction):
         return guesses
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also an end where the numbers of PUSH and POP say so, and POPs that undo only a PUSH right before them."""
+        """Add an end placed by the numbers of PUSH and POP, and POPs that only undo a PUSH right before them."""
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)
         slots = (positions - string_lengths - 1).clip(0)

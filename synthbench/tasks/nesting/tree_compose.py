@@ -22,9 +22,9 @@ class TreeCompose(Expansion):
         inputs    6 4 1 5 7 4 2 6 4 3 5 5 4 0 7 5 8 4 0 4 2 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . 4 1 5 4 3 5 5 5  .
 
-    Tests recall of trees within trees: each copy is interrupted by the next, and all have to be gone on with, the last
-    one first. Definitions stand in any order. Each level is a hop from a name to its definition, so that depth should
-    bound the number of levels, and a stack is needed on the way back.
+    Tests recall of trees within trees: each copy is interrupted by the next, and all must be resumed, the last one
+    first. Definitions stand in any order. Each level is a hop from a name to its definition, so depth should bound the
+    number of levels, and the way back needs a stack.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -55,7 +55,7 @@ class TreeCompose(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put the name of each template into the tree before it, and shuffle the definitions."""
+        """Put the name of each template into the previous tree, and shuffle the definitions."""
         places = self.draw_gaps(rng, trees.reshape(-1, trees.shape[2]), num_nodes.ravel(), 1)
         gaps = wholes[..., 0] + places.reshape(num_nodes.shape)
         gaps[:, -1] = wholes[:, -1, 1]
@@ -73,7 +73,7 @@ class TreeCompose(Expansion):
         )
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """As for tree_copy, or one level only: the copy that the main tree names, but not those inside it."""
+        """Add one level only, the copy that the main tree names but not those inside it, to tree_copy's shortcuts."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates
         is_name = (inputs > self.closing) & (inputs < self.equals)

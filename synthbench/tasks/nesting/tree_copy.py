@@ -21,9 +21,9 @@ class TreeCopy(Expansion):
         inputs    6 4 1 5 7 4 2 4 3 5 5 4 0 7 4 1 5 6 5 8 4 0 4 2 9 9 9 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 4 1 5 5  .
 
-    Tests recall of a tree by its name, and a way back: where the copy ends, the main tree goes on after the name. Names
-    are drawn with repetition: a tree may be copied twice, or not at all. Recall alone gives labels but not the end of a
-    copy, a stack alone the reverse.
+    Tests recall of a tree by its name, and a way back: where the copy ends, the main tree continues after the name.
+    Names may repeat: a tree may be copied twice, or not at all. Recall alone gives labels but not the end of a copy; a
+    stack alone gives the reverse.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -53,7 +53,7 @@ class TreeCopy(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put as many names as there are templates into the main tree, each uniform."""
+        """Put one uniform name for each template into the main tree."""
         gaps = self.draw_gaps(rng, trees[:, 0], num_nodes[:, 0], self.num_templates)
         cuts = np.concatenate([wholes[:, 0, :1], gaps, wholes[:, 0, 1:]], axis=1)
         parts = np.stack([cuts[:, :-1], cuts[:, 1:]], axis=2)

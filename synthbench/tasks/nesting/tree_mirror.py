@@ -22,8 +22,8 @@ class TreeMirror(TreeCompletion):
         inputs    4 0 4 1 5 4 2 4 3 5 5 5 6 4 0 4 2 7 7 7 7 7 7 7 7 8
         targets   . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 5 .
 
-    Tests a stack and recall together: which bracket comes next follows from the nesting, which label from the place in
-    the first tree. Neither the string nor the string reversed is the answer, for a label stands after its bracket.
+    Tests a stack and recall together: the nesting gives the next bracket, the place in the first tree the next label.
+    Neither the string nor its reverse is the answer, for a label stands after its bracket.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -52,7 +52,7 @@ class TreeMirror(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Twice the three of a node."""
+        """Three tokens for each node of both trees."""
         return 6
 
     @property
@@ -73,7 +73,7 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """As for all trees, the first tree as it is, or its string reversed, with closing brackets for opening ones."""
+        """Add the first tree unchanged, or its string reversed with brackets exchanged, to the common shortcuts."""
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)
         backwards = np.take_along_axis(inputs, size - 1 - slots, axis=1)

@@ -10,7 +10,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 TABLE = np.array(
     [12, 15, 21, 0, 3, 27, 3, 7, 9, 19, 21, 18, 4, 23, 6, 24, 24, 12, 26, 1, 6, 7, 23, 14, 24, 17, 5, 25, 13, 8, 9, 20]
 )
-"""The answer to each token: the published table, which its code drew from a generator seeded with 0."""
+"""Answer to each token: the published table, which its code drew from a generator seeded with 0."""
 
 
 @task
@@ -25,9 +25,8 @@ class Bigram(Task):
 
     Tests that a fixed map of tokens is learned: a lookup of the current token, not of the next one.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published code seeded
-    the global generator on each call, so that all its batches were the same, and crashed on a GPU. Ours draws fresh
-    inputs.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published code seeded the global
+    generator on each call, so all its batches were the same, and it crashed on a GPU. Ours draws fresh inputs.
     """
 
     name: ClassVar = "bigram"
@@ -37,7 +36,7 @@ class Bigram(Task):
 
     @property
     def vocab_size(self) -> int:
-        """As many as the table has entries."""
+        """Number of entries of the table."""
         return len(TABLE)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -46,5 +45,5 @@ class Bigram(Task):
         return Batch(inputs, TABLE[inputs])
 
     def floor(self, length: int) -> Bound:
-        """The most frequent entry of the table."""
+        """Guess the most frequent entry of the table."""
         return Bound(float(np.bincount(TABLE).max() / len(TABLE)))

@@ -21,8 +21,8 @@ class Histogram(Task):
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0
 
-    Tests next to nothing in a causal model: the counts are asked before the tokens to be counted have been read, and
-    all other targets are zeros that are scored.
+    Tests next to nothing in a causal model: counts are asked before the tokens have been read, and all other targets
+    are zeros, which are scored.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -36,12 +36,12 @@ class Histogram(Task):
 
     @property
     def vocab_size(self) -> int:
-        """As many as there are counts, 0 among them, or symbols."""
+        """The number of counts, with 0, or of symbols if there are more."""
         return max(self.largest_count + 1, self.num_symbols)
 
     @property
     def min_length(self) -> int:
-        """A position for each count."""
+        """One position for each count."""
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -52,12 +52,12 @@ class Histogram(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """The mode of a binomial for each count; zeros elsewhere."""
+        """Guess the mode of a binomial for each count, and zeros elsewhere."""
         count = clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 
     def ceiling(self, length: int) -> Bound:
-        """At position v the model has seen v + 1 tokens; the mode of what may still come is added to their count."""
+        """Add to the counts of the v + 1 tokens seen at position v the mode of those still to come."""
         accuracy = float(length - self.num_symbols)
         for position in range(self.num_symbols):
             unseen = binomial(length - 1 - position, 1 / self.num_symbols)

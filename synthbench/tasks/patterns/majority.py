@@ -12,7 +12,7 @@ from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 NEGLIGIBLE = 1e-25
-"""Terms below this cannot change a sum of probabilities in double precision."""
+"""Size below which terms cannot change a sum of probabilities in double precision."""
 
 
 @task
@@ -25,8 +25,7 @@ class Majority(Task):
         inputs    3 1 2 1 2 0
         targets   . . . . . 1
 
-    Tests counting all symbols at once and comparing the counts. Nothing is planted: the majority is what chance
-    makes it, and often a tie.
+    Tests counting all symbols at once and comparing the counts. The majority is left to chance and often a tie.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -38,7 +37,7 @@ class Majority(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Eight as published, of which the last are never right, or more where more symbols are drawn."""
+        """Eight classes as published, the last never right, or more for more symbols."""
         return max(8, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -48,7 +47,7 @@ class Majority(Task):
         return Batch(inputs, score_last(count_symbols(inputs, self.num_symbols).argmax(axis=1), length))
 
     def floor(self, length: int) -> Bound:
-        """Symbol 0, which wins every tie: no other symbol occurs more often than it does."""
+        """Guess symbol 0, which wins every tie: no other symbol is right more often."""
         rate = length / self.num_symbols
         counts = poisson(rate, length)
         # Poisson counts, given their total, are those of uniform draws.

@@ -1,4 +1,4 @@
-"""Text as splits of bytes: the corpus that comes with synthbench, or a file or folder of the user's."""
+"""Text as splits of bytes: the corpus packaged with synthbench, or a file or folder of the user's."""
 
 import hashlib
 import json
@@ -16,35 +16,35 @@ from synthbench.tasks.base import SPLITS, Split
 
 FROZEN = Path(__file__).with_name("python_docstrings.json.xz")
 FROZEN_HASH = "sha256-837739805885dfce"
-"""Value of :func:`hash_of` for the documents of :data:`FROZEN`, as Python 3.11.7 has them."""
+"""Value of :func:`hash_of` for the documents of :data:`FROZEN`, from Python 3.11.7."""
 
 HELD_OUT = 10
-"""Validation and test each get at most one in so many bytes."""
+"""Number whose inverse is the largest share of bytes of validation and of test."""
 PARTS = 20
-"""Pieces of every document, where documents are too few or too large to be held out whole."""
+"""Number of pieces of every document, where documents are too few or too large to hold out whole."""
 MOST_BYTES = 1 << 28
-"""Bytes of a corpus: a run reads some millions of them."""
+"""Largest size of a corpus; a run reads some millions of bytes."""
 END = b"\0"
-"""Stands between two documents of a split; no text has it."""
+"""Separator between two documents of a split; no text contains it."""
 
 _ALLOWED = "allowed: a file of UTF-8 text, or a folder of such files"
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The bytes of each split, and the hash of the documents that they are from."""
+    """The bytes of each split, and the hash of their documents."""
 
     name: str
     splits: Mapping[Split, UInt8[np.ndarray, " bytes"]]
 
 
 def corpus_at(path: str) -> Corpus:
-    """The text of a file or folder; of an empty path, that which comes with synthbench.
+    """Read the text of a file or folder or, for an empty path, the packaged corpus.
 
-    It is read once, and again if a file changes.
+    The text is cached until a file changes.
 
     Raises:
-        UsageError: If there is no text there, or something else beside it.
+        UsageError: If the path has no text, or anything else beside it.
     """
     if not path:
         return frozen()
@@ -62,7 +62,7 @@ def corpus_at(path: str) -> Corpus:
 
 @lru_cache(maxsize=1)
 def frozen() -> Corpus:
-    """The corpus that comes with synthbench: docstrings of Python's standard library, and its topics of help.
+    """Load the packaged corpus: docstrings and help topics of Python's standard library.
 
     Raises:
         StoreError: If its file is damaged.
@@ -78,7 +78,7 @@ def frozen() -> Corpus:
 
 
 def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
-    """Documents by name, hashed and split."""
+    """Hash and split documents, given by name."""
     parts = split(documents)
     texts = {
         name: np.frombuffer(END.join(parts[name][key] for key in sorted(parts[name])), np.uint8) for name in SPLITS
@@ -87,7 +87,7 @@ def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
 
 
 def hash_of(documents: Mapping[str, bytes]) -> str:
-    """Names a corpus in rows: a hash over the names and contents of its documents."""
+    """Hash the names and contents of documents; rows name their corpus so."""
     digest = hashlib.sha256()
     for name in sorted(documents):
         for part in (name.encode(), documents[name]):
@@ -96,11 +96,11 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 
 
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
-    """Divide documents among the splits: each stands whole in one of them.
+    """Divide documents among the splits, each whole into one of them.
 
-    Their order is that of the hashes of their names. Each goes to the test if it still fits into a tenth of all bytes,
-    else to validation in the same way, else to training. If that leaves one of the two with less than half of its
-    share, every document is cut into contiguous pieces, which are divided instead.
+    They are ordered by the hashes of their names. Each goes to the test if it still fits into a tenth of all bytes,
+    else to validation in the same way, else to training. If that leaves test or validation with less than half of its
+    share, contiguous pieces of every document are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}
@@ -133,7 +133,7 @@ def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """The files of a folder and those below, by their relative names, without hidden ones; or the file itself."""
+    """List the files of a folder and its subfolders by relative name, without hidden ones; or the file itself."""
     if not path.is_dir():
         yield "text", path  # whatever a single file is called, it is the same corpus
         return

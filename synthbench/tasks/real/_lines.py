@@ -8,18 +8,18 @@ from jaxtyping import Float, UInt8
 from synthbench.tasks.real._corpus import Corpus
 
 MOST_SCORED = 1 << 20
-"""Bytes of the test split that are scored, from its beginning."""
+"""Most bytes of the test split that are scored, from its beginning."""
 MOST_READ = 1 << 22
-"""Bytes of the training split that the compressor reads first, from its end."""
+"""Most bytes of the training split that the compressor reads first, from its end."""
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
-"""With a window of 8 MiB, which holds all that is read and scored."""
+"""Compression filters, whose window of 8 MiB holds all bytes read and scored."""
 
 
 def reference_lines(corpus: Corpus) -> dict[str, float]:
-    """Bits per byte on the test split of predictors that learned from the training split, by name.
+    """Compute bits per byte on the test split of predictors learned from the training split, by name.
 
-    ``unigram`` has the frequencies of bytes, ``bigram`` those after the byte before, smoothed by the unigram's.
-    ``lzma`` is what the compressed test text adds to the compressed end of the training text.
+    ``unigram`` uses the frequencies of bytes, ``bigram`` those after the previous byte, smoothed by the unigram's.
+    ``lzma`` is what the test text adds to the compressed end of the training text.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)
@@ -31,14 +31,14 @@ def reference_lines(corpus: Corpus) -> dict[str, float]:
 
 
 def unigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256"]:
-    """Probability of each byte: its count and one more."""
+    """Compute the probability of each byte from its count plus one."""
     counts = np.bincount(text, minlength=256) + 1.0
     shares: Float[np.ndarray, 256] = counts / counts.sum()
     return shares
 
 
 def bigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256 256"]:
-    """Probability of each byte after each other: their count and the unigram's probability, which sums to one more."""
+    """Compute the probability of each byte after each other, from their count plus the unigram's probability."""
     pairs = text[:-1].astype(np.int64) * 256 + text[1:]
     counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256) + unigram(text)
     shares: Float[np.ndarray, "256 256"] = counts / counts.sum(axis=1, keepdims=True)

@@ -14,7 +14,7 @@ from synthbench.tasks.real._corpus import Corpus, corpus_at
 from synthbench.tasks.real._lines import reference_lines
 
 CONTEXT = 4
-"""Bytes that must have occurred before, for a position to count as repeated: about an eighth of the frozen corpus."""
+"""Bytes that must have occurred before for a position to count as repeated: about an eighth of the frozen corpus."""
 
 
 @task
@@ -27,16 +27,15 @@ class Text(Task):
         inputs     t  h  e     c  a  t     a  n  d     t  h  e     c
         targets    h  e     c  a  t     a  n  d     t  h  e     c  a
 
-    Sequences are windows of a text at random places, of one split each: files, or contiguous parts of a single file,
-    are divided among training, validation and test, so the test is text that was held out. Documents stand one after
-    the other with a zero byte between them. The text is the docstrings of the modules that Python 3.11's standard
-    library has in Python, and its topics of help; or a file or folder of yours, ``text:path=notes``. Rows name it by
-    the hash of its content, whatever it is called, and say nothing else of it.
+    Sequences are windows at random places of one split of a text. Files, or contiguous parts of a single file, are
+    divided among training, validation and test, so the test text is held out. A zero byte separates documents. By
+    default the text is the docstrings of Python 3.11's standard library modules written in Python, and its help topics;
+    ``text:path=notes`` takes your own file or folder. Rows record only the hash of its content.
 
-    The score is in bits per byte, over all positions of a window. A row has it apart for two kinds of positions. One
-    is *repeated* if the four bytes up to it, its own byte included, occurred before in its window, overlapping or not,
-    whatever followed them; all others are *other*. Arora et al. (2024) count the tokens that complete a repeated pair,
-    so their kind depends on the answer, and this one does not.
+    The score is in bits per byte, over all positions of a window, and separately over two kinds. A position is
+    *repeated* if the last four bytes, its own included, occurred before in its window, overlapping or not, whatever
+    followed them; others are *other*. Arora et al. (2024) count the tokens that complete a repeated pair, so their kind
+    depends on the answer; ours does not.
 
     Source: the text is Python's, under the PSF licence; the split and the kinds are ours, after Arora et al. (2024).
     """
@@ -69,7 +68,7 @@ class Text(Task):
         object.__setattr__(self, "corpus", found)
 
     def of_split(self, split: Split) -> "Text":
-        """The task on the text of one split."""
+        """Return the task on the text of one split."""
         return replace(self, split=split)
 
     @property
@@ -78,7 +77,7 @@ class Text(Task):
 
     @property
     def vocab_size(self) -> int:
-        """A token is a byte."""
+        """Number of bytes: each is a token."""
         return 256
 
     def check_length(self, length: int) -> None:
@@ -104,19 +103,19 @@ class Text(Task):
         return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
-        """The frequencies of bytes in training: :meth:`references` has them too."""
+        """Guess by the frequencies of bytes in training, as in :meth:`references`."""
         return Bound(-self.references(length)["unigram"], "bound")
 
     def ceiling(self, length: int) -> Bound:
-        """No bits at all: nobody knows how much of a text can be foreseen."""
+        """Return no bits at all: nobody knows how predictable a text is."""
         return Bound(0.0, "bound")
 
     def references(self, length: int) -> dict[str, float]:
-        """Bits per byte of ``unigram``, ``bigram`` and ``lzma``, which all learned from the training split."""
+        """Return the bits per byte of ``unigram``, ``bigram`` and ``lzma``, all learned from the training split."""
         return dict(_lines(self._text))
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """``repeated`` where the last :data:`CONTEXT` bytes occurred before in the window, and ``other``."""
+        """Mark as ``repeated`` where the last :data:`CONTEXT` bytes occurred before in the window, else ``other``."""
         is_repeated = repeats(inputs, CONTEXT)
         return {"repeated": is_repeated, "other": ~is_repeated}
 

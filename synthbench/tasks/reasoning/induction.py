@@ -18,13 +18,13 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class Induction(Task):
     """The last token but one repeats a token of the first half; name the token that followed it there.
 
-    With ``vocabulary=8``; the last token is of no use, and the repeated one, 1, may have been any of positions 1..3::
+    With ``vocabulary=8``; the last token is irrelevant, and the repeated one, 1, may come from positions 1..3::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
     Tests induction with one position between the trigger and its answer. Other copies of the trigger occur by chance,
-    so that the answer is not always unique.
+    so the answer is not always unique.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -44,21 +44,21 @@ class Induction(Task):
         return Batch(inputs, score_last(inputs[rows, trigger + 1], length))
 
     def floor(self, length: int) -> Bound:
-        """One token in ``vocabulary``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """The most common successor among the copies of the trigger in the first half."""
+        """Guess the most common successor among the copies of the trigger in the first half."""
         return Bound(_ceiling(length // 2 - 1, self.vocabulary))
 
 
 @lru_cache(maxsize=64)
 def _ceiling(window: int, vocabulary: int) -> float:
-    """Expected share of the most common successor among the copies of the trigger.
+    """Compute the expected share of the most common successor among the copies of the trigger.
 
-    With S(a) the positions of token a in the window, the trigger is a with probability ``len(S(a)) / window``, and the
-    best guess is right in a share ``most_common(a) / len(S(a))``. The sum over a of ``E[most_common(a)] / window`` is
-    ``vocabulary / window`` times the expectation for any one token. Its successors are the token itself (at a copy
+    Let S(a) be the positions of token a in the window. The trigger is a with probability ``len(S(a)) / window``, and
+    the best guess is right in a share ``most_common(a) / len(S(a))``. The sum over a of ``E[most_common(a)] / window``
+    is ``vocabulary / window`` times the expectation for any one token. Its successors are the token itself (at a copy
     directly after a copy) or uniform among the others.
     """
     mean = window / vocabulary

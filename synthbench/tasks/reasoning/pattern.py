@@ -42,10 +42,10 @@ class Pattern(Task):
         return Batch(sequence[:, :-1].copy(), sequence[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
-        """One token in ``vocabulary``, whatever the length."""
+        """Return the chance of a uniform guess."""
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """From the end of the first period on the next token has been read; before it is a guess."""
+        """Count tokens before the end of the first period as guesses, later ones as known."""
         num_unseen = self.period - 1
         return Bound((length - num_unseen + num_unseen / self.vocabulary) / length)

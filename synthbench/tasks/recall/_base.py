@@ -1,4 +1,4 @@
-"""Shared code of recall tasks: bounds that follow from the number of possible answers, and keys beside values."""
+"""Shared code of recall tasks: bounds from the number of possible answers, and keys beside values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """A task whose answers follow from what has been read, and are all alike before that."""
+    """A task whose answers are determined once read, and equally likely before that."""
 
     @property
     @abstractmethod
@@ -18,11 +18,11 @@ class Recall(Task):
         """Number of tokens that may be an answer."""
 
     def floor(self, length: int) -> Bound:
-        """One answer in all: exchanging two of them changes no probability."""
+        """Return the chance of a uniform guess: exchanging two answers changes no probability."""
         return Bound(1 / self.num_answers)
 
     def ceiling(self, length: int) -> Bound:
-        """Whatever is asked has been read."""
+        """Return 1: every answer has been read."""
         return Bound(1.0)
 
     def check_at_most(self, option: str, most: int, reason: str) -> None:
@@ -60,20 +60,20 @@ class Dictionary(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary are values, unless fewer are used."""
+        """Half of the vocabulary, unless fewer values are used."""
         return self.tokens_used or self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """The other half, without the blank, are keys."""
+        """The other half of the vocabulary, without the blank."""
         return (self.vocabulary - 1) // 2
 
     @property
     def num_keys_used(self) -> int:
-        """The first of these keys."""
+        """Number of these keys in use, the first ones."""
         return self.tokens_used or self.num_key_tokens
 
     @property
     def vocab_size(self) -> int:
-        """As many as the option says."""
+        """The option ``vocabulary``."""
         return self.vocabulary

@@ -1,4 +1,4 @@
-"""Asking for keys after all pairs have been read, as in multi-query associative recall."""
+"""Queries for keys after all pairs, as in multi-query associative recall."""
 
 import numpy as np
 from jaxtyping import Int
@@ -18,10 +18,9 @@ def ask(
 ) -> Int[np.ndarray, "batch length"]:
     """Write each key once into the inputs, from position ``start`` on, and return the targets.
 
-    With replacement, each of as many queries asks for any key, whether it was asked before or not. The rest of the
-    sequence is cut into slots with room for a key and one token more. The keys, one after the other, draw a free slot:
-    slot 1, 2, ... with a probability in proportion to ``slot ** (alpha - 1)``. The answer is asked at the last token of
-    the key.
+    With replacement, each of as many queries asks for a uniform key. The rest of the sequence is cut into slots with
+    room for a key and one token more. Keys draw free slots in turn: slot 1, 2, ... with probability proportional to
+    ``slot ** (alpha - 1)``. The last token of the key asks for the answer.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]
@@ -44,7 +43,7 @@ def look_up(
     inputs: Int[np.ndarray, "batch length"],
     vocab_size: int,
 ) -> Int[np.ndarray, "batch length"]:
-    """The value of the last pair whose key is the input; 0 if there is none."""
+    """Look up the value of the last pair whose key is the input; 0 if there is none."""
     table = np.zeros((len(inputs), vocab_size), dtype=np.int64)
     rows = np.arange(len(inputs))
     # One pair after the other: in a single assignment NumPy may write equal keys in any order.

@@ -1,4 +1,4 @@
-"""Streams of pairs in which a key that comes again repeats its value, with noise among the pairs."""
+"""Streams of pairs in which a repeated key repeats its value, with noise among the pairs."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -33,12 +33,12 @@ class Stream(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary are values."""
+        """Half of the vocabulary."""
         return self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """The other half are keys."""
+        """The other half of the vocabulary."""
         return self.vocabulary - self.num_answers
 
     @property
@@ -47,7 +47,7 @@ class Stream(Recall):
         return 3
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The latest value, whatever its key."""
+        """Name the latest value, whatever its key."""
         is_value = (self.num_keys <= inputs) & (inputs < self.vocabulary)
         latest = np.maximum.accumulate(np.where(is_value, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest_value": np.take_along_axis(inputs, latest, axis=1)}
@@ -65,22 +65,21 @@ def sample_stream(
     num_noise: int = 1,
     only_last: bool = False,
 ) -> Batch:
-    """Draw slots of a key and a value; the value of a key that was there before is asked at the key.
+    """Draw slots of a key and a value; a repeated key asks for its value.
 
-    Among the ids, keys come first, then values, then noise. A slot holds a uniform one of the keys that occur, or,
-    with probability ``noise``, two uniform noise tokens. The last slot repeats one of the keys before it, all of them
-    equally probable.
+    Among the ids, keys come first, then values, then noise. A slot holds a uniform key or, with probability ``noise``,
+    two uniform noise tokens. The last slot repeats a uniform one of the earlier keys.
 
     Args:
         rng: Draws everything.
         batch_size: Number of sequences.
         length: Tokens in each; if odd, the last value is cut off.
-        num_keys: Number of keys, each with a uniform value of its own in each sequence.
+        num_keys: Number of keys, each with its own uniform value in each sequence.
         num_values: Number of values.
         keys_used: Number of keys that occur, the first ones; 0 for all.
-        noise: Probability of noise in a slot. One slot before the last, at a random place, is free of it.
+        noise: Probability of noise in a slot, except the last and a random earlier one.
         num_noise: Number of noise tokens.
-        only_last: Whether the last slot alone is scored.
+        only_last: Score only the last slot.
     """
     rows, num_slots = np.arange(batch_size), (length + 1) // 2
     num_used = keys_used or num_keys

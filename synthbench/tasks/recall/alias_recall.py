@@ -14,7 +14,7 @@ from synthbench.tasks.recall._base import Recall
 from synthbench.tasks.recall._queries import ask
 
 PHILOX_KEY = 0x616C696173
-"""Names belong to the same keys in every sequence, seed and split."""
+"""Seed of the names, which belong to the same keys in every sequence, seed and split."""
 
 
 @task
@@ -22,16 +22,15 @@ PHILOX_KEY = 0x616C696173
 class AliasRecall(Recall):
     """Read pairs of a key and a value; asked for the key by a synonym, name its value.
 
-    Which names a key has is fixed, and never shown. Names are 0 to 3, of which 0 and 3 mean one key, 1 and 2 the other;
-    values are 4 to 6, and the blank is 7. With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
+    The names of a key are fixed and never shown. Names are 0 to 3: 0 and 3 mean one key, 1 and 2 the other. Values are
+    4 to 6, and the blank is 7. With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
         targets   . . . . 4 . 5 .
 
-    Tests recall by meaning: nothing in the sequence equals the query, so copying what followed the same token finds
-    nothing. The names of a key have to be learned from the answers, and put in one place, before recall can begin.
-
-    A pair is stored under any name of its key, and asked under any other. Values are distinct, as in mqar.
+    Tests recall by meaning: nothing in the sequence equals the query, so copying the follower of the same token fails.
+    A model must learn from the answers which names belong together before recall can begin. A pair is stored under any
+    name of its key and asked under any other. Values are distinct, as in mqar.
 
     Source: ours; multi-query associative recall as in Arora et al. (2024), with latent association between keys.
     """
@@ -66,7 +65,7 @@ class AliasRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """All values, or the first ones."""
+        """Number of values, or of the first ones if fewer are used."""
         return self.tokens_used or self.num_values
 
     @property
@@ -98,7 +97,7 @@ class AliasRecall(Recall):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the pairs, in as many times the length; the same pairs where there are no more keys."""
+        """Multiply the length by ``factor``, and the pairs if there are enough keys."""
         pairs = factor * self.num_pairs
         return (
             replace(self, num_pairs=pairs)
@@ -107,7 +106,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The value read last, and the values in the order of the pairs, one more at each query."""
+        """Name the value read last, or the values in the order of the pairs, one for each query."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)
@@ -120,6 +119,6 @@ class AliasRecall(Recall):
 
 @cache
 def names_of(num_keys: int, num_names: int) -> Int[np.ndarray, "keys names"]:
-    """The names of each key, as tokens."""
+    """List the names of each key, as tokens."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permutation(num_keys * num_names).reshape(num_keys, num_names)

@@ -29,16 +29,16 @@ class CompositeRecall(Recall):
         targets   . . . . . . . . . . . . . 7 . . 8 . . 6 . . 6 .
 
     First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws a few
-    first and a few second tokens, as equal in number as ``num_pairs`` allows, and every combination of them is a key.
-    So each token stands in at least two keys, and does not tell the value alone, unless those keys happen to share it.
-    Each key is asked once, at a random place; ``with_replacement``, each query asks for any of the keys.
+    first and a few second tokens, as equal in number as ``num_pairs`` allows; every combination of them is a key. So
+    each token stands in at least two keys, and alone tells the value only if those keys happen to share it. Each key is
+    asked once, at a random place; ``with_replacement``, each query asks for any key.
 
     Tests recall by a conjunction: two layers, or a short convolution below one, can bind the tokens of a key first.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There as many first as
-    second tokens are drawn, so that the number of keys is a square; values are distinct within a sequence, places of
-    queries follow a power law, and random tokens stand between the queries. Ours may draw fewer first than second
-    tokens; values may coincide, places are uniform, and blanks stand between the queries.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There the number of keys
+    is a square, with as many first as second tokens. Values are distinct within a sequence, queries are placed by a
+    power law, and random tokens stand between them. Ours may draw fewer first than second tokens; values may coincide,
+    places are uniform, and blanks stand between queries.
     """
 
     name: ClassVar = "composite_recall"
@@ -92,7 +92,7 @@ class CompositeRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Any value."""
+        """Number of values."""
         return self.num_values
 
     @property
@@ -106,7 +106,7 @@ class CompositeRecall(Recall):
         return 6 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw first and second tokens, a value for each combination of them, and ask for keys in another order."""
+        """Draw first and second tokens and a value for each combination, and ask for keys in another order."""
         end, shape = 3 * self.num_pairs, (batch_size, self.num_pairs)
         num_first, num_second = sides(self.num_pairs)
         cells = rng.permuted(np.tile(np.arange(self.num_pairs), (batch_size, 1)), axis=1)
@@ -123,7 +123,7 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The value of the last key with the same first, or the same second, token; or with the one in fewer keys."""
+        """Name the value of the last key with the same first or second token, or with the rarer of the two."""
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second
@@ -141,7 +141,7 @@ class CompositeRecall(Recall):
 
 
 def sides(num_pairs: int) -> tuple[int, int]:
-    """The two whole numbers with this product that differ least, the smaller one first."""
+    """Find the two whole numbers with this product that differ least, the smaller one first."""
     smaller = next(side for side in range(isqrt(num_pairs), 0, -1) if num_pairs % side == 0)
     return smaller, num_pairs // smaller
 
@@ -149,7 +149,7 @@ def sides(num_pairs: int) -> tuple[int, int]:
 def _fits(num_pairs: int, grid: int) -> bool:
     """Return whether some rows and columns of the grid, at least two of each, have this number of cells.
 
-    The two sides that differ least have the smallest larger side: where they do not fit, no others do.
+    The two sides that differ least have the smallest larger side: if they do not fit, no others do.
     """
     smaller, larger = sides(num_pairs)
     return smaller >= 2 and larger <= grid

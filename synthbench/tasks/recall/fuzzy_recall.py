@@ -14,7 +14,7 @@ from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
 ABSENT = -1
-"""Fills motifs that are shorter than the longest."""
+"""Filler of motifs shorter than the longest."""
 
 
 @task
@@ -27,18 +27,18 @@ class FuzzyRecall(Recall):
         inputs    1 5 1 0 4 7 1 0 4 7 1 5
         targets   . . . . . . . 4 7 . 5 .
 
-    Keys consist of different tokens from 0 to 3, and values from 4 to 7. Each token of a value is asked at the token
-    before it, the first one at the end of the key. What the keys and values are changes from sequence to sequence. A
-    token shows whether it belongs to a key or a value, so that there is only one way to parse, and the ceiling is 1.
+    Keys consist of different tokens from 0 to 3, and values from 4 to 7. Each token of a value is asked at the previous
+    token, the first one at the end of the key. Keys and values change from sequence to sequence. A token shows whether
+    it belongs to a key or a value, so parsing is unambiguous and the ceiling is 1.
 
-    Tests binding of several tokens to several: keys share tokens, so that all of a key must be compared. The hardest
+    Tests binding of several tokens to several: keys share tokens, so the whole key must be compared. It is the hardest
     task of MAD, where mechanisms that decay do worst.
 
-    Source: Poli et al. (2024), MAD, as coded. There keys are drawn from all motifs, so that long ones hardly come again
-    but for a probe at the end; the start is padded, by one of the 16 tokens, which leaves 7 for keys; keys are of full
-    size in tests; and training asks for every next token, in a fixed set of sequences. Ours draws ``num_keys`` keys for
-    each sequence and repeats them all. It has no probe, cuts the stream off instead of padding it, and scores only
-    values of keys seen before, in training as in tests.
+    Source: Poli et al. (2024), MAD, as coded. There keys are drawn from all motifs, so long ones hardly repeat except
+    for a probe at the end. One of the 16 tokens pads the start, which leaves 7 for keys. Keys have full size in tests,
+    and training asks for every next token, in a fixed set of sequences. Ours draws ``num_keys`` keys for each sequence
+    and repeats them all. It has no probe, cuts the stream off instead of padding it, and scores only values of keys
+    seen before, in training as in tests.
     """
 
     name: ClassVar = "fuzzy_recall"
@@ -76,26 +76,26 @@ class FuzzyRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary make up values."""
+        """Half of the vocabulary, used in values."""
         return self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """The other half make up keys."""
+        """The other half of the vocabulary, used in keys."""
         return self.vocabulary - self.num_answers
 
     @property
     def vocab_size(self) -> int:
-        """As many as the option says."""
+        """The option ``vocabulary``."""
         return self.vocabulary
 
     @property
     def min_length(self) -> int:
-        """All keys and their values, and one key again, at their longest."""
+        """All keys with their values, and one key again, at their longest."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw different keys and a value for each, then pairs; the last is cut off where the sequence ends."""
+        """Draw different keys and a value for each, then pairs, the last cut off at the end of the sequence."""
         keys = _draw_keys(rng, batch_size, self.num_keys, self.max_motif, self.num_key_tokens)
         values = _draw_motifs(rng, batch_size * self.num_keys, self.max_motif, self.num_answers).reshape(keys.shape)
         values[values != ABSENT] += self.num_key_tokens
@@ -114,7 +114,7 @@ class FuzzyRecall(Recall):
         return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The token after the latest copy of the current one, whatever stood before it."""
+        """Name the follower of the latest copy of the current token, ignoring the tokens before it."""
         return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
 
 
@@ -129,7 +129,7 @@ def _draw_motifs(
 def _draw_keys(
     rng: np.random.Generator, batch_size: int, num_keys: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "batch keys max_motif"]:
-    """Draw motifs that differ within a row: one that equals an earlier one is drawn again."""
+    """Draw motifs that differ within a row, redrawing any that equals an earlier one."""
     keys = _draw_motifs(rng, batch_size * num_keys, max_motif, num_tokens)
     digits = (num_tokens + 1) ** np.arange(max_motif)
     while True:

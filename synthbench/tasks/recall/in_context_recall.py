@@ -21,15 +21,14 @@ class InContextRecall(Stream):
         inputs    2 6 0 4 2 6 1 4 0 4
         targets   . . . . 6 . . . 4 .
 
-    Keys are 0 to 3, and values 4 to 7. What a key's value is changes from sequence to sequence. The last key was there
-    before.
+    Keys are 0 to 3, values 4 to 7. Values of keys change from sequence to sequence. The last key is a repeated one.
 
-    Tests associative recall with few keys that come often, so that the answer stands nearby: most mechanisms do well at
-    the small size, and fall behind as keys and length grow.
+    Tests associative recall with few, frequent keys, so the answer is nearby: most mechanisms do well at the small size
+    and fall behind as keys and length grow.
 
     Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
-    ours scores what is tested there, or the last key alone, in new sequences. There the key that is asked at
-    the end is the last token read, the 127th of 128; ours reads its value too where the length is even.
+    ours scores the positions tested there, or the last key alone, in new sequences. There the last token read is the
+    key asked at the end, the 127th of 128; ours also reads its value if the length is even.
     """
 
     name: ClassVar = "in_context_recall"
@@ -75,21 +74,21 @@ class InContextRecall(Stream):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary are values, unless fewer are used."""
+        """Half of the vocabulary, unless fewer values are used."""
         return self.values_used or self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """The other half are keys."""
+        """The other half of the vocabulary."""
         return self.vocabulary - self.vocabulary // 2
 
     @property
     def vocab_size(self) -> int:
-        """As many as the option says."""
+        """The option ``vocabulary``."""
         return self.vocabulary
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a value for each key, then keys; the last is one of those before it."""
+        """Draw a value for each key, then keys; the last repeats an earlier one."""
         return sample_stream(
             rng,
             batch_size,

@@ -24,11 +24,11 @@ class JointRecall(Recall):
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by two things together of which one was read long before the other: a context stands once, before its
-    keys in random order. In composite_recall both stand beside the value.
+    Tests recall by two things together, one read long before the other: a context stands once, before its keys in
+    random order. In composite_recall both stand beside the value.
 
-    The values of a key differ between contexts, so that one of them alone is right one time in ``num_contexts``. As
-    many questions as fit are asked, each of any key in any context.
+    The values of a key differ between contexts, so any one of them is right one time in ``num_contexts``. The length is
+    filled with questions, each of a uniform key and context.
 
     Source: after Zhan et al. (2025), multi-query joint recall; the layout is ours.
     """
@@ -89,7 +89,7 @@ class JointRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """All values, or the first ones."""
+        """Number of values, or of the first ones if fewer are used."""
         return self.tokens_used or self.num_values
 
     @property
@@ -107,7 +107,7 @@ class JointRecall(Recall):
         return self.num_contexts * (1 + 2 * self.num_keys)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw contexts, keys and the table of values; list the table, and ask for some of it."""
+        """Draw contexts, keys and the table of values; list the table and ask for entries."""
         shape = (batch_size, self.num_contexts, self.num_keys)
         contexts = distinct(rng, batch_size, self.num_contexts, self.tokens_used or self.context_ids)
         keys = self.context_ids + distinct(rng, batch_size, self.num_keys, self.tokens_used or self.key_ids)
@@ -131,11 +131,11 @@ class JointRecall(Recall):
         return Batch(inputs, score_at(answers, np.broadcast_to(positions, answers.shape), length))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the keys in each context, in as many times the length."""
+        """Multiply the keys in each context, and the length, by ``factor``."""
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Any value of the key, its latest, and any value of the context; "any" takes each as often as another."""
+        """Name any value of the key, its latest, or any value of the context; "any" takes each equally often."""
         batch_size, length = inputs.shape
         read = inputs[:, : self._num_read].reshape(batch_size, self.num_contexts, 1 + 2 * self.num_keys)
         order = np.argsort(read[:, :, 1::2], axis=2)

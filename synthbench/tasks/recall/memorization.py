@@ -12,7 +12,7 @@ from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
 PHILOX_KEY = 0x6D656D6F
-"""Draws the values once and for all: they are part of the task."""
+"""Seed of the values, fixed as part of the task."""
 
 
 @task
@@ -27,12 +27,12 @@ class Memorization(Recall):
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
 
-    A control: the answer needs the previous token and what was learned about it. It should depend on the parameters of
-    the channel mixer, and hardly on how positions are mixed.
+    A control: the answer needs the previous token and its learned value. It should depend on the parameters of the
+    channel mixer, and hardly on the mixing of positions.
 
     Source: Poli et al. (2024), MAD, section 3.1 and code. There training repeats a fixed set of 256 sequences; of 256
-    tokens 127 are keys and 128 are values, one of them without a key. Ours draws new sequences all the time, and has as
-    many keys as values.
+    tokens 127 are keys and 128 are values, one of them without a key. Ours always draws new sequences, and has as many
+    keys as values.
     """
 
     name: ClassVar = "memorization"
@@ -45,7 +45,7 @@ class Memorization(Recall):
 
     @property
     def num_answers(self) -> int:
-        """As many values as keys."""
+        """Number of values, one for each key."""
         return self.num_keys
 
     @property
@@ -70,5 +70,5 @@ class Memorization(Recall):
 
 @cache
 def _values(num_keys: int) -> Int[np.ndarray, " keys"]:
-    """The value of each key, as a token."""
+    """Draw the value of each key, as a token."""
     return num_keys + np.random.Generator(np.random.Philox(key=PHILOX_KEY)).permutation(num_keys)

@@ -24,14 +24,14 @@ class Mqar(Dictionary):
         inputs    3 5 1 7 8 8 1 8 3 8 8 8
         targets   . . . . . . 7 . 5 . . .
 
-    Keys are 0 to 3, values 4 to 7, and the blank is 8. Values are distinct, like keys. Each key is asked once. How far
-    from the pairs follows a power law; the key that was read first draws its place first and tends to be asked first.
+    Keys are 0 to 3, values 4 to 7, and the blank is 8. Keys are distinct, and so are values. Each key is asked once.
+    Places of queries follow a power law; the first key draws its place first and tends to be asked first.
 
-    Tests associative recall of many pairs at once. Softmax attention keeps them all. A mechanism whose state has a
-    fixed size fails when they outgrow it: linear attention first, then gates, then the delta rule.
+    Tests associative recall of many pairs at once. Softmax attention keeps them all. A fixed-size state fails once they
+    outgrow it: linear attention first, then gates, then the delta rule.
 
-    Source: Arora et al. (2024), Zoology, as coded, but for its several passes over the pairs. There the noise may be a
-    blank as well.
+    Source: Arora et al. (2024), Zoology, as coded, except for its several passes over the pairs. There the noise may
+    also be a blank.
     """
 
     name: ClassVar = "mqar"
@@ -88,7 +88,7 @@ class Mqar(Dictionary):
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and distinct values; fill what follows them, and ask for each key."""
+        """Draw distinct keys and distinct values, fill the rest, and ask for each key."""
         blank, end = self.vocabulary - 1, 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.num_keys_used)
         values = self.num_key_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)
@@ -101,12 +101,12 @@ class Mqar(Dictionary):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the pairs, in as many times the length; the same pairs where there are no more keys."""
+        """Multiply the length by ``factor``, and the pairs if there are enough keys."""
         pairs = factor * self.num_pairs
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The value read last, and the values in the order of the pairs, one more at each query."""
+        """Name the value read last, or the values in the order of the pairs, one for each query."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)

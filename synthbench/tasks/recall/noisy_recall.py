@@ -21,16 +21,16 @@ class NoisyRecall(Stream):
         inputs    2 6 9 8 0 4 2 6 8 8 0 4
         targets   . . . . . . 6 . . . 4 .
 
-    Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; it takes the place of a key and its value. What a key's value
-    is changes from sequence to sequence. The last key was there before.
+    Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; it replaces a key and its value. Values of keys change from
+    sequence to sequence. The last key is a repeated one.
 
-    Tests associative recall of what matters. A gate or a delta rule that sees the input can keep noise out of the
-    state; a mixer that is linear and time-invariant cannot.
+    Tests associative recall among noise. A gate or a delta rule that sees the input can keep noise out of the state; a
+    linear time-invariant mixer cannot.
 
     Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
-    ours scores what is tested there, in new sequences. There the key that is asked at the end is the last token read,
-    the 127th of 128; ours reads its value too where the length is even. There the pair that is kept free of noise may
-    be the last one, which is free of it anyway; ours is one before it, so that there always is a key to ask for.
+    ours scores the positions tested there, in new sequences. There the last token read is the key asked at the end, the
+    127th of 128; ours also reads its value if the length is even. There the slot kept free of noise may be the last,
+    which has none anyway; ours is an earlier one, so there always is a key to ask for.
     """
 
     name: ClassVar = "noisy_recall"
@@ -55,7 +55,7 @@ class NoisyRecall(Stream):
         return self.vocabulary + self.num_noise
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a value for each key, then keys or noise; the last key is one of those before it."""
+        """Draw a value for each key, then keys or noise; the last key repeats an earlier one."""
         return sample_stream(
             rng,
             batch_size,

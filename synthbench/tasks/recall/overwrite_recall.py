@@ -25,10 +25,10 @@ class OverwriteRecall(Dictionary):
         targets   . . . . . . 7 . . . 6 .
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. All values of a key differ. Pairs stand in random order, and
-    each key is asked once, at a random place; ``with_replacement``, each query asks for any of the keys.
+    each key is asked once, at a random place; ``with_replacement``, each query asks for any key.
 
-    Tests whether a value is replaced. Linear attention adds the second value to the first; the delta rule erases the
-    first; a decay prefers what is recent, at the cost of keys that were written once and long ago.
+    Tests replacing a value. Linear attention adds the second value to the first; the delta rule erases the first; a
+    decay prefers recent pairs, at the cost of keys written once and long ago.
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There all second values come
     after all first ones, places follow a power law, and first values are distinct. More than two values are ours.
@@ -83,7 +83,7 @@ class OverwriteRecall(Dictionary):
 
     @property
     def num_pairs(self) -> int:
-        """Number of pairs to be read."""
+        """Number of pairs in a sequence."""
         return self.num_keys + (self.num_writes - 1) * self.num_rewritten
 
     @property
@@ -92,7 +92,7 @@ class OverwriteRecall(Dictionary):
         return 2 * self.num_pairs + 2 * self.num_keys
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and the values of each; shuffle the pairs, and ask for keys."""
+        """Draw distinct keys and their values; shuffle the pairs, and ask for keys."""
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
         keys = distinct(rng, *shape, self.num_keys_used)
         values = self._draw_values(rng, batch_size)
@@ -111,7 +111,7 @@ class OverwriteRecall(Dictionary):
         return Batch(inputs, targets)
 
     def _draw_values(self, rng: np.random.Generator, batch_size: int) -> Int[np.ndarray, "batch keys writes"]:
-        """The values of each key, distinct and in the order in which they are written; the others' are all the same."""
+        """Draw the values of each key in writing order: distinct for rewritten keys, all the same for others."""
         shape = (batch_size, self.num_keys, 1)
         first = rng.integers(self.num_answers, size=shape)
         # Other values are one to num_answers - 1 steps away from the first, around the circle.
@@ -121,7 +121,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The first value of the key, right for keys written once, and the value read last, whatever its key."""
+        """Name the key's first value, right for keys written once, or the value read last, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {
@@ -130,7 +130,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Also any value of the key; each sequence takes the next of them, so that each is named equally often."""
+        """Add any value of the key; sequences take turns, so each is named equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

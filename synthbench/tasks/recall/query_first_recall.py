@@ -23,15 +23,15 @@ class QueryFirstRecall(Recall):
         inputs    2 0 5 2 4 1 5 1 6 7
         targets   . . . . . . . . . 4
 
-    Tests selection apart from capacity: the query is known before the pairs, so memory for one pair suffices at any
-    length. In mqar the query comes last, and all pairs have to be kept. A mechanism that fails here does not lack
-    memory: it cannot decide by one token what to keep of the others.
+    Tests selection apart from capacity: the query precedes the pairs, so memory for one pair suffices at any length. In
+    mqar the query comes last, and all pairs must be kept. A mechanism that fails here does not lack memory: it cannot
+    use one token to decide which others to keep.
 
-    The first key stands in one pair, at a random place. Other pairs draw any other key, and all draw any value. So
-    neither the first key nor its value stands out in any other way.
+    The first key stands in one pair, at a random place. Other pairs draw any other key, and all draw any value, so
+    neither the first key nor its value stands out otherwise.
 
-    Source: after Arora et al. (2024), Just read twice: a recurrent model that reads the question before the text has to
-    keep less. There the data are texts; keys, values and layout are ours.
+    Source: after Arora et al. (2024), Just read twice: a recurrent model that reads the question first has to keep less
+    of the text. There the data are texts; keys, values and layout are ours.
     """
 
     name: ClassVar = "query_first_recall"
@@ -64,7 +64,7 @@ class QueryFirstRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """All values, or the first ones."""
+        """Number of values, or of the first ones if fewer are used."""
         return min(self._num_used, self.num_values)
 
     @property
@@ -77,7 +77,7 @@ class QueryFirstRecall(Recall):
         return self.num_keys + self.num_values + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse an odd length: beside the pairs there are two tokens.
+        """Refuse an odd length: pairs come with two more tokens.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -87,7 +87,7 @@ class QueryFirstRecall(Recall):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even numbers from {self.min_length}")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the first key, other keys and values for all pairs; put the first key in one of them."""
+        """Draw the first key, and other keys and values for all pairs; put the first key into one of them."""
         num_pairs, rows = (length - 2) // 2, np.arange(batch_size)
         first = rng.integers(self._num_used, size=batch_size)
         # Other keys are 1 to num_used - 1 steps away from the first, around the circle.
@@ -103,9 +103,9 @@ class QueryFirstRecall(Recall):
         return Batch(inputs, score_last(values[rows, place], length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The last value; the most frequent one of all pairs, of the later half, and of the keys that stand once.
+        """Name the last value, or the most frequent one of all pairs, of the later half, or of keys that stand once.
 
-        The most frequent of several is the best guess of the value of a random pair.
+        The most frequent value is the best guess of the value of a random pair.
         """
         keys, values = inputs[:, 1:-1:2], inputs[:, 2:-1:2] - self.num_keys
         num_pairs = keys.shape[1]
@@ -125,7 +125,7 @@ class QueryFirstRecall(Recall):
 def _counts(
     symbols: Int[np.ndarray, "batch items"], num_symbols: int, weights: Shaped[np.ndarray, "batch items"] | None = None
 ) -> Int[np.ndarray, "batch symbols"]:
-    """The number of items of each symbol, or of those with weight 1, row by row."""
+    """Count the items of each symbol, or only those with weight 1, row by row."""
     counts = np.zeros((len(symbols), num_symbols), dtype=np.int64)
     rows = np.broadcast_to(np.arange(len(symbols))[:, None], symbols.shape)
     np.add.at(counts, (rows, symbols), 1 if weights is None else weights)

@@ -11,7 +11,7 @@ from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 NEGLIGIBLE = 1e-20
-"""Differences of probabilities below this cannot change a sum in double precision."""
+"""Size below which differences of probabilities cannot change a sum in double precision."""
 
 
 @task
@@ -24,8 +24,8 @@ class Compression(Task):
         inputs    3 3 1 4 4 4 4 0
         targets   3 1 4 0 0 0 0 0
 
-    Tests mostly whether the number of runs is estimated: the t-th run is asked at position t, and nearly always begins
-    later. Zeros fill the sequence, and 0 is a token as well.
+    Tests mostly estimating the number of runs: position t asks for the t-th run, which nearly always begins later.
+    Zeros fill the sequence, and 0 is also a token.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -55,16 +55,16 @@ class Compression(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Zero everywhere: right where there are fewer runs, or where the run's value is zero."""
+        """Guess zero everywhere, right where there are fewer runs or the run's value is zero."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[0])
 
     def ceiling(self, length: int) -> Bound:
-        """The best of zero, the current value and another value, given the runs read so far."""
+        """Choose the best of zero, the current value and another value, given the runs read so far."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[1])
 
 
 def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray, "lasted remaining"]:
-    """Distribution of the steps left in the run as drawn, by how long the run as read (merged ones too) has lasted."""
+    """Compute the distribution of steps left in the run as drawn, by the age of the run as read (after merging)."""
     rows = [np.full(longest_run, 1 / longest_run)]
     lasting = change = 1.0
     # The last row stands for all later ones: it stops mattering when they are too rare, or too much like it.
@@ -77,7 +77,7 @@ def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray
 
 
 def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarray, "steps remaining runs"]:
-    """Probability of at least so many new runs in so many steps, by the steps left in the run as drawn."""
+    """Compute the probability of at least so many new runs in so many steps, by the steps left in the run."""
     at_least = np.zeros((length, longest_run, length + 1))
     at_least[:, :, 0] = 1
     for steps in range(1, length):
@@ -90,7 +90,7 @@ def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarra
 
 @lru_cache(maxsize=64)
 def _bounds(length: int, vocabulary: int, longest_run: int) -> tuple[float, float]:
-    """Floor and ceiling by dynamic programming over the number of runs and how long the current one has lasted."""
+    """Compute floor and ceiling by dynamic programming over the number of runs and the age of the current one."""
     remaining = _remaining(longest_run, vocabulary, length)
     most = len(remaining)
     at_least = _new_runs(length, vocabulary, longest_run)

@@ -42,6 +42,6 @@ class NoisyCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """A guess in the first half, zero in the second."""
+        """Guess in the first half, and answer zero in the second."""
         half = length // 2
         return Bound((half / (self.vocabulary - 1) + length - half) / length)

@@ -40,7 +40,7 @@ class Group:
 
     @cached_property
     def products(self) -> Int[np.ndarray, "order order"]:
-        """Number of the element that does first the one of the row, then the one of the column."""
+        """Number of the product that applies the row's element first, then the column's."""
         num_points = self.elements.shape[1]
         weights = num_points ** np.arange(num_points)
         codes = self.elements @ weights
@@ -65,13 +65,13 @@ class Group:
 
     @cached_property
     def representatives(self) -> Int[np.ndarray, " order"]:
-        """The first element that cannot be told from each one where the order of factors is ignored."""
+        """The first element of each one's class modulo commutators, that is, ignoring the order of factors."""
         first: Int[np.ndarray, " order"] = self.products[:, self.commutators].min(axis=1)
         return first
 
 
 def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
-    """The permutation with these disjoint cycles."""
+    """Build the permutation with these disjoint cycles."""
     image = list(range(num_points))
     for cycle in cycles:
         for point, successor in zip(cycle, cycle[1:] + cycle[:1], strict=True):
@@ -80,7 +80,7 @@ def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
 
 
 def symmetric(num_points: int) -> Group:
-    """All permutations: the identity, the swaps, the cycles of three points, then those that move more points."""
+    """Build the group of all permutations: the identity, swaps, cycles of three points, then the rest."""
     points = range(num_points)
     swaps = [permutation(num_points, pair) for pair in combinations(points, 2)]
     rotations = [
@@ -94,4 +94,4 @@ S5 = symmetric(5)
 A5 = Group((permutation(5, (0, 1, 2)), permutation(5, (0, 1, 2, 3, 4))))
 A4_Z5 = Group((permutation(9, (0, 1, 2), (4, 5, 6, 7, 8)), permutation(9, (0, 1), (2, 3))))
 Z60 = Group((permutation(12, (0, 1, 2), (3, 4, 5, 6), (7, 8, 9, 10, 11)),))
-"""Of one generator: a number is a residue modulo 60."""
+"""Cyclic group with one generator, whose numbers are residues modulo 60."""

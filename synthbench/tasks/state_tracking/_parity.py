@@ -1,4 +1,4 @@
-"""Shared code of the parity tasks: bits, and how often a parity is odd."""
+"""Shared code of the parity tasks: bits, parities and their probabilities."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,23 +8,23 @@ from synthbench.tasks.state_tracking._running import running
 
 
 def draw_bits(rng: np.random.Generator, shape: tuple[int, int], one_rate: float) -> Tokens:
-    """Independent bits that are 1 with probability ``one_rate``."""
+    """Draw independent bits that are 1 with probability ``one_rate``."""
     return (rng.random(shape) < one_rate).astype(np.int64)
 
 
 def running_parity(bits: Tokens) -> Tokens:
-    """1 where the number of ones so far is odd, else 0."""
+    """Compute the parity of the ones up to each position."""
     parity: Tokens = np.bitwise_xor.accumulate(bits, axis=1)
     return parity
 
 
 def latest_parities(bits: Tokens) -> dict[str, Tokens]:
-    """Parities of the latest bits only, by name."""
+    """Compute parities of only the latest bits, by name."""
     return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
 
 
 def likelier_parity(num_bits: Int[np.ndarray, " cases"], one_rate: float) -> Float[np.ndarray, " cases"]:
-    """Probability of the likelier of even and odd among so many independent bits."""
+    """Return the probability of the likelier parity of ``num_bits`` independent bits."""
     # The expectation of a product of signs, -1 for each one, is the product of their expectations.
     likelier: Float[np.ndarray, " cases"] = (1 + np.abs(1 - 2 * one_rate) ** num_bits) / 2
     return likelier

@@ -9,12 +9,12 @@ Factors = Int[np.ndarray, "batch length *parts"]
 
 
 def running(factors: Factors, multiply: Callable[[Factors, Factors], Factors], window: int | None = None) -> Factors:
-    """The product of the factors up to each position, in log2(length) multiplications of the whole batch.
+    """Multiply the factors up to each position, in log2(length) multiplications of the whole batch.
 
     Args:
         factors: One at each position; a factor may be an array of numbers.
         multiply: An associative product of the factors of one array (left) and another (right).
-        window: How many factors count, the latest of them; a power of 2. All, if not given.
+        window: Number of latest factors that count, a power of 2. All, if not given.
     """
     length = factors.shape[1]
     products = factors.copy()

@@ -13,11 +13,11 @@ from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
-"""Tokens of the levels. One answer a sequence makes long levels expensive: from 64 tokens on their lengths double."""
+"""Tokens of the levels. With one answer a sequence long levels are expensive: above 64 tokens lengths double."""
 
 
 def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """The ladder of a string task: the strings of a level are longer than those of the level below.
+    """Build the ladder of a string task: each level has longer strings than the level below.
 
     >>> string_levels(400)
     ({'load': 511, 'length': 512, 'shortest': 400}, {'load': 1023, 'length': 1024, 'shortest': 512})
@@ -35,7 +35,7 @@ def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...
 
 @dataclass(frozen=True)
 class StringTask(Task):
-    """A string, a separator at which its answer is due, and padding; string lengths are uniform."""
+    """A string, a separator that asks for its answer, and padding; string lengths are uniform."""
 
     load: ClassVar = "symbols"
     shortest: int = option(1, "symbols in the shortest string", low=1, high=65536)
@@ -47,28 +47,28 @@ class StringTask(Task):
 
     @property
     def num_answers(self) -> int:
-        """Number of different answers: yes and no, unless a task says otherwise."""
+        """Number of different answers, by default 2: yes and no."""
         return 2
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Strings of the greatest length; shorter ones are cut from them."""
+        """Draw strings of the greatest length; shorter ones are cut from them."""
 
     @abstractmethod
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """The answer at each position, if the string ended there."""
+        """Compute the answer at each position, as if the string ended there."""
 
     @abstractmethod
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """The answers of each shortcut, if the string ended there."""
+        """Compute the answer of each shortcut at each position, as if the string ended there."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Probability of the most frequent answer to strings of each of these lengths."""
+        """Return the probability of the most frequent answer at each string length."""
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the separator and the padding, or as many answers if they are more."""
+        """The symbols, the separator and the padding, or the answers if there are more."""
         return max(self.num_symbols + 2, self.num_answers)
 
     @property
@@ -77,16 +77,16 @@ class StringTask(Task):
         return int(self.string_lengths(self.shortest + 3)[0]) + 1
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """The lengths of strings that fit in front of the separator."""
+        """List the lengths of strings that fit in front of the separator."""
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Strings up to ``factor`` times as long as those of training, and more than half as long as that."""
+        """Lengthen strings to at most ``factor`` times those of training, and more than half of that."""
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings and cut them at uniform lengths; the answer is due at the separator."""
+        """Draw strings and cut them at uniform lengths; the separator asks for the answer."""
         ends = rng.choice(self.string_lengths(length), size=(batch_size, 1))
         symbols = self.draw(rng, batch_size, length - 1)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
@@ -96,10 +96,10 @@ class StringTask(Task):
         return Batch(inputs, score_at(answers, ends, length))
 
     def floor(self, length: int) -> Bound:
-        """The most frequent answer to strings of each length: the position of the separator tells the length."""
+        """Guess the most frequent answer at each length, which the position of the separator reveals."""
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """What the shortcuts say of the tokens before each position."""
+        """Apply the shortcuts to the tokens before each position."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

@@ -22,14 +22,14 @@ def inputs_option(fewest: int, most: int) -> Any:
 
 @dataclass(frozen=True)
 class GroupWords(Task):
-    """Independent, uniform elements of a group; their running product is asked at each of them.
+    """Independent, uniform elements of a group; each asks for the running product.
 
     Tokens and answers are numbers of elements, see :mod:`synthbench.tasks.state_tracking._groups`.
     """
 
     group: ClassVar[Group]
     first_input: ClassVar[int] = 0
-    """The identity; a task without it begins at 1."""
+    """Number of the first input: 0, the identity; tasks without it begin at 1."""
     num_inputs: int = inputs_option(1, 1)
     tokens_per_element: int = option(
         1, "tokens an element takes: itself, then identities; its product is asked at the last", low=1, high=64
@@ -37,7 +37,7 @@ class GroupWords(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Every element can be an answer."""
+        """The order of the group: every element can be an answer."""
         return self.group.order
 
     @property
@@ -57,11 +57,11 @@ class GroupWords(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """The likeliest product of so many elements, which is soon as unlikely as any other."""
+        """Guess the likeliest product of so many elements, soon no likelier than any other."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Multiply the latest elements only, or regard nothing that depends on the order of the factors."""
+        """Multiply only the latest elements, or ignore the order of factors."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         guesses = {"latest element": elements, "latest four elements": self._products(elements, window=4)}
@@ -76,7 +76,7 @@ class GroupWords(Task):
 
 @cache
 def _likeliest(group: Group, first_input: int, num_inputs: int, num_elements: int) -> float:
-    """Probability of the likeliest product, averaged over the products of 1..num_elements uniform inputs."""
+    """Compute the likeliest product's probability, averaged over 1..num_elements uniform inputs."""
     inputs = np.arange(first_input, first_input + num_inputs)
     numbers = np.arange(group.order)
     step = np.zeros((group.order, group.order))

@@ -19,8 +19,8 @@ class A5Words(GroupWords):
         targets   1 4 4
 
     Tests a state in the smallest group that is not solvable: diagonal recurrences and attention need more layers for
-    longer sequences, a recurrence with full matrices needs one. To be read beside ``a4_z5_words`` and ``z60_words``,
-    which have as many tokens and answers.
+    longer sequences; a recurrence with full matrices needs one. Compare with ``a4_z5_words`` and ``z60_words``, which
+    have as many tokens and answers.
 
     Source: Merrill et al. (2024), the word problem of A5.
     """

@@ -13,18 +13,18 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67617073
-"""The rule is the same in every sequence, seed and split."""
+"""Seed of the rule, the same in every sequence, seed and split."""
 
 
 class Rule(NamedTuple):
-    """Find which symbols may follow which: symbols stand on a circle, and some steps on it are allowed."""
+    """Allowed successors of symbols: symbols stand on a circle, and some steps on it are allowed."""
 
     symbols: Int[np.ndarray, " symbols"]
-    """The token at each place of the circle."""
+    """Token at each place of the circle."""
     steps: Int[np.ndarray, " branches"]
-    """From a symbol to one that may follow it."""
+    """Steps from a symbol to its possible successors."""
     others: Int[np.ndarray, " others"]
-    """The steps that are not allowed, but for standing still."""
+    """Steps that are not allowed, without standing still."""
 
 
 @task
@@ -38,14 +38,14 @@ class BrokenGrammar(Task):
         inputs    0 1 4 3 2 4
         targets   . 0 0 . 3 .
 
-    Tests selectivity: the symbol that the walk has reached decides whether the next token goes on or is to be ignored.
-    Tokens of a gap neither follow nor repeat that symbol; half of them follow the token before them where they can, so
-    that neither two tokens that fit nor two that do not fit tell where a gap begins or ends.
+    Tests selectivity: the symbol that the walk has reached decides whether the next token continues it or must be
+    ignored. Tokens of a gap neither follow nor repeat that symbol. Half of them follow the previous token where they
+    can, so neither fitting nor unfitting neighbours tell where a gap begins or ends.
 
     Lengths of gaps are uniform from 0 on. The rule makes every symbol equally likely.
 
     Source: after Bouhadjar et al. (2026), SelectivBench: sequences of a grammar with irregular gaps that violate its
-    rules. There the next symbol is asked, of which several may follow; ours asks which symbol it has to follow.
+    rules. There the next symbol is asked, and several may follow; ours asks for the symbol that it must follow.
     """
 
     name: ClassVar = "broken_grammar"
@@ -98,11 +98,11 @@ class BrokenGrammar(Task):
 
     @property
     def min_length(self) -> int:
-        """The first symbol and a gap up to a token that is scored."""
+        """The first symbol and a gap up to a scored token."""
         return self.nearest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a walk and the lengths of its gaps; fill them."""
+        """Draw a walk and the lengths of its gaps, and fill the gaps."""
         rule, size = rule_of(self.num_symbols, self.branches), (batch_size, length)
         gaps = rng.integers(self.longest_gap + 1, size=size)
         begins = np.cumsum(gaps + 1, axis=1) - gaps - 1
@@ -129,23 +129,22 @@ class BrokenGrammar(Task):
         return Batch(inputs, np.where(distance >= nearest, reached, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """One in all symbols: a turn of the circle changes no probability."""
+        """Return the chance of a uniform guess: turning the circle changes no probability."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """The first symbol belongs to the walk, and each of the others goes on from what was reached or does not."""
+        """Return 1: the first symbol is on the walk, and each later one continues it or does not."""
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Gaps of up to ``factor`` times the length, in as many times the tokens; only longer gaps are scored."""
+        """Multiply the longest gap and the length by ``factor``; only longer gaps are scored."""
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """What two neighbours tell: the latest token that may follow the one before, or is not followed as it may be.
+        """Use two neighbours: the latest token that may follow its predecessor, or the token before the latest break.
 
-        The token read last; and the earliest, of those as far back as a gap may be long, that nothing read since may
-        follow.
+        Or name the previous token, or the earliest token within reach of a gap that no later token may follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -162,9 +161,9 @@ class BrokenGrammar(Task):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the earliest token that nothing read since may follow, if it follows a token before it.
+        """Add the earliest token that no later token may follow, if it follows an earlier token.
 
-        That is any token as far back as a gap may be long, or the one right before it.
+        That is any token within reach of a gap, or only the previous one.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -184,9 +183,9 @@ class BrokenGrammar(Task):
     def _not_followed(
         self, inputs: Tokens, rule: Rule, is_allowed: Bool[np.ndarray, "batch length"] | None = None
     ) -> Tokens:
-        """The earliest token, at the distances that are scored, that none of those after it may follow.
+        """Find the earliest token, at the scored distances, that no later token may follow.
 
-        Of those that are allowed, where there is one.
+        Tokens that ``is_allowed`` marks take precedence.
         """
         (batch_size, length), rows = inputs.shape, np.arange(len(inputs))
         onwards = rule.symbols[(np.argsort(rule.symbols)[:, None] + rule.steps) % self.num_symbols]
@@ -210,7 +209,7 @@ class BrokenGrammar(Task):
 
 @cache
 def rule_of(num_symbols: int, branches: int) -> Rule:
-    """The rule for so many symbols, of which each has so many that may follow."""
+    """Draw the rule for so many symbols with ``branches`` successors each."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     symbols = rng.permutation(num_symbols)
     steps, others = np.split(1 + rng.permutation(num_symbols - 1), [branches])

@@ -22,8 +22,8 @@ class CycleNavigation(StringTask):
         inputs    2 0 2 1 2 3 4 4
         targets   . . . . . 3 . .
 
-    Tests a count modulo a number. From modulus 3 on, recurrences with real, triangular transitions should fail at
-    unseen lengths; those that rotate, by complex eigenvalues or products of reflections, and nonlinear ones should not.
+    Tests a modular count. From modulus 3 on, recurrences with real, triangular transitions should fail at unseen
+    lengths; those that rotate, by complex eigenvalues or products of reflections, and nonlinear ones should not.
 
     Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
     """
@@ -38,21 +38,21 @@ class CycleNavigation(StringTask):
 
     @property
     def num_answers(self) -> int:
-        """One a place."""
+        """Number of places."""
         return self.modulus
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Independent moves."""
+        """Draw independent moves."""
         uniform = rng.random((batch_size, longest))
         return (uniform >= self.stay_rate).astype(np.int64) + (uniform >= (1 + self.stay_rate) / 2)
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """The place so far."""
+        """Compute the place after each move."""
         places: Int[np.ndarray, "batch symbols"] = _steps(symbols).cumsum(axis=1) % self.modulus
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Take the latest moves only."""
+        """Add up only the latest moves."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,
@@ -60,7 +60,7 @@ class CycleNavigation(StringTask):
         }
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """The likeliest place after so many moves: powers of a circulant matrix, by its eigenvalues."""
+        """Return the probability of the likeliest place, from the eigenvalues of a circulant matrix."""
         angles = 2 * np.pi * np.arange(self.modulus) / self.modulus
         eigenvalues = self.stay_rate + (1 - self.stay_rate) * np.cos(angles)
         waves = np.cos(angles[:, None] * np.arange(self.modulus))
@@ -70,6 +70,6 @@ class CycleNavigation(StringTask):
 
 
 def _steps(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-    """0, 1 and -1; of no meaning after the string."""
+    """Map moves to 0, 1 and -1; meaningless after the string."""
     steps: Int[np.ndarray, "batch symbols"] = (symbols == 1).astype(np.int64) - (symbols == 2)
     return steps

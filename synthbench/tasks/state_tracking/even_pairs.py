@@ -23,9 +23,9 @@ class EvenPairs(StringTask):
         inputs    0 1 1 0 1 2 3 3
         targets   . . . . . 1 . .
 
-    Tests, with two symbols, whether both ends of a string are found: they differ if the answer is odd. Attention can,
-    and so can all recurrences, at any length: a control for the other tasks, without a ladder. With more symbols it is
-    parity over a two-token window.
+    Tests, with two symbols, finding both ends of a string, which differ if the answer is odd. Attention and all
+    recurrences can, at any length: a control for the other tasks, without a ladder. With more symbols it is parity over
+    a two-token window.
 
     Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
     """
@@ -38,25 +38,25 @@ class EvenPairs(StringTask):
     num_symbols: int = option(2, "number of different symbols", low=2, high=4096)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Uniform symbols."""
+        """Draw uniform symbols."""
         return rng.integers(self.num_symbols, size=(batch_size, longest))
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Parity of the unequal pairs so far."""
+        """Compute the parity of the unequal pairs so far."""
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count the latest pairs only."""
+        """Count only the latest pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Each pair is unequal independently of the others."""
+        """Return the likelier parity's probability: pairs are unequal independently."""
         return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
 
 
 def _changes(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-    """1 where a symbol differs from the one before it, else 0."""
+    """Mark with 1 where a symbol differs from its predecessor, else 0."""
     changes = np.zeros_like(symbols)
     changes[:, 1:] = symbols[:, 1:] != symbols[:, :-1]
     return changes

@@ -23,7 +23,7 @@ class ModularArithmetic(StringTask):
         targets   . . . . . 0 . .
 
     Tests a state of two numbers, the sum so far and the term that a ``*`` may still multiply. Strings have an odd
-    length. Delta rules with negative eigenvalues and nonlinear recurrences should hold it at unseen lengths, other
+    length. Delta rules with negative eigenvalues and nonlinear recurrences should hold it at unseen lengths; other
     linear recurrences and attention should not.
 
     Source: Delétang et al. (2023), modular arithmetic (simple). Theirs marks no end of the string; we ask at a
@@ -46,15 +46,15 @@ class ModularArithmetic(StringTask):
 
     @property
     def num_answers(self) -> int:
-        """One a residue."""
+        """Number of residues."""
         return self.modulus
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """Odd numbers: an operator stands between two digits."""
+        """List odd lengths: an operator stands between two digits."""
         return np.arange(self.shortest | 1, length, 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Uniform digits, and operators between them."""
+        """Draw uniform digits with operators between them."""
         symbols = rng.integers(self.modulus, size=(batch_size, longest))
         uniform = rng.random((batch_size, longest // 2))
         is_minus, is_times = uniform < (1 - self.product_rate) / 2, uniform >= 1 - self.product_rate
@@ -62,7 +62,7 @@ class ModularArithmetic(StringTask):
         return symbols
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """The value so far, right at digits."""
+        """Compute the value so far, right at digits."""
         digits, is_product = self._signed_digits(symbols)
         # A term begins with a constant map, which forgets the term before it.
         terms = self._apply(np.where(is_product, digits, 0), np.where(is_product, 0, digits))
@@ -71,14 +71,14 @@ class ModularArithmetic(StringTask):
         return _at_tokens(growth.cumsum(axis=1) % self.modulus, symbols.shape[1])
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Calculate from left to right without precedence, or read the last digit only."""
+        """Calculate from left to right without precedence, or read only the last digit."""
         digits, is_product = self._signed_digits(symbols)
         values = self._apply(np.where(is_product, digits, 1), np.where(is_product, 0, digits))
         length = symbols.shape[1]
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """The likeliest value of so many symbols, usually 0, from the joint distribution of finished sum and term."""
+        """Return the likeliest value's probability, from the joint distribution of finished sum and term."""
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor
         np.add.at(multiply, (residues[:, None], residues[:, None] * residues % self.modulus), 1 / self.modulus)
@@ -97,7 +97,7 @@ class ModularArithmetic(StringTask):
     def _signed_digits(
         self, symbols: Int[np.ndarray, "batch symbols"]
     ) -> tuple[Int[np.ndarray, "batch digits"], Bool[np.ndarray, "batch digits"]]:
-        """The digits, negative after a minus, and whether a ``*`` stands before them."""
+        """Split off the digits, negative after a minus, and mark those after a ``*``."""
         digits = symbols[:, ::2].copy()
         operators = np.full_like(digits, self.modulus)
         operators[:, 1:] = symbols[:, 1:-1:2]
@@ -107,7 +107,7 @@ class ModularArithmetic(StringTask):
     def _apply(
         self, slopes: Int[np.ndarray, "batch digits"], offsets: Int[np.ndarray, "batch digits"]
     ) -> Int[np.ndarray, "batch digits"]:
-        """What becomes of 0 under the maps ``slope * x + offset`` up to each digit, modulo ``modulus``."""
+        """Apply the maps ``slope * x + offset`` up to each digit to 0, modulo ``modulus``."""
 
         def after(
             first: Int[np.ndarray, "batch digits 2"], second: Int[np.ndarray, "batch digits 2"]
@@ -121,5 +121,5 @@ class ModularArithmetic(StringTask):
 
 
 def _at_tokens(values: Int[np.ndarray, "batch digits"], length: int) -> Tokens:
-    """The values of the digits at their tokens and at the operators after them."""
+    """Repeat the values of digits at their tokens and at the operators after them."""
     return np.repeat(values, 2, axis=1)[:, :length]

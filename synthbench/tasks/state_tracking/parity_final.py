@@ -24,7 +24,7 @@ class ParityFinal(StringTask):
         targets   . . . . . 1 . .
 
     Tests a state of one bit that every one flips, without help along the way. At unseen lengths recurrences with
-    eigenvalues from 0 to 1 and attention should fail, those with negative eigenvalues and nonlinear ones should not.
+    eigenvalues from 0 to 1 and attention should fail; those with negative eigenvalues and nonlinear ones should not.
 
     Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
     """
@@ -42,17 +42,17 @@ class ParityFinal(StringTask):
     one_rate: float = option(0.5, "probability of a one", low=0.01, high=0.99)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Independent bits."""
+        """Draw independent bits."""
         return draw_bits(rng, (batch_size, longest), self.one_rate)
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Parity so far."""
+        """Compute the parity so far."""
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count the latest bits only."""
+        """Count only the latest bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """A fair coin, if ones are as frequent as zeros."""
+        """Return the likelier parity's probability: 1/2 if ones are as frequent as zeros."""
         return likelier_parity(lengths, self.one_rate)

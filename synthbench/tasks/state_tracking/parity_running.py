@@ -21,8 +21,8 @@ class ParityRunning(Task):
         inputs    1 0 1 1 0
         targets   1 1 0 1 1
 
-    Tests a state of one bit that every one flips, like ``parity_final``; but each flip is trained by itself, so that
-    what can hold the state learns it sooner. The same families should hold it at unseen lengths.
+    Tests a state of one bit that every one flips, like ``parity_final``; but each flip is trained by itself, so models
+    that can hold the state learn it sooner. The same families should hold it at unseen lengths.
 
     Source: Delétang et al. (2023), regular tasks. Theirs asks once, after the string; we ask everywhere.
     """
@@ -49,9 +49,9 @@ class ParityRunning(Task):
         return Batch(inputs, running_parity(inputs))
 
     def floor(self, length: int) -> Bound:
-        """A fair coin, if ones are as frequent as zeros."""
+        """Average the likelier parity's probability: 1/2 if ones are as frequent as zeros."""
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Count the latest bits only."""
+        """Count only the latest bits."""
         return latest_parities(inputs)

@@ -18,12 +18,11 @@ class S5Words(GroupWords):
         inputs    1 2 11 0 12
         targets   1 11 12 12 11
 
-    Tests a state in a group that is not solvable. An input is a product of up to four swaps: a delta rule, one
-    reflection a token, needs layers or 4 tokens an element; nonlinear recurrences need neither. Easier with
-    ``num_inputs=11``, the identity and the swaps, or 31, what moves up to three points.
+    Tests a state in a group that is not solvable. An input is a product of up to four swaps: a delta rule, with one
+    reflection a token, needs layers or 4 tokens an element; nonlinear recurrences need neither. It is easier with
+    ``num_inputs=11``, the identity and the swaps, or 31, all that move up to three points.
 
-    Source: Grazzi et al. (2025), section 5.2. They fill 4 tokens an element with a token of its own, we with the
-    identity.
+    Source: Grazzi et al. (2025), section 5.2. They fill 4 tokens an element with a special token, we with the identity.
     """
 
     name: ClassVar = "s5_words"

@@ -20,8 +20,8 @@ class Z60Words(GroupWords):
         inputs    41 2 0 30 59
         targets   41 43 43 13 12
 
-    Tests a state in a group where the order of what was read does not matter: one rotation can hold it. The control for
-    ``a5_words``, which has as many tokens and answers.
+    Tests a state in a group where order does not matter: one rotation can hold it. It is the control for ``a5_words``,
+    which has as many tokens and answers.
 
     Source: Merrill et al. (2024), the word problem of Z60.
     """
@@ -35,7 +35,7 @@ class Z60Words(GroupWords):
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Also the sum of the later half, or quarter, on top of the likeliest sum of what was read before."""
+        """Add the sum of the later half or quarter to the likeliest sum of the rest."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         sums = np.pad(elements.cumsum(axis=1), ((0, 0), (1, 0)))
