@@ -222,7 +222,6 @@ def export(
     Numbers are means over the runs of a cell that have a score. --task and --mech select from the rows, as in
     synthbench run. Default: all. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
     """
-    from synthbench.reports import card as cards
     from synthbench.reports.export import EXPORTS
     from synthbench.reports.export import export as make_export
     from synthbench.reports.report import Report
@@ -241,6 +240,8 @@ def export(
     read, suite, suite_version = asked.read()
     if asked_for:
         made = Report(asked.selection(read, suite, suite_version), None, origins=read.origins)
+        from synthbench.reports import card as cards
+
         if format_ in _OF_OTHERS:
             say(_OF_OTHERS[format_](made, asked.results, url), nl=False)
         else:
