@@ -7,13 +7,13 @@ from synthbench.tasks._rules import search
 from synthbench.tasks.base import IGNORE, Batch, Bound, Level, Task, Tokens
 
 NUM_TOKENS = 2**19
-"""Tokens of the sample that rules are learned from, and of the one that scores them."""
+"""Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
 
 NUM_ANSWERS = 2**13
-"""Fewest targets in a level's sample: with too few, the luckiest of equal rules sets the baseline."""
+"""Fewest targets of such a sample of a level: of several equally good rules the luckiest is the base."""
 
 MOST_SEARCHED = 256
-"""Most tokens of a level on which generic rules are tried: memory holds few scored positions of longer ones."""
+"""Tokens of the longest level on which generic rules are tried: on longer ones few scored positions fit into memory."""
 
 
 def measured_local_ceiling(task: Task, length: int) -> Bound:

@@ -27,33 +27,33 @@ Chances = Float[np.ndarray, " scored"]
 """Probability that a rule names the answer, by scored position."""
 
 NUM_CHOOSING = 2**12
-"""Scored positions on which the best rules of a family are compared."""
+"""Scored positions by which the best runs of a family are compared."""
 NUM_COMPARED = 8
-"""Number of rules compared on all of these: the best on a quarter of them."""
+"""Runs that are compared on all of these: those that do best on a quarter of them."""
 NUM_SCORED = 2**14
-"""Scored positions on which the best rules are scored."""
+"""Scored positions on which the best runs are scored."""
 NUM_CELLS = 2**21
-"""Most tokens examined for all scored positions together, but at least 2**13 positions are scored."""
+"""Most tokens that are looked at from all scored positions together, but at least 2**13 positions are scored."""
 NUM_IN_TABLES = 2**16
-"""Scored positions to learn tables from, and to score them on; twice as many in short sequences."""
+"""Scored positions from which tables are learned, and on which they are scored; twice as many of short sequences."""
 SHORT = 48
-"""Most tokens of a short sequence: there long contexts repeat, so longer tables know more."""
+"""Most tokens of a short sequence: there long contexts come again, so that a table of more of them knows more."""
 NUM_CODES = 2**22
-"""Most numbers counted in an array rather than sorted."""
+"""Most numbers that are counted in an array rather than sorted."""
 MOST_TOKENS = 10
-"""Most of the last tokens in a table."""
+"""Most of the last tokens that a table sees."""
 MOST_BACK = 16
-"""Most answers that a rule goes back, or on from the beginning."""
+"""How many answers back a rule goes, and how many on from the beginning."""
 VOTES_EQUAL = 1e-9
-"""Tolerance for equal sums of weights, added in any order."""
+"""Sums of weights that differ by less are equal, in whatever order they were added."""
 MOST_CONTEXT = 5
-"""Most tokens that must match an earlier copy."""
+"""Most tokens that must be equal where a rule looks for an earlier copy of the last ones."""
 SHARES = tuple(map(Fraction, ("1/4", "1/3", "2/5", "1/2", "3/5", "2/3", "3/4")))
-"""Shares of the tokens in windows, at either end."""
+"""Parts of the tokens that windows have, at either end."""
 COUNT_SHARES = tuple(map(Fraction, ("1/4", "1/3", "1/2", "2/3", "3/4", "4/5", "9/10")))
 WIDE_SHARES = tuple(map(Fraction, ("1/8", "1/5")))
 WIDE_TOKENS, WIDE_BACK, WIDE_CONTEXT = 12, 48, 9
-"""Limits for the wider search, whose rules count into no baseline."""
+"""The same for the wider search, whose rules count into no baseline."""
 NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fraction(1, 3): "third"})
 
 
@@ -63,12 +63,12 @@ class View:
 
     tokens: Int[np.ndarray, "scored length"]
     places: Int[np.ndarray, " scored"]
-    """Position of each scored position in its sequence."""
+    """Where each scored position stands."""
     answers: Int[np.ndarray, " scored"]
     starts: Int[np.ndarray, " scored"]
     """Tokens read up to the first scored position of the sequence."""
     copies: Int[np.ndarray, "scored length"]
-    """Place of the latest earlier copy of each token; -1 if there is none."""
+    """Where the latest earlier copy of each token stands; -1 if there is none."""
     asked: Mask
     """Tokens that were the answer at an earlier scored position."""
     is_candidate: Bool[np.ndarray, " ids"]
@@ -197,7 +197,7 @@ class Window:
     share: Fraction
     is_later: bool
     of_context: bool = False
-    """Count from the tokens up to the first question instead."""
+    """Of what was read up to the first question instead."""
 
     @property
     def name(self) -> str:
@@ -582,7 +582,7 @@ TABLES = (
     (" by place and first mark", ("place", "mark"), 0, 1, 0),
     (" by place and answers read", ("place", "size"), 0, 1, 0),
 )
-"""Tables: end of the name, keys beside the last tokens, fewest and most last tokens, tokens among the keys."""
+"""Tables: the end of the name, what they see besides the last tokens, the fewest and most of these, tokens among it."""
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:

@@ -43,7 +43,7 @@ class Transduction(Task):
     """
 
     tokens_per_symbol: ClassVar[int] = 2
-    """Number of tokens for each symbol of the string, without the separator."""
+    """How many tokens a sequence needs for each symbol of its string; the separator is one more."""
     shortest: int = option(1, "number of symbols of the shortest string", low=1, high=65536)
 
     @property

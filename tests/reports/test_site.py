@@ -125,7 +125,7 @@ def test_every_registered_task_and_mechanism_gets_a_page() -> None:
 
 
 def test_without_a_ranking_there_is_no_site(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="leaderboard --suite core --json prints it"):
+    with pytest.raises(SystemExit, match="synthbench report --suite core --out"):
         write(tmp_path)
 
 

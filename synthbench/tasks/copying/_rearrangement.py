@@ -51,7 +51,7 @@ class Rearrangement(Transduction):
     """A string of uniform symbols; each slot asks for one of them. The symbols are the first ids."""
 
     order: ClassVar[str]
-    """Key of ``ORDERS`` that defines the task."""
+    """What makes the task: a key of ``ORDERS``."""
     num_symbols: int = option(16, "number of symbols that strings are made of", low=2, high=65536)
 
     @property

@@ -61,7 +61,7 @@ class ControlledInduction(Task):
     """
 
     policy: ClassVar[str]
-    """Key of ``POLICIES``: which successor is asked for."""
+    """Which successor is asked: a key of ``POLICIES``."""
     source: ClassVar = "olsson2022induction"
     length: ClassVar = 64
     # Tiny has no other trigger to tell apart: what is left, the policy, is learned in a few hundred steps.

@@ -29,7 +29,7 @@ class GroupWords(Task):
 
     group: ClassVar[Group]
     first_input: ClassVar[int] = 0
-    """Number of the first input: 0, the identity; tasks without it begin at 1."""
+    """The identity; a task without it begins at 1."""
     num_inputs: int = inputs_option(1, 1)
     tokens_per_element: int = option(
         1, "tokens an element takes: itself, then identities; its product is asked at the last", low=1, high=64
