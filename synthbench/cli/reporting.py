@@ -230,22 +230,25 @@ def export(
         raise UnknownName("format of an export", format_, known)
     if url is not None and format_ != "croissant":
         raise UsageError(f"--url {url} says where the files of a dataset lie; allowed: with --format croissant")
-    whole = {"--card": card is not None, "--compact": compact, f"--format {format_}": format_ in _OF_OTHERS}
-    asked_for = [option for option, is_asked in whole.items() if is_asked]
+    texts = {"--card": card is not None, "--compact": compact, f"--format {format_}": format_ in _OF_OTHERS}
+    asked_for = [option for option, is_asked in texts.items() if is_asked]
     if len(asked_for) > 1 or (asked_for and (task or variants or cite or columns != "score" or across != "columns")):
         raise UsageError(
             f"{' and '.join(asked_for)}: that is a text of its own; allowed: one of them, without --task, --columns, "
             "--across, --cite and --variants"
         )
+    if format_ == "croissant" and (asked.mech or asked.seeds):
+        raise UsageError("--format croissant describes all rows of a store; allowed: without --mech and --seeds")
     read, suite, suite_version = asked.read()
     if asked_for:
         made = Report(asked.selection(read, suite, suite_version), None, origins=read.origins)
-        from synthbench.reports import card as cards
-
         if format_ in _OF_OTHERS:
-            say(_OF_OTHERS[format_](made, asked.results, url), nl=False)
+            text = _OF_OTHERS[format_](made, asked.results, url)
         else:
-            say(cards.card(made, card) if card is not None else cards.compact(made), nl=False)
+            from synthbench.reports import card as cards
+
+            text = cards.compact(made) if card is None else cards.card(made, card)
+        say(text, nl=False)
         return
     rows = read.rows
     table = make_export(
@@ -272,23 +275,13 @@ def _eee(made: "Report", _results: Path, _url: str | None) -> str:
 
 def _croissant(made: "Report", results: Path, url: str | None) -> str:
     """Describe all files of the user's store; without one, of the packaged rows."""
-    import pyarrow.parquet as pq
-
-    from synthbench.reports.exchange import Data, croissant
+    from synthbench.reports.exchange import croissant, row_data
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.results import Store, published
-    from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS
 
     store = Store.open(results if (results / "store.json").exists() else published(), create=False)
-    tables = {}
-    for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
-        paths = sorted(store.files_of(name))
-        if paths:
-            files = {str(path.relative_to(store.root)): path.read_bytes() for path in paths}
-            in_all = set[str].intersection(*(set(pq.read_schema(path).names) for path in paths))  # old files have fewer
-            described = [(each.name, each.type, each.meaning) for each in columns if each.name in in_all]
-            tables[name] = Data(files, described)
-    return json_text(croissant(made, tables, "Runs of sequence mixers on synthetic tasks, a row each.", url=url))
+    what = "Runs of sequence mixers on synthetic tasks, a row each, of all suites in a store."
+    return json_text(croissant("synthbench-rows", what, made, row_data(store), url=url))
 
 
 _OF_OTHERS = {"eee": _eee, "croissant": _croissant}

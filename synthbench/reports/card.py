@@ -6,10 +6,11 @@ from typing import Any
 from synthbench import sources
 from synthbench.errors import UnknownName, UsageError
 from synthbench.options import resolve
-from synthbench.reports.leaderboard import Leaderboard, capacity, in_title, quoted, seeds_words, short
+from synthbench.reports.leaderboard import Placed, capacity, in_title, quoted, seeds_words, short
 from synthbench.reports.render import latex, markdown
 from synthbench.reports.render.page.content import content
 from synthbench.reports.report import Report, cite
+from synthbench.reports.standings import ranked_board
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, in_words, sources_of
 from synthbench.reports.verdicts import MARGIN
 
@@ -25,7 +26,7 @@ def card(report: Report, name: str) -> str:
         UnknownName: If no row of the suite has the mechanism.
         UsageError: If the suite has no ranking.
     """
-    board = _board_of(report)
+    board = ranked_board(report)
     names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
     found, page = resolve("mechanism", name, names), content(report)
     sections = [section for section in page.mechanisms if section.facts.name == found]
@@ -42,12 +43,12 @@ def card(report: Report, name: str) -> str:
         zip(headings, *(map(markdown.escape, _facts(one, len(board.entries))) for one in sections), strict=True),
         ["with 95 % interval over seeds", *(markdown.escape(one.facts.label) for one in sections)],
     )
-    suite = f"{report.selection.suite} {report.selection.suite_version}"
+    suite, version = report.selection.suite, report.selection.suite_version
     commands = "\n".join(filter(None, dict.fromkeys(one.command or "" for one in sections)))
-    bibtex = f"{sources.of_suite(*suite.split())}\n{cite([sections[0].facts.source])[0]}".strip()
+    bibtex = f"{sources.of_suite(suite, version)}\n{cite([sections[0].facts.source])[0]}".strip()
     return "\n\n".join(
         [
-            f"# {markdown.escape(names[found])} on synthbench, suite {markdown.escape(suite)}",
+            f"# {markdown.escape(names[found])} on synthbench, suite {markdown.escape(f'{suite} {version}')}",
             markdown.escape(report.setting),
             table,
             *[f"```sh\n{commands}\n```"] * bool(commands),
@@ -73,11 +74,16 @@ def compact(report: Report) -> str:
     """Write a LaTeX table for one column of a paper: scores by category, capacities below, the user's own rows last.
 
     Raises:
-        UsageError: If the suite has no ranking.
+        UsageError: If the suite has no ranking, or no mechanism has a run of every task of a category.
     """
-    board = _board_of(report)
+    board = ranked_board(report)
     parts = {name: part for name, part in board.parts.items() if part.tasks}
     ranked = {entry.mechanism for part in parts.values() for entry in part.entries}
+    if not ranked:
+        raise UsageError(
+            "no mechanism has a run of every task of a category; allowed: mechanisms of which one has, as "
+            "synthbench leaderboard lists them"
+        )
     placed = sorted(
         (row for row in board.placed if row.mechanism in ranked), key=lambda row: row.mechanism.key in report.own
     )
@@ -86,52 +92,38 @@ def compact(report: Report) -> str:
         for name, part in parts.items()
         if (best := part.mechanisms) and not math.isnan(best[0].skill.low)
     }
-    scores = [
-        Line(
-            (row.mechanism.label,),
-            tuple(
-                Cell(
-                    short(part.skill_of(row.mechanism).value),
-                    mark="best" if row.mechanism in bold.get(name, ()) else "",
-                )
-                for name, part in parts.items()
-            ),
-        )
-        for row in placed
-    ]
+
+    def score(name: str, row: Placed) -> Cell:
+        is_best = row.mechanism in bold.get(name, ())
+        return Cell(short(parts[name].skill_of(row.mechanism).value), mark="best" if is_best else "")
+
+    def load(name: str, row: Placed) -> Cell:
+        return Cell(capacity(report.cells, of_category[name])(row) if name in of_category else NOTHING)
+
     of_category = {task.category: task for task in quoted(report.cells)}
-    capacities = [
-        Line(
-            (row.mechanism.label,),
-            tuple(Cell(capacity(report.cells, of_category[name])(row)) for name in parts),
-            is_first_of_group=place == 0,
-        )
-        for place, row in enumerate(placed if of_category else ())
+    lines = [
+        Line((row.mechanism.label,), tuple(cell(name, row) for name in parts), is_first_of_group=place == 0)
+        for cell in (score, *[load] * bool(of_category))
+        for place, row in enumerate(placed)
     ]
-    suite = f"{report.selection.suite} {report.selection.suite_version}"
+    suite, version = report.selection.suite, report.selection.suite_version
+    measure = "score" if board.has_ladder else "skill"
+    names = ", ".join(in_title(name).lower() for name in parts)
     units = ", ".join(f"{task.ladder.unit} of {task.label}" for task in of_category.values() if task.ladder)
+    below = f" Below the rule: capacity, the load at half skill ({units})." * bool(of_category)
     table = Table(
         "compact",
-        f"Scores on synthetic tasks ({suite})",
-        f"Mean score by category ({', '.join(in_title(name).lower() for name in parts)}; {board.num_seeds}). Bold: not "
-        f"shown to lie {short(MARGIN)} below the highest."
-        + f" Below the rule: capacity, the load at half skill ({units})."
-        * bool(of_category),
+        f"Scores on synthetic tasks ({suite} {version})",
+        f"Mean {measure} by category ({names}; {board.num_seeds}). Bold: not shown to lie {short(MARGIN)} below the "
+        f"highest.{below}",
         ("Mechanism",),
         tuple(Column(f"{in_title(name)[:4]}.") for name in parts),
-        (*scores, *capacities),
+        tuple(lines),
         sources_of((), (row.mechanism for row in placed)),
     )
-    cited = rf"\\[2pt]{{\scriptsize synthbench~\cite{{synthbench}}, suite {latex.escape(suite)}}}"
-    text = latex.document([table], report.selection.suite).replace("\\end{tabular}\n", f"\\end{{tabular}}{cited}\n")
-    bibtex = f"{sources.of_suite(*suite.split())}\n{cite(table.sources)[0]}"
+    cited = (
+        rf"\\[2pt]{{\scriptsize synthbench~\cite{{synthbench}}, suite {latex.escape(suite)} {latex.escape(version)}}}"
+    )
+    text = latex.document([table], suite).replace("\\end{tabular}\n", f"\\end{{tabular}}{cited}\n")
+    bibtex = f"{sources.of_suite(suite, version)}\n{cite(table.sources)[0]}"
     return text + "".join(f"% {line}".rstrip() + "\n" for line in bibtex.splitlines())
-
-
-def _board_of(report: Report) -> Leaderboard:
-    if report.board is None:
-        raise UsageError(
-            f"suite {report.selection.suite!r} has no ranking: its tasks have tables of their own; "
-            "allowed: a suite with scores"
-        )
-    return report.board

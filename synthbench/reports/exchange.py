@@ -5,12 +5,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from io import BytesIO
 from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
 
 from synthbench import __version__, sources
 from synthbench.registry import BUILT_IN
 from synthbench.reports.report import Report
-from synthbench.reports.standings import standings
+from synthbench.reports.standings import ranked_board, standings
+from synthbench.results import Store
+from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS
 
 _CROISSANT = "http://mlcommons.org/croissant/"
 _TYPES = {"bool": "Boolean", "int32": "Integer", "int64": "Integer", "float64": "Float", "timestamp": "DateTime"}
@@ -54,15 +59,28 @@ def cell_data(report: Report, content: str) -> Data:
     )
 
 
+def row_data(store: Store) -> dict[str, Data]:
+    """Return the rows and curves of a store, with the columns that all of its files have: old ones have fewer."""
+    tables = {}
+    for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
+        contents = {path.relative_to(store.root).as_posix(): path.read_bytes() for path in sorted(store.files_of(name))}
+        if contents:
+            in_all = set[str].intersection(*(set(pq.read_schema(BytesIO(one)).names) for one in contents.values()))
+            described = [(each.name, each.type, each.meaning) for each in columns if each.name in in_all]
+            tables[name] = Data(contents, described)
+    return tables
+
+
 def croissant(
-    report: Report, tables: Mapping[str, Data], description: str, *, url: str | None = None
+    name: str, description: str, report: Report, tables: Mapping[str, Data], *, url: str | None = None
 ) -> dict[str, Any]:
-    """Describe files with rows of a report, or with numbers from them, as a dataset: JSON-LD.
+    """Describe files as a dataset: JSON-LD.
 
     Args:
-        report: Whose suite and version name the dataset, and whose newest row dates it.
-        tables: By name.
+        name: Of the dataset.
         description: Of the dataset, in a sentence.
+        report: Its suite and version are cited, and its newest row dates the dataset.
+        tables: By name.
         url: Address of the folder that the paths of the files start from. Default: where the description lies.
 
     Source: Croissant format specification 1.1, MLCommons (2025).
@@ -72,7 +90,7 @@ def croissant(
         # Validators want the whole vocabulary, also the words that are not used.
         "@context": json.loads(files("synthbench.reports").joinpath("templates", "croissant.json").read_text("utf-8")),
         "@type": "sc:Dataset",
-        "name": f"synthbench-{suite}-{version}",
+        "name": name,
         "description": description,
         "conformsTo": f"{_CROISSANT}1.1",
         "version": __version__,
@@ -83,9 +101,9 @@ def croissant(
         **({"url": url} if url else {}),
         "distribution": [
             *(_file(*file, url) for data in tables.values() for file in data.files.items()),
-            *(_file_set(name, list(data.files)) for name, data in tables.items()),
+            *(_file_set(table, list(data.files)) for table, data in tables.items()),
         ],
-        "recordSet": [_record_set(name, data) for name, data in tables.items()],
+        "recordSet": [_record_set(table, data) for table, data in tables.items()],
     }
 
 
@@ -128,21 +146,25 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
 
 
 def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
-    """Record what each mechanism scored.
+    """Make a record of the scores of each mechanism.
 
     Args:
         report: Of the rows.
-        created: When the records are made, in seconds since 1970.
+        created: Time of the records, in seconds since 1970.
+
+    Raises:
+        UsageError: If the suite has no ranking.
 
     Source: Every Eval Ever, schema 0.3.0.
     """
     facts = standings(report)
+    ranked_board(report)
     suite = f"{facts['suite']} {facts['suite_version']}"
     records = []
     for one in facts["mechanisms"]:
         is_ours = one["origin"] == BUILT_IN
         options = [f"{name}={value}" for name, value in one["options"].items()]
-        model = "-".join(filter(None, [one["name"], one["condition"], one["positions"], *options]))
+        model = "-".join(filter(None, [one["name"], one["condition"], one["block"], one["positions"], *options]))
         records.append(
             {
                 "schema_version": "0.3.0",

@@ -6,10 +6,11 @@ import math
 from statistics import fmean
 from typing import Any
 
+from synthbench.errors import UsageError
 from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.cells import MechanismFacts, TaskFacts, clipped, is_known, skills_of
 from synthbench.reports.ladder import mean_profile
-from synthbench.reports.leaderboard import Placed
+from synthbench.reports.leaderboard import Leaderboard, Placed
 from synthbench.reports.report import Report
 
 SCHEMA = 1
@@ -42,6 +43,8 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
                 "label": mechanism.label,
                 "family": mechanism.family,
                 "origin": mechanism.origin,
+                "block": mechanism.block,
+                "match": mechanism.match,
                 "options": json.loads(mechanism.arguments),
                 "source": mechanism.source,
                 "is_own": mechanism.key in made.own,
@@ -75,6 +78,20 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
         "tasks": [task.label for task in tasks],
         "mechanisms": mechanisms,
     }
+
+
+def ranked_board(made: Report) -> Leaderboard:
+    """Return the ranking of a report.
+
+    Raises:
+        UsageError: If its suite has none.
+    """
+    if made.board is None:
+        raise UsageError(
+            f"suite {made.selection.suite!r} has no ranking: its tasks have tables of their own; "
+            "allowed: a suite with scores"
+        )
+    return made.board
 
 
 def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from synthbench.reports.build import build
 
-TABLES = ("md", "tex")
+TEXTS = ("md", "tex", "csv", "json", "html")
 
 
 def moved(rows: pd.DataFrame, share: float) -> pd.DataFrame:
@@ -17,12 +17,12 @@ def moved(rows: pd.DataFrame, share: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("suite", ["paper", "core"])
-def test_the_last_place_of_a_score_is_seen_in_no_table(suite: str, request: pytest.FixtureRequest) -> None:
+def test_the_last_place_of_a_score_is_seen_in_no_file(suite: str, request: pytest.FixtureRequest) -> None:
     rows: pd.DataFrame = request.getfixturevalue(suite)
-    expected, otherwise = (build(moved(rows, share), None, suite, formats=TABLES) for share in (0, 0.1))
+    expected, otherwise = (build(moved(rows, share), None, suite, formats=TEXTS) for share in (0, 0.1))
 
     for units in (1, -2, 4):
         others = moved(rows, units * np.finfo(np.float64).eps)
         assert not others.equals(rows)
-        assert build(others, None, suite, formats=TABLES) == expected
+        assert build(others, None, suite, formats=TEXTS) == expected
     assert otherwise != expected

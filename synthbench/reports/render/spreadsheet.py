@@ -30,7 +30,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 def json_text(value: object) -> str:
     """Write JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
 
-    Numbers have twelve digits: the last ones of a float64 depend on the processor.
+    Numbers have nine digits: the last ones of a float64 depend on the processor.
     """
     return json.dumps(_strict(value), indent=1, allow_nan=False) + "\n"
 
@@ -42,7 +42,7 @@ def _strict(value: object) -> object:
         return [_strict(part) for part in value]
     # pandas' NA is no float.
     if isinstance(value, float) and math.isfinite(value):
-        return float(f"{value:.12g}")
+        return float(f"{value:.9g}")
     return value if value is None or isinstance(value, str | int) else None
 
 

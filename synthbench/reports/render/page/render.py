@@ -45,11 +45,10 @@ def page(report: Report, files: Files | None = None) -> str:
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     files = files or {}
-    dataset = (
-        croissant(report, {"cells": cell_data(report, str(files["cells.csv"]))}, _DATASET)
-        if "cells.csv" in files
-        else None
-    )
+    dataset = None
+    if "cells.csv" in files:
+        name = f"synthbench-{report.selection.suite}-{report.selection.suite_version}"
+        dataset = croissant(name, _DATASET, report, {"cells": cell_data(report, str(files["cells.csv"]))})
     template = environment().get_template("page.html")
     return template.render(
         page=content(report),
