@@ -132,20 +132,8 @@ IDENTITY = ("suite", "suite_version", "task", "task_args", "mech", "mech_args", 
 MODULES = ("fla", "ray", "submitit", "triton")
 """Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
 TOOLS = (
-    *(
-        *MODULES,
-        "cgroup",
-        "chromium",
-        "cuda",
-        "every_eval_ever",
-        "example",
-        "glibc",
-        "history",
-        "make",
-        "mount",
-        "pdflatex",
-    ),
-    *("every_eval_ever", "mlxtend", "pinned-torch", "pinned-triton", "procfs", "root", "shapes", "studied-python"),
+    *(*MODULES, "cgroup", "chromium", "cuda", "every_eval_ever", "example", "glibc", "history", "make", "mlxtend"),
+    *("mount", "pdflatex", "pinned-torch", "pinned-triton", "procfs", "root", "shapes", "studied-python"),
 )
 
 
