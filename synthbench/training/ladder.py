@@ -13,7 +13,7 @@ from synthbench.errors import UsageError
 from synthbench.suites import Suite
 from synthbench.suites.config import LadderSettings, TrainingSettings
 from synthbench.tasks import IGNORE, TASKS, Level, Sized, level_bounds, sized
-from synthbench.tasks.base import LENGTHS
+from synthbench.tasks.base import LENGTHS, Task
 
 FACTORS_BEYOND = (2, 4)
 """Multiples of the longest trained level's tokens at which a trained model is tested too."""
@@ -111,12 +111,9 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}
     """
-    last = levels[-1]
-    task = type(last.task)
-    own = [*task.ladder(max(LENGTHS)), *(task.ladder(max(LENGTHS), is_extended=True) if task.extended_levels else ())]
-    found = {}
+    last, found = levels[-1], {}
     for factor in FACTORS_BEYOND:
-        candidates = [level for level in own if level.length == factor * last.length]
+        candidates = own_levels(type(last.task), factor * last.length)
         with suppress(UsageError):
             candidates.append(_stretched(last, factor))
         for level in candidates:
@@ -124,6 +121,13 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
                 found[factor] = level
                 break
     return found
+
+
+def own_levels(task: type[Task], length: int) -> list[Level]:
+    """List the levels of a task's own that have one length, also those of suites with extended levels."""
+    longest = max(LENGTHS)
+    every = [*task.ladder(longest), *(task.ladder(longest, is_extended=True) if task.extended_levels else ())]
+    return [level for level in every if level.length == length]
 
 
 def _is_known(level: Level, trained: Sequence[Level]) -> bool:

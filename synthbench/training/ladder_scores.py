@@ -16,7 +16,7 @@ from synthbench.errors import UsageError
 from synthbench.levels import LADDER_SCORE, LevelScore, ladder_score, levels_in, metrics_of_levels
 from synthbench.registry import version_of
 from synthbench.tasks import TASKS, Level, LevelBounds, committed_bounds, floor_and_ceiling
-from synthbench.training.ladder import FACTORS_BEYOND, beyond
+from synthbench.training.ladder import FACTORS_BEYOND, beyond, own_levels
 
 USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics", "score", "skill"]
 """The columns that :func:`rescored` reads."""
@@ -27,17 +27,22 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
 
     A row of another task stays as it is: one without a ladder, from a plugin, or of a version that is not installed.
     """
-    trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if _has_levels(row) else ()
+    has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
+    trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ()
     bounds = _bounds_of(trained)
     metrics = json.loads(row["metrics"])
-    levels = levels_in(metrics) if bounds else []
-    if len(levels) != len(bounds) or not levels:
+    then = levels_in(metrics) if bounds else []
+    if len(then) != len(bounds) or not then:
         return dict(row)
-    levels = [level._replace(base=of.base, ceiling=of.ceiling) for level, of in zip(levels, bounds, strict=True)]
-    again = {}
-    if any(f"x{factor}.score" in metrics for factor in FACTORS_BEYOND):  # no row from before has them
-        again = {factor: metrics.get(f"x{factor}.score") for factor in _committed_beyond(trained)}
-    metrics |= metrics_of_levels(levels) | metrics_beyond(trained, again)
+    levels = [LevelScore(level.load, level.score, of.base, of.ceiling) for level, of in zip(then, bounds, strict=True)]
+    again: dict[str, float | None] = {}
+    for factor in FACTORS_BEYOND:
+        # The row says by its load which level it was tested on; finding it anew would draw samples of all levels.
+        if level := _committed_beyond(trained[-1], factor, metrics.get(f"x{factor}.load")):
+            again |= _metrics_beyond(factor, level, metrics.get(f"x{factor}.score"))
+    if levels == then and again.items() <= metrics.items():
+        return dict(row)
+    metrics |= metrics_of_levels(levels) | again
     share = ladder_score(levels)
     return {**row, "metrics": canonical_json(metrics), "score": share, "skill": share}
 
@@ -59,10 +64,6 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
     return changed
 
 
-def _has_levels(row: Mapping[Any, Any]) -> bool:
-    return bool(row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE))
-
-
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """The tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` and so on.
 
@@ -76,18 +77,21 @@ def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | No
     tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}
     for factor, accuracy in accuracies.items():
-        level = tests[factor]
-        floor, ceiling = _bounds_beyond(level)
-        reached = None if accuracy is None else LevelScore(level.load, accuracy, floor, ceiling)
-        metrics |= {
-            f"x{factor}.load": float(level.load) if level.load else None,
-            f"x{factor}.length": float(level.length),
-            f"x{factor}.score": accuracy,
-            f"x{factor}.floor": floor,
-            f"x{factor}.ceiling": ceiling,
-            f"x{factor}.skill": None if reached is None or ceiling <= floor else reached.skill,
-        }
+        metrics |= _metrics_beyond(factor, tests[factor], accuracy)
     return metrics
+
+
+def _metrics_beyond(factor: int, level: Level, accuracy: float | None) -> dict[str, float | None]:
+    floor, ceiling = _bounds_beyond(level)
+    reached = None if accuracy is None else LevelScore(level.load, accuracy, floor, ceiling)
+    return {
+        f"x{factor}.load": float(level.load) if level.load else None,
+        f"x{factor}.length": float(level.length),
+        f"x{factor}.score": accuracy,
+        f"x{factor}.floor": floor,
+        f"x{factor}.ceiling": ceiling,
+        f"x{factor}.skill": None if reached is None or ceiling <= floor else reached.skill,
+    }
 
 
 @lru_cache(maxsize=4096)
@@ -99,9 +103,10 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def _committed_beyond(trained: tuple[Level, ...]) -> tuple[int, ...]:
-    """Factors of the tests whose baseline is committed, so that it may be another one than that of the row's day."""
-    return tuple(factor for factor, level in _tests_beyond(trained).items() if committed_bounds(level) is not None)
+def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
+    """The level of such a test if its baseline is committed, so that it may be another one than on the row's day."""
+    own = own_levels(type(longest.task), factor * longest.length) if load else ()
+    return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 
 
 _tests_beyond = lru_cache(maxsize=4096)(beyond)
