@@ -1,8 +1,9 @@
 """Generate files from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
-It writes pages of this folder, and the bounds of the suites' tasks and of all levels. Bounds already known for a task's
-version stay; ``--all`` measures all again. ``--levels [TASK ...]`` measures the shortcut baselines of all levels again,
-or those of some tasks, after a change of the rules. The prose about a component is its docstring.
+It writes pages of this folder, the bounds of the suites' tasks and of all levels, and what boards say of layers. Bounds
+already known for a task's version stay; ``--all`` measures all again. ``--levels [TASK ...]`` measures the shortcut
+baselines of all levels again, or those of some tasks, after a change of the rules. The prose about a component is its
+docstring.
 """
 
 import inspect
@@ -50,6 +51,7 @@ from synthbench.tasks import (
 )
 from synthbench.tasks._measured import MOST_SEARCHED, measured_bases
 from synthbench.tasks.base import LENGTHS
+from synthbench.trust.view import conditions_of, recorded_layers
 
 FOLDER = Path(__file__).parent
 TABLES = FOLDER.parent / "studies" / "papers" / "differences"
@@ -61,12 +63,21 @@ def pages() -> dict[str, str]:
     """Text by file name, relative to this folder."""
     return {
         "../synthbench/tasks/bounds.json": bounds(),
+        "../synthbench/trust/layers.json": layers(),
         "tasks.md": _join([*_tasks(), *_data()]),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "../README.md": with_board(counted((FOLDER.parent / "README.md").read_text(encoding="utf-8"))),
         "../results/README.md": with_columns((FOLDER.parent / "results" / "README.md").read_text(encoding="utf-8")),
     }
+
+
+def layers() -> str:
+    """The conditions of built-in mechanisms in the main suite, and what sees places; nothing is measured again."""
+    known = recorded_layers()
+    names = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
+    found = {name: conditions_of(load_suite(MAIN_SUITE), name, known.get(name, {})) for name in names}
+    return json.dumps(found, indent=1) + "\n"
 
 
 def with_columns(page: str) -> str:

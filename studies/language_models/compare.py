@@ -161,7 +161,8 @@ def verdicts() -> Iterator[str]:
         tables_of("perplexity"),
     )
     found, of_loss = statistics_of(new, stock), statistics_of(loss, stock)
-    missed = {pair: count for pair, count in misses_of(recall, old).items() if pair[0] == "mamba2"}
+    today = recall[recall.index.get_level_values("looked_up").isin(SEEN)]
+    missed = {pair: count for pair, count in misses_of(today, old).items() if pair[0] == "mamba2"}
     changed = sum(count for (a, b), count in missed.items() if stock.get(a, np.nan) < stock.get(b, np.nan))
     is_held = found["p"] < 0.05 and found["concordant"] >= 0.65 * found["pairs"]
     judged = [

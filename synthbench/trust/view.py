@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
+from synthbench.options import MAIN_SUITE
 from synthbench.registry import version_of
 from synthbench.reports.selection import protocol_of
 from synthbench.suites import CONDITIONS, EXTRA, Suite, load_suite, suite_names
@@ -89,7 +93,8 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
         layers = zip(shown["mech"], shown["config_json"].map(_mechanism_in), strict=True)
         others = shown.index[[layer not in own[name] for name, layer in layers]]
         return rows.assign(is_variant=rows.index.isin(others))
-    of_name = {name: _conditions_of(made, name) for name in shown["mech"].unique()}
+    measured = recorded_layers() if made.name == MAIN_SUITE else {}
+    of_name = {name: measured.get(name) or conditions_of(made, name) for name in shown["mech"].unique()}
     found = [
         of_name.get(name, {}).get(_mechanism_in(configuration), (condition, None))
         for name, configuration, condition in zip(shown["mech"], shown["config_json"], shown["condition"], strict=True)
@@ -100,8 +105,22 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     return told.assign(is_variant=is_shown & ~told["condition"].isin(CONDITIONS))
 
 
-def _conditions_of(suite: Suite, mechanism: str) -> dict[str, tuple[str, bool]]:
-    """The condition of each configuration of a mechanism that has one, and if it sees absolute places."""
+@cache
+def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
+    """The same for the built-in mechanisms in the main suite, by ``docs/generate.py``: boards import no PyTorch."""
+    of_name: dict[str, dict[str, tuple[str, bool]]] = json.loads(
+        resources.files(__package__).joinpath("layers.json").read_text()
+    )
+    return of_name
+
+
+def conditions_of(
+    suite: Suite, mechanism: str, known: Mapping[str, tuple[str, bool]] = MappingProxyType({})
+) -> dict[str, tuple[str, bool]]:
+    """The condition of each configuration of a mechanism that has one, and if it sees absolute places.
+
+    Of the ``known`` configurations nothing is measured again.
+    """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch
     from synthbench.runner.plan import surrounded  # noqa: PLC0415 - PyTorch
@@ -115,7 +134,7 @@ def _conditions_of(suite: Suite, mechanism: str) -> dict[str, tuple[str, bool]]:
     for condition, positions in (*((name, None) for name in CONDITIONS), *turned):
         among = surrounded(suite, block=None, positions=positions, condition=condition)
         for layer, options in _layer_of(among, mechanism):
-            sees = sees_places(unit, options, positions)
+            sees = known[layer][1] if layer in known else sees_places(unit, options, positions)
             if positions is None or not sees:
                 found.setdefault(layer, (condition, sees))
     return found

@@ -85,6 +85,7 @@ def test_a_command_imports_neither_torch_to_train_nothing_nor_matplotlib_to_draw
         ("store ls", ["torch", "matplotlib", "scipy"]),
         ("compare slay softmax --suite paper", ["torch", "matplotlib", "scipy.stats"]),
         ("export --suite paper --mech slay,softmax", ["torch", "matplotlib"]),
+        ("leaderboard --suite core", ["torch", "matplotlib"]),
     ]
     asked = json.dumps([(line.split(), slow) for line, slow in commands])
     command = [sys.executable, "-c", IMPORTED, asked]

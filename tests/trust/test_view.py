@@ -13,7 +13,9 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard, leaderboard_tables
 from synthbench.reports.selection import select
+from synthbench.suites import load_suite
 from synthbench.trust.beside import Joined, join
+from synthbench.trust.view import conditions_of, recorded_layers
 
 SUITE = "core"
 
@@ -92,3 +94,13 @@ def test_the_command_says_the_condition_of_each() -> None:
         == facts["Mamba (bare)"]
     )
     assert facts["Linear"]["sees_places"] is True
+
+
+@pytest.mark.end_to_end
+def test_what_is_recorded_of_layers_is_what_they_do() -> None:
+    recorded = recorded_layers()
+
+    assert set(recorded) == {name for name in MECHANISMS if MECHANISMS.is_built_in(name)}
+    for name, layers in recorded.items():
+        measured = conditions_of(load_suite("core"), name)
+        assert {layer: tuple(found) for layer, found in layers.items()} == measured, name
