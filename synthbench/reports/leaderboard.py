@@ -202,8 +202,8 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                f"≈: not shown to score {short(MARGIN)} less than the first; >: shown to, over other seeds of these "
-                "tasks, at 95 % for all pairs of a category."
+                "> marks means significantly below the first (95 %, all pairs, other seeds of these tasks) by "
+                f"{short(MARGIN)} or more; ≈ marks the rest."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
         return "With one seed each, nothing is known of other seeds." if is_alone else ""
@@ -289,8 +289,8 @@ def seeds_words(fewest: int, most: int) -> str:
 def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every task. A run without a score counts as chance level.
 
-    A single run has the spread of its task, from the mechanisms with several runs, or else that of the other tasks.
-    Without either, there are no intervals for other seeds.
+    The spread of a single run is estimated from mechanisms with several runs of the same task, or else from other
+    tasks. Without either, there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
