@@ -23,7 +23,7 @@ class RecurrentAttention(Attention):
 
     @abstractmethod
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Read gates and rates off the tokens: what ``attend`` takes after q, k and v."""
+        """Compute gates and rates from the tokens: the arguments of ``attend`` after q, k and v."""
 
     def forward(self, x: Tokens) -> Tokens:
         """Project to heads and controls, attend, project back."""
@@ -57,7 +57,7 @@ class SiluAttention(RecurrentAttention):
     """The same with SiLU on queries, keys and values, before positions turn them, and with what comes around it.
 
     As in flash-linear-attention, a short convolution comes before SiLU. Each head's output is divided by its root mean
-    square, then multiplied by a gain, the same in every head, and by a gate that is read off the token.
+    square, then multiplied by a gain, the same in every head, and by a gate computed from the token.
     """
 
     conv: int = option(4, "tokens that its short convolutions see, 0 for none", low=0, high=64, absent=0)
@@ -79,15 +79,15 @@ class SiluAttention(RecurrentAttention):
         self.out_gate = self.draw_output_gate(generator) if self.output_gate else None
 
     def draw_output_gate(self, generator: torch.Generator | None) -> nn.Module:
-        """Draw the projection to the output gates, one a channel."""
+        """Draw the projection to the output gates, one per channel."""
         return Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
 
     def activated(self, gates: Tensor) -> Tensor:
-        """Make output gates of what is read off the tokens."""
+        """Apply the activation of the output gates."""
         return silu(gates)
 
     def output_gates(self, x: Tokens) -> ValueHeads | None:
-        """Read the gates of the output off the tokens; None if there are none."""
+        """Compute the output gates from the tokens; None if there are none."""
         return None if self.out_gate is None else self.by_head(self.activated(self.out_gate(x)))
 
     def normed(self, out: ValueHeads, gates: ValueHeads | None) -> ValueHeads:
@@ -105,7 +105,7 @@ class SiluAttention(RecurrentAttention):
 
 
 def log_rates(num_heads: int, low: float, generator: torch.Generator | None) -> Tensor:
-    """Logarithms of rates uniform in [low, 16], one a head: [heads, 1, 1]."""
+    """Logarithms of rates uniform in [low, 16], one per head: [heads, 1, 1]."""
     return torch.empty(num_heads, 1, 1).uniform_(low, 16, generator=generator).log()
 
 

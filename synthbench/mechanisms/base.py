@@ -190,7 +190,7 @@ class Attention(Mechanism):
     """The reason why rotated queries and keys mean nothing to it; empty if they see the offsets between tokens."""
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Create the projections, then what the mechanism itself draws.
+        """Create the projections, then the mechanism's own parameters.
 
         Raises:
             UsageError: If the heads do not divide the width.

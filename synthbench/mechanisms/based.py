@@ -26,13 +26,13 @@ class Based(FeatureAttention):
     positions turn these alone. Ahead of all heads a gated convolution replaces a token x by
     :math:`conv(x) \odot (x W + b) + x`.
 
-    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers a head, d the width of a head; of a head with a window its last
+    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head, d the width of a head; of a head with a window its last
     ``window - 1`` keys and values; and the last ``conv - 1`` tokens.
 
     Source: Arora et al. (2024), sections 4.1 and 4.2; HazyResearch's based and, for the convolution, zoology,
     mixers/base_conv.py. Their layers are of three kinds: convolution, Taylor map, window. Here each layer is all three,
     since it may be the only one; ``based+local`` with ``based_window=0`` has two kinds by turns. Their convolution is
-    followed by a norm, and wider in language models; queries and keys have 16 numbers a head, about as in the suites
+    followed by a norm, and wider in language models; queries and keys have 16 numbers per head, about as in the suites
     here.
     """
 

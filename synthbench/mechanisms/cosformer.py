@@ -19,7 +19,7 @@ class Cosformer(FeatureAttention):
 
     The cosine is the inner product of (cos, sin) at i and at j: a factor that depends on the position only.
 
-    State: ``2 * key_dim * (value_dim + 1)`` numbers a head.
+    State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 
     Source: Qin et al. (2022), the cos-based reweighting. There T is the length of the input at hand, so that an early
     output depends on how long the whole input is. Here T is ``max_length``, which keeps outputs causal across lengths.
@@ -43,7 +43,7 @@ class Cosformer(FeatureAttention):
         """Cosine and sine of the position's angle, a quarter turn over ``max_length``.
 
         Raises:
-            UsageError: If there are more positions than that; weights would turn negative.
+            UsageError: If there are more than ``max_length`` positions, because weights would turn negative.
         """
         if len(positions) > self.max_length:
             raise UsageError(f"length is {len(positions)}; cosformer was built for max_length={self.max_length}")

@@ -21,7 +21,7 @@ from synthbench.options import option
 class Deltanet(SiluAttention):
     r"""A memory from keys to values that corrects what it returns for a key instead of adding to it.
 
-    With q, k and v passed through a causal convolution of ``conv`` taps a channel and SiLU, q and k then scaled to
+    With q, k and v passed through a causal convolution of ``conv`` taps per channel and SiLU, q and k then scaled to
     length 1, and :math:`\beta_t = \sigma(x_t W_\beta)`,
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
@@ -33,7 +33,7 @@ class Deltanet(SiluAttention):
     between 0 and 1, or with ``eigenvalues=signed``, which doubles beta, between -1 and 1. Only then can a layer count
     modulo two.
 
-    State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the form that is computed and the scaling of q and k. The parts around it are those of

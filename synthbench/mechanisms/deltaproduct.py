@@ -20,27 +20,28 @@ from synthbench.options import option
 
 @mechanism
 class Deltaproduct(SiluAttention):
-    r"""The delta rule in ``steps`` steps a token, each with a key, a value and a rate of its own.
+    r"""The delta rule in ``steps`` steps per token, each with a key, a value and a rate of its own.
 
-    First q, the k and the v pass a causal convolution of ``conv`` taps a channel and SiLU; q and the k are then scaled
-    to length 1. With :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t = \exp(-A\,softplus(x_t
-    W_\alpha + b))`, one a head,
+    First q, the k and the v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and the k are
+    then scaled to length 1. With :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t =
+    \exp(-A\,softplus(x_t W_\alpha + b))`, one per head,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
         S_{t,j} = (I - \beta_{t,j} k_{t,j} k_{t,j}^T) S_{t,j-1} + \beta_{t,j} k_{t,j} v_{t,j}^T, \qquad
         out_t = norm(S_{t,n}^T q_t) \odot silu(x_t W_g)
 
-    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. That is
-    *stock*; *bare* has no convolution, no gain and no output gate, and decays A and b. A token multiplies the state by
-    a product of n generalised Householder matrices, such as a rotation. ``gate=none`` leaves out alpha.
+    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. This is
+    the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to A and b.
+    A token multiplies the state by a product of n generalised Householder matrices, such as a rotation. ``gate=none``
+    leaves out alpha.
 
-    State: ``key_dim * value_dim`` numbers a head; q, the k and the v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head; q, the k and the v of the last three tokens before the convolution.
 
     Source: Siems et al. (2025), DeltaProduct, gated or not. The two steps, beta up to 2, the gate, the parts around the
-    recurrence, and how A and b begin (as in ``gated-deltanet``) are those of flash-linear-attention,
+    recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``. Values are as wide as keys; there they are twice as wide, and keys take three
-    quarters of the width. In *bare* q is not divided by the root of its width, as in ``gated-deltanet``.
+    quarters of the width. In the bare layer, q is not divided by the root of its width, as in ``gated-deltanet``.
     """
 
     name: ClassVar = "deltaproduct"

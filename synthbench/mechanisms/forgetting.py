@@ -21,7 +21,7 @@ from synthbench.options import option
 class Forgetting(RecurrentAttention):
     r"""Softmax attention whose scores fall by what has been forgotten since the key.
 
-    With :math:`f_t = \sigma(x_t w + b)`, one a head,
+    With :math:`f_t = \sigma(x_t w + b)`, one per head,
 
     .. math::
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t \cdot k_s}{\sqrt d} + \sum_{r=s+1}^t \log f_r \Big) v_s
@@ -31,8 +31,8 @@ class Forgetting(RecurrentAttention):
     values likewise. There q, k and the output are divided by their root mean square, with gains; the output is then
     multiplied by :math:`\sigma(x_t W_g)`.
 
-    State: every key and value so far, and a number a head and token; with ``pro`` the latest key and value too, as they
-    were before the shift.
+    State: every key and value so far, and a number per head and token; with ``pro`` the latest key and value too, as
+    they were before the shift.
 
     Source: Lin et al. (2025), forgetting attention, and for ``pro`` the layer of the authors' code
     (forgetting-transformer, ``modeling_forgetting_transformer.py``). w and b begin as in other linear layers.

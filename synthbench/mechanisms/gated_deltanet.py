@@ -19,25 +19,26 @@ from synthbench.options import option
 
 @mechanism
 class GatedDeltanet(SiluAttention):
-    r"""The delta rule, whose memory also forgets as a whole, by a gate that is read off the token.
+    r"""The delta rule with a memory that also decays as a whole, by a gate computed from the token.
 
-    First q, k and v pass a causal convolution of ``conv`` taps a channel and SiLU; q and k are then scaled to length 1.
-    With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`, one a head,
+    First q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled to
+    length 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
+    one per head,
 
     .. math::
         S_t = \alpha_t (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T, \qquad
         out_t = norm(S_t^T q_t) \odot silu(x_t W_g)
 
-    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. That is
-    *stock*; *bare* has no convolution, no gain and no output gate, and decays A and b. ``eigenvalues=signed`` doubles
-    beta, as in ``deltanet``.
+    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. This is
+    the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to A and b.
+    ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
 
-    State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
 
-    Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around it, and how A and b begin, as in
-    flash-linear-attention, ``layers/gated_deltanet.py``: A uniform in [0, 16], the softplus of b log-uniform in
-    [0.001, 0.1]. Values are as wide as keys; there they are twice as wide, and keys take three quarters of the width.
-    In *bare* q is not divided by the root of its width, which changes only what the norm's epsilon is compared with.
+    Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around it and the initial A and b follow
+    flash-linear-attention, ``layers/gated_deltanet.py``: A uniform in [0, 16], the softplus of b log-uniform in [0.001,
+    0.1]. Values are as wide as keys; there they are twice as wide, and keys take three quarters of the width. In the
+    bare layer, q is not divided by the root of its width, which changes only the relative size of the norm's epsilon.
     """
 
     name: ClassVar = "gated-deltanet"
@@ -70,7 +71,7 @@ class GatedDeltanet(SiluAttention):
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
-        """Read one number a head off every token."""
+        """Compute one number per head from every token."""
         read: Tensor = self.gate(x)
         return read
 

@@ -20,7 +20,7 @@ from synthbench.options import option
 
 @mechanism
 class Gla(RecurrentAttention):
-    r"""Linear attention without a feature map whose every key channel forgets at a rate read off the token.
+    r"""Linear attention without a feature map; every key channel decays at a rate computed from the token.
 
     .. math::
         S_t = diag(\alpha_t) S_{t-1} + k_t v_t^T, \qquad out_t = norm(S_t^T q_t / \sqrt{d}), \qquad
@@ -29,7 +29,7 @@ class Gla(RecurrentAttention):
     Stock has an output gate, which makes ``norm(...)`` to :math:`g \odot norm(...) \odot swish(x_t W_g)` with a gain g
     that all heads share. Bare has neither gain nor gate.
 
-    State: ``key_dim * value_dim`` numbers a head.
+    State: ``key_dim * value_dim`` numbers per head.
 
     Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
     fla, layers/gla.py; tau is 16 and W_1 has 16 columns there as here. The norm divides a head's output by its root
@@ -79,7 +79,7 @@ class Gla(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with these gates, one a channel or one for all; without any, nothing is forgotten.
+        """Attend with these gates, one per channel or one for all; without any, nothing is forgotten.
 
         The outputs have a gain only where they have a gate too.
         """

@@ -29,7 +29,7 @@ class Hgrn2(Attention):
     ``norm=layer``, stock, divides all channels together by their root mean square, then multiplies by a gain.
     ``norm=head``, bare, divides every head's own channels and has no gain.
 
-    State: ``key_dim * value_dim`` numbers a head.
+    State: ``key_dim * value_dim`` numbers per head.
 
     Source: Qin et al. (2024), HGRN2, section 3; SiLU on the output gate, the norm and no positions as in fla,
     layers/hgrn2.py, whose convolutions are off by default. Left out: the lower bound that their models learn for all

@@ -35,7 +35,7 @@ class Hyena(Mechanism):
         h_t = e^{-\delta r} \odot FFN(r, \cos \omega t, -\sin \omega t)
 
     and the output is the projection of y. FFN has three hidden layers of ``filter_dim`` sines with learned frequencies,
-    which begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its filter; ``num_heads`` means nothing to it.
+    which begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter; ``num_heads`` is ignored.
 
     Stock has the short convolution with its bias, biases in the projections, and no weight decay of FFN (safari,
     models/sequence/hyena.py). Bare has no short convolution, and the suite's biases and weight decay.

@@ -15,7 +15,7 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 class Identity(Mechanism):
     """Two projections of each token by itself: what a model reaches without looking at any other token.
 
-    The empirical floor of a task: what stands above it was learned from the past. ``num_heads`` means nothing to it.
+    The empirical floor of a task: what stands above it was learned from the past. ``num_heads`` is ignored.
 
     State: none.
 

@@ -1,4 +1,4 @@
-"""Kimi delta attention: the delta rule with a forget gate a channel."""
+"""Kimi delta attention: the delta rule with a forget gate per channel."""
 
 from typing import ClassVar
 
@@ -15,10 +15,10 @@ from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 
 @mechanism
 class Kda(GatedDeltanet):
-    r"""Gated DeltaNet whose every key channel forgets by a gate of its own.
+    r"""Gated DeltaNet in which every key channel has its own forget gate.
 
-    With q, k, v and beta as in ``gated-deltanet`` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_1 W_2 + b))`, A one a
-    head and b one a channel,
+    With q, k, v and beta as in ``gated-deltanet`` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_1 W_2 + b))`, one A
+    per head and one b per channel,
 
     .. math::
         S_t = (I - \beta_t k_t k_t^T) \, diag(\alpha_t) S_{t-1} + \beta_t k_t v_t^T, \qquad
@@ -27,7 +27,7 @@ class Kda(GatedDeltanet):
     *stock* and *bare* differ as in ``gated-deltanet``: by the convolutions, the norm's gain, the output gate, and the
     weight decay of A and b.
 
-    State: ``key_dim * value_dim`` numbers a head, and q, k and v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
 
     Source: Kimi Team (2025), section 3; the parts around the recurrence as in flash-linear-attention,
     ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model there (``models/kda``) A
@@ -60,10 +60,10 @@ class Kda(GatedDeltanet):
         )
 
     def activated(self, gates: Tensor) -> Tensor:
-        """Make output gates of what is read off the tokens."""
+        """Apply the activation of the output gates."""
         return gates.sigmoid()
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
-        """Read one number a channel off every token, through a few columns."""
+        """Compute one number per channel from every token, through a few columns."""
         read: Tensor = self.gate_out(self.gate_in(x))
         return read

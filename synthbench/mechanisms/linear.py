@@ -12,7 +12,7 @@ from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 class Linear(FeatureAttention):
     r"""Linear attention with the feature map :math:`\phi(x) = elu(x) + 1`.
 
-    State: ``key_dim * (value_dim + 1)`` numbers a head, whatever the length.
+    State: ``key_dim * (value_dim + 1)`` numbers per head, whatever the length.
 
     Source: Katharopoulos et al. (2020), eq. 9. We guard the denominator.
     """

@@ -19,25 +19,25 @@ from synthbench.options import option
 
 @mechanism
 class Mamba1(Mechanism):
-    r"""A state space model whose step, input and output vectors are read off the token, N states a channel.
+    r"""A state space model with N states per channel; step, input and output vectors are computed from the token.
 
     One projection of the token gives ``expand * model_dim`` channels of a gate z and of x, which passes a causal
-    convolution of ``conv`` taps a channel and SiLU. A second, of x, gives B and C of width N, which all channels share,
-    and through ``rank`` numbers a step a channel; then for channel c and state n
+    convolution of ``conv`` taps per channel and SiLU. A projection of x gives B and C of width N, which all channels
+    share, and through ``rank`` numbers a step per channel. Then for channel c and state n
 
     .. math::
         h_t = e^{-A_{cn} \Delta_{tc}} h_{t-1} + \Delta_{tc} B_{tn} x_{tc}, \qquad
         y_{tc} = \sum_n C_{tn} h_{tcn} + D_c x_{tc}, \qquad \Delta_t = softplus(\delta_t W + b)
 
-    and the output is the projection of :math:`y \odot silu(z)`. ``num_heads`` means nothing to it.
+    and the output is the projection of :math:`y \odot silu(z)`. ``num_heads`` is ignored.
 
-    Stock has the convolution with its bias, no bias in the projections in and out, and no weight decay of A, D and b
-    (mamba, modules/mamba_simple.py). Bare is the same without a convolution, with the suite's biases and weight decay.
+    The stock layer has a convolution with a bias, no bias in the projections in and out, and no weight decay of A, D
+    and b (mamba, modules/mamba_simple.py). The bare layer has no convolution, and the suite's biases and weight decay.
 
     State: ``expand * model_dim * N`` numbers, and ``conv - 1`` inputs of the convolution.
 
-    Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Their initial values: A_{cn} = n for n from 1 to N,
-    and D = 1. The softplus of b is log-uniform in [0.001, 0.1], W uniform within one over the root of the rank.
+    Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Initial values are theirs: A_{cn} = n for n from 1 to
+    N, and D = 1. The softplus of b is log-uniform in [0.001, 0.1], W uniform within one over the root of the rank.
     ``rank`` 0 is a sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code.
     """
 

@@ -20,27 +20,28 @@ from synthbench.options import option
 
 @mechanism
 class Mamba2(Mechanism):
-    r"""A state space model that reads its step, input and output vectors off the token.
+    r"""A state space model whose step, input and output vectors are computed from the token.
 
-    One projection of the token gives a gate z, values x in heads, vectors B and C of width N that all heads share, and
-    a step a head. Vectors x, B and C pass a causal convolution of ``conv_width`` taps a channel and SiLU. Then in every
-    head
+    One projection of the token gives a gate z, values x for each head, vectors B and C of width N that all heads share,
+    and a step per head. Vectors x, B and C pass through a causal convolution of ``conv_width`` taps per channel and
+    SiLU. Then in every head
 
     .. math::
         S_t = e^{-A \Delta_t} S_{t-1} + \Delta_t B_t x_t^T, \qquad y_t = S_t^T C_t + D x_t, \qquad
         \Delta_t = softplus(\delta_t + b)
 
-    and the output is the projection of :math:`norm(y \odot silu(z))`, the norm dividing by the root mean square of all
-    channels. A, b and D are one number a head.
+    and the output is the projection of :math:`norm(y \odot silu(z))`; the norm divides by the root mean square of all
+    channels. A, b and D have one number per head.
 
-    Stock has a bias in the convolution and none in the projections, and no weight decay of A, D and b (mamba,
-    modules/mamba2_simple.py). Bare has a ``conv_width`` of 1, the suite's biases and weight decay; gate and norm stay.
+    The stock layer has a bias in the convolution and none in the projections, and no weight decay of A, D and b (mamba,
+    modules/mamba2_simple.py). The bare layer has ``conv_width=1`` and the suite's biases and weight decay; it keeps the
+    gate and the norm.
 
     State: ``expand * model_dim * N`` numbers, and ``conv_width - 1`` inputs of the convolution.
 
     Source: Dao & Gu (2024), sections 6 and 7 (block-decomposed SSD, parallel projections, one group of B and C, the
-    extra norm). Their initial values: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N is 16 here,
-    64 or more there. Left out: a learned initial state, limits on the step, several groups of B and C.
+    extra norm). Initial values are theirs: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N is 16
+    here, 64 or more in the paper. Left out: a learned initial state, limits on the step, several groups of B and C.
     """
 
     name: ClassVar = "mamba2"

@@ -16,7 +16,7 @@ class Mean(Mechanism):
     r"""The plain average :math:`\frac{1}{t} \sum_{s \le t} v_s` of a projection of the tokens, projected once more.
 
     What attention does when all keys are alike. A mechanism that is no better has not looked at the content.
-    ``num_heads`` means nothing to it.
+    ``num_heads`` is ignored.
 
     State: the sum of the values.
 

@@ -22,22 +22,22 @@ from synthbench.options import option
 class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
-    With :math:`u_t` the token behind a causal convolution of ``conv`` taps a channel and SiLU, q and k are projections
-    of :math:`u_t`, and v of the token :math:`x_t`. With :math:`y_t = [q_t, k_t, v_t]` of all heads,
-    :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one a head,
+    With :math:`u_t` the token behind a causal convolution of ``conv`` taps per channel and SiLU, q and k are
+    projections of :math:`u_t`, and v of the token :math:`x_t`. With :math:`y_t = [q_t, k_t, v_t]` of all heads,
+    :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one per head,
 
     .. math::
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
         out_t = silu(x_t W_z) \odot \Big( norm\Big( \frac{C_t^T q_t}{\max(|n_t \cdot q_t|, 1)} \Big) + s \odot u_t \Big)
 
-    and the norm is a layer norm a head with a gain. C and n are held relative to :math:`\exp(m_t)`,
+    and the norm is a layer norm per head with a gain. C and n are held relative to :math:`\exp(m_t)`,
     :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; m cancels.
 
     Stock has all of this, no bias in projections, and weight decay of matrices and taps alone (xlstm,
     blocks/mlstm/layer.py and cell.py). Bare is the cell of the paper: the token instead of u and of y, the sigmoid
     instead of SiLU, and neither gain nor s. It has the suite's biases and weight decay.
 
-    State: ``key_dim * (value_dim + 1) + 1`` numbers a head: C, n and m; and ``conv - 1`` tokens.
+    State: ``key_dim * (value_dim + 1) + 1`` numbers per head: C, n and m; and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code w_i and w_f begin at 0, b_i
     normal with deviation 0.1, b_f from 3 to 6 over the heads, and s at 1. There m has no 0 in its maximum, and the 1

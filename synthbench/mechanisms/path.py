@@ -22,10 +22,10 @@ from synthbench.options import option
 
 @mechanism
 class Path(RecurrentAttention):
-    r"""Softmax attention with a position encoding that is read off the tokens between key and query.
+    r"""Softmax attention with a position encoding computed from the tokens between key and query.
 
-    With :math:`w_t` the vector :math:`x_t W_1 W_2`, passed through a causal convolution of ``conv`` taps a channel and
-    SiLU and scaled to length 1, and :math:`\beta_t = 2 \sigma(x_t u + b)`,
+    With :math:`w_t` the vector :math:`x_t W_1 W_2`, passed through a causal convolution of ``conv`` taps per channel
+    and SiLU and scaled to length 1, and :math:`\beta_t = 2 \sigma(x_t u + b)`,
 
     .. math::
         H_t = I - \beta_t w_t w_t^T, \qquad

@@ -20,7 +20,7 @@ class Performer(FeatureAttention):
 
     The kernel expected is the arc-cosine kernel of order 1, not the softmax kernel: see ``performer-exp`` for that one.
 
-    State: ``M * (value_dim + 1)`` numbers a head.
+    State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Choromanski et al. (2021), generalised attention with ReLU. No orthogonal blocks, no redraw, no constant
     added to the features, as in the code behind the SLAY paper's tables.

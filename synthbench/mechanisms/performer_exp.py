@@ -21,7 +21,7 @@ class PerformerExp(FeatureAttention):
     :math:`\phi(x) = M^{-1/2} \exp(\omega^T y - \|y\|^2 / 2)` with :math:`y = x / d^{1/4}`, so that
     :math:`E\,\phi(q)\cdot\phi(k) = \exp(q \cdot k / \sqrt{d})`.
 
-    State: ``M * (value_dim + 1)`` numbers a head.
+    State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn.
     A query's features are divided by the largest of them: that factor cancels in the ratio, and ``delta`` counts

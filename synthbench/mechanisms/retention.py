@@ -31,7 +31,7 @@ class Retention(RecurrentAttention):
     Stock has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`. The projections begin as their
     code draws them, those of q, k, v and gate at a fifth of the outputs'. Bare has neither.
 
-    State: ``key_dim * (value_dim + 1)`` numbers a head.
+    State: ``key_dim * (value_dim + 1)`` numbers per head.
 
     Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
     component/multiscale_retention.py. The group norm of a head divides by the root mean square of its channels and has

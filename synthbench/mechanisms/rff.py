@@ -19,7 +19,7 @@ class RFF(FeatureAttention):
 
     :math:`\phi(x) = \sqrt{2 / M} \cos(\Omega^T x + b)`, :math:`\Omega \sim N(0, I)`, b uniform in [0, 2π), per head.
 
-    State: ``M * (value_dim + 1)`` numbers a head.
+    State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Rahimi & Recht (2007), algorithm 1. The features have signs: the denominator can come near zero or cross
     it, and only ``delta`` stands between that and a very large output.

@@ -37,12 +37,12 @@ class Rwkv7(RecurrentAttention):
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
         out_t = g_t \odot (norm(S_t^T r_t) + (r_t \cdot (\rho \odot \tilde k_t)) v_t)
 
-    and the norm is a layer norm a head with a gain and a shift. Stock is the time mixing of the authors' code for a
+    and the norm is a layer norm per head with a gain and a shift. Stock is the time mixing of the authors' code for a
     first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and only the projections of r, k
     and v and the last one have weight decay. Bare has neither the mixes, nor g, nor gain and shift; its biases and
     weight decay are the suite's.
 
-    State: ``key_dim * value_dim`` numbers a head, and the token before.
+    State: ``key_dim * value_dim`` numbers per head, and the token before.
 
     Source: Peng et al. (2025), section 4; their state is the transpose. The beginnings are those of a first layer in
     that code: the mixes, b_w, b_a and xi by channel, alpha 1.02, rho -0.04, and G_1 0. Entries of the projections of r
@@ -157,7 +157,7 @@ class Rwkv7(RecurrentAttention):
         return out * self.by_head(self.gate_out(self.gate_in(for_gate).sigmoid()))
 
     def controls(self, x: Tokens, for_rate: Tokens | None = None) -> tuple[Tensor, Tensor]:
-        """Logarithms of the decays, and the rates, which may be read off something else."""
+        """Compute the logarithms of the decays from ``x``, and the rates from ``for_rate`` or ``x``."""
         decay = self.by_head(self.decay_out(self.decay_in(x).tanh())) + self.decay_bias
         rate = self.by_head(self.rate_out(self.rate_in(x if for_rate is None else for_rate))) + self.rate_bias
         return -FASTEST * decay.sigmoid(), rate.sigmoid()

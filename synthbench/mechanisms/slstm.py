@@ -26,16 +26,16 @@ class Slstm(Mechanism):
         (z, i, f, o) = (x_t, u_t, u_t, x_t) W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
         n_t = \sigma(f) n_{t-1} + e^i, \quad h_t = \sigma(o) \, c_t / n_t
 
-    u is the token behind a causal convolution of ``conv`` taps a channel and SiLU. W and R mix the channels of a head
+    u is the token behind a causal convolution of ``conv`` taps per channel and SiLU. W and R mix the channels of a head
     only. Held are c / n and log n, so that nothing overflows without a stabiliser: the weight of a token in the average
-    is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is a layer norm a head of h, with a gain.
+    is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is a layer norm per head of h, with a gain.
     Sequential, as ``lstm``.
 
     Stock has all of this, and weight decay of W and the taps alone (xlstm, blocks/slstm/layer.py and cell.py). Bare is
     the cell of the paper: the token instead of u, W a full matrix, no gain, a projection after the norm, and the
     suite's weight decay.
 
-    State: h, c / n and log n, a number a channel each, and ``conv - 1`` tokens.
+    State: h, c / n and log n, a number per channel each, and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code R and the other biases
     begin at 0, and W of stock is normal. Over the channels of a head b_f goes from 5 to -7: some hold on to what they
@@ -131,7 +131,7 @@ class Slstm(Mechanism):
         weight = self.recurrent.view(-1, heads, size, 4 * size)  # one run if none are stacked
         gates = self._read(x)
         gates = gates.reshape(len(weight), x.shape[:-2].numel() // len(weight), x.shape[-2], heads, 4 * size)
-        # Time first and heads before rows, so that a step is one product a head.
+        # Time first and heads before rows, so that a step is one product per head.
         hidden: Tensor = _Recurrence.apply(gates.permute(2, 0, 3, 1, 4), weight)  # type: ignore[no-untyped-call]
         return hidden.permute(1, 3, 0, 2, 4).reshape(x.shape)
 
@@ -141,7 +141,7 @@ class Slstm(Mechanism):
 
 
 class HeadwiseLinear(RunLayer):
-    """One matrix a head, from its channels to its columns.
+    """One matrix per head, from its channels to its columns.
 
     ``weight`` is [heads, size, columns], normal with variance 2/5 over the width of all heads; stacked it has a leading
     run axis, and so has ``x``.

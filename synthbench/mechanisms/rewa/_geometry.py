@@ -187,7 +187,7 @@ class WitnessAttention(Attention):
 
 
 class ProductMetric(nn.Module):
-    """The product of up to three geometries, with a weight a head for each and a temperature, all learned."""
+    """The product of up to three geometries, with a weight per head for each and a temperature, all learned."""
 
     def __init__(self, witnesses: Witnesses, *, num_heads: int, tau: float) -> None:
         """Start at the paper's weights."""

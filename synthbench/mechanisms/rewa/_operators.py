@@ -47,7 +47,7 @@ class Positive(nn.Module):
 
 
 def one_a_head(num_heads: int, start: float) -> Positive:
-    """A learned positive number a head, [heads, 1, 1]."""
+    """A learned positive number per head, [heads, 1, 1]."""
     return Positive(torch.full((num_heads, 1, 1), start))
 
 
@@ -68,7 +68,7 @@ def factors(witness: Float[Tensor, "*batch length width"], r: int) -> Factors:
 
 
 def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
-    """The operators U Vᵀ themselves, one a token."""
+    """The operators U Vᵀ themselves, one per token."""
     product: Tensor = pair[0].mT @ pair[1]
     return product
 

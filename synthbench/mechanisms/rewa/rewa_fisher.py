@@ -20,13 +20,13 @@ class RewaFisher(ScoreAttention):
 
     A linear map of q or k gives the logits. ``fisher-rao`` is the geodesic distance of the Fisher metric,
     :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`, twice the arc between the roots on the sphere. ``published`` is
-    :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2 / (p_q(z) + p_k(z))}`. The temperature is learned, one a head.
+    :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2 / (p_q(z) + p_k(z))}`. The temperature is learned, one per head.
 
     State: every key and value so far.
 
     Source: Phadke (2025), proposition 10.1; eq. 115, called a Fisher distance there, is the published one. It is a
     metric, but not that one: it agrees to first order but for a factor √2, and ends at √2 where Fisher–Rao ends at π.
-    It also needs m numbers a pair of tokens in memory.
+    It also needs m numbers per pair of tokens in memory.
     """
 
     name: ClassVar = "rewa-fisher"

@@ -22,7 +22,7 @@ class RewaFourier(FeatureAttention):
     frequencies is the integral, exactly. Spectra of real coefficients are even, so K of these suffice, and the K
     weighted values of a spectrum are features: nonnegative ones.
 
-    State: ``K * (value_dim + 1)`` numbers a head.
+    State: ``K * (value_dim + 1)`` numbers per head.
 
     Source: Phadke (2025), eq. 63 and 64. The integral there runs over all frequencies and diverges, since f is
     periodic; here it is the mean over a period.

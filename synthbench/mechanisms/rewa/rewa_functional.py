@@ -21,7 +21,7 @@ class RewaFunctional(FeatureAttention):
     :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]` with D / 2 frequencies a head, drawn from
     :math:`N(0, I / \sigma^2)` and frozen. Every token's :math:`\phi(x) \cdot \phi(x)` is 1.
 
-    State: ``D * (value_dim + 1)`` numbers a head.
+    State: ``D * (value_dim + 1)`` numbers per head.
 
     Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5, whose factor 1/√D makes the kernel of a token with
     itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which makes it 2. The overlaps are divided by their sum (eq.

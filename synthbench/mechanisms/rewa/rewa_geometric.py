@@ -17,7 +17,7 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
 
     A query or key has three witnesses, with one linear map a head and geometry. They lie in Euclidean space (m
     dimensions, linear), on the sphere (n coordinates, normalised) and in the Poincaré ball (p dimensions, tanh(‖x‖)
-    x/‖x‖). A width of 0 drops a geometry. The weights and the temperature are learned, one a head, from 1/√m, 1, 1/√p
+    x/‖x‖). A width of 0 drops a geometry. The weights and the temperature are learned, one per head, from 1/√m, 1, 1/√p
     and ``tau``.
 
     Positions turn the witnesses of each geometry, an even number of their channels, so that distances see offsets only.
@@ -30,7 +30,7 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Witnesses are of queries and keys, of which the
-    paper's algorithm has one a token; it has no positions. Corrected: the distance in the ball, since equation 99 is
+    paper's algorithm has one per token; it has no positions. Corrected: the distance in the ball, since equation 99 is
     not one beyond p = 1, and the map into it, since tanh of every coordinate leaves it. The weights start otherwise;
     appendix B.1 begins at softplus of them. As published, power 1, the spherical part has a cusp at distance 0 and does
     not reduce to softmax attention. Power 2 does for small angles, up to the fourth order of the angle, at twice the

@@ -21,7 +21,7 @@ class RewaMixture(WitnessAttention):
     The experts are Euclidean, spherical and hyperbolic; their witnesses are those of ``rewa-geometric``. The gate G is
     a softmax over the outputs of a network a head with one hidden layer, which reads the query. Positions turn the
     witnesses, as there. Each expert learns a
-    temperature a head, from √m ``tau``, ``tau`` and √p ``tau``. A width of 0 drops an expert; two must be left.
+    temperature per head, from √m ``tau``, ``tau`` and √p ``tau``. A width of 0 drops an expert; two must be left.
 
     The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that: the gate is over
     those that act.

@@ -17,7 +17,7 @@ class RewaOperator(ScoreAttention):
     r"""Softmax of :math:`-\|A_q - A_k\|_{HS}^p / \tau`, each token an m x m operator of rank r.
 
     A linear map of q or k gives the factors of :math:`A = U V^T`; the distance comes from inner products
-    :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`. The temperature is learned, one a head.
+    :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`. The temperature is learned, one per head.
 
     State: every key and value so far.
 

@@ -25,9 +25,9 @@ class RewaPath(Attention):
     order. The sum over pairs of intermediates is a product of prefix sums, :math:`tr(A_i M_i M_i A_j^*)` with
     :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated: it costs m³ a token and m² a pair of tokens, quadratic
     in the length, not cubic. A and M are scaled to Hilbert–Schmidt norm 1, which for M is one factor a query; the
-    scores are divided by a learned temperature, one a head.
+    scores are divided by a learned temperature, one per head.
 
-    State: every key and value so far, and ``m ** 2`` numbers a head.
+    State: every key and value so far, and ``m ** 2`` numbers per head.
 
     Source: Phadke (2025), eq. 93 and 94, with factors as in eq. 104. The paper gives one chain of relations; which
     tokens are its relations, the sum and the scaling are ours. ``hops`` is the number of relations in a chain, 2 there.

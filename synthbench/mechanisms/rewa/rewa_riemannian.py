@@ -91,5 +91,5 @@ class RewaRiemannian(ScoreAttention):
         return -(distances if self.power == 1 else distances.square()) / temperature
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature a head."""
+        """The temperature per head."""
         return {"tau": self.temperature()[..., 0, 0]}

@@ -25,7 +25,7 @@ class RewaTopological(Attention):
     The diagram of a token is that of its witness and the k witnesses of keys nearest to it. A query sees the keys up to
     its position, a key those before it. Its points are (0, d), d the lengths of the edges of the minimum spanning tree
     of the k + 1 witnesses: at the scale d two clusters become one. Witnesses are linear maps of q and of k, m numbers a
-    head; the temperature is learned, one a head.
+    head; the temperature is learned, one per head.
 
     Approximated: the diagram has dimension 0 only, no loops or voids. A token with fewer than k keys to look at has
     itself in place of the others, points (0, 0) that lie on the diagonal. W_2 matches the points of two diagrams in

@@ -1,4 +1,4 @@
-"""Table 1 of the SLAY paper, read off the units."""
+"""Table 1 of the SLAY paper, computed from the mechanisms."""
 
 from typing import NamedTuple
 

@@ -8,7 +8,7 @@ from synthbench.forms.linear import widened
 
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Matrices [..., inner, width] with one ±1 a row, its place and sign drawn at random.
+    """Matrices [..., inner, width] with one ±1 per row, its place and sign drawn at random.
 
     Source: Charikar, Chen & Farach-Colton (2002). A dense matrix: at the width of a head a product with it is faster
     than adding up by index.

@@ -24,7 +24,7 @@ class Slay(ProductAttention):
     sphere :math:`x^2`: :math:`\phi = P^{-1/2} [(\hat u \cdot a_p)^2]_p \otimes [\sqrt{w_r}\, PRF_r(\hat u)]_r`. Anchors
     are shared by the heads, random features are drawn per head and node.
 
-    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+    State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is neither
     sketched nor formed; ``slay-sketch`` sketches it. Two errors of the approximation are the paper's own. The anchors

@@ -22,7 +22,7 @@ class SlayExact(ProductAttention):
     ``form=symmetric`` keeps each product :math:`u_i u_j` once, times :math:`\sqrt 2` for i < j: the same kernel from
     d (d + 1) / 2 features instead of the d² of ``form=full``.
 
-    State: ``d (d + 1) / 2 * R * D * (value_dim + 1)`` numbers a head, or ``d^2 * R * D * (value_dim + 1)``.
+    State: ``d (d + 1) / 2 * R * D * (value_dim + 1)`` numbers per head, or ``d^2 * R * D * (value_dim + 1)``.
 
     Source: Luna et al. (2026), section 2.4 and table 1, where the width is d².
     """

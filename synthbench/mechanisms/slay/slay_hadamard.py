@@ -24,7 +24,7 @@ class SlayHadamard(QuadratureAttention):
     Since the factors are not independent, the kernel expected is not :math:`x^2 e^{2 s x}` but
     :math:`\sum_r (w_r / M) e^{2 s_r x} ((m^2 + 1)^2 + 4 m^2 x + 2 x^2)` with :math:`m^2 = 2 s_r (1 + x)^2`.
 
-    State: ``R * M * (value_dim + 1)`` numbers a head.
+    State: ``R * M * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), section 2.4, appendices C and F; the row "Hadamard" of their tables.
     """

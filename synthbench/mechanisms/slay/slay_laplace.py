@@ -18,7 +18,7 @@ class SlayLaplace(QuadratureAttention):
     Writing :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2` and dropping the affine rest leaves
     :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, all of it positive, and not zero where the Yat kernel is.
 
-    State: ``R * M * (value_dim + 1)`` numbers a head.
+    State: ``R * M * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), section 2.4, appendices C and F; the row "Laplace-only" of their tables.
     """

@@ -20,7 +20,7 @@ class SlayMaclaurin(ProductAttention):
     The entries of r and t are ±1, so that the kernel expects :math:`x^2`. It is signed: kernel values and denominators
     can be negative or vanish, which the guard "add" leaves visible. The projections are shared by the heads.
 
-    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+    State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), appendix C, after Kar & Karnick (2012). Their code draws r and t from N(0, I / d), whose
     kernel expects :math:`x^2 / d^2`.

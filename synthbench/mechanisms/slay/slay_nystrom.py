@@ -21,7 +21,7 @@ class SlayNystrom(ProductAttention):
     values and denominators can be negative or vanish, which the guard "add" leaves visible. The anchors are shared by
     the heads.
 
-    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+    State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), appendix C, after Williams & Seeger (2000); λ from their code, which also scales by
     :math:`P^{-1/2}`. Table 1 calls it unbiased approximately.

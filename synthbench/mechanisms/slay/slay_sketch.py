@@ -25,7 +25,7 @@ class SlaySketch(QuadratureAttention):
     the heads. The kernel expected is that of ``slay``, so biased by the anchors; the sketch costs its sign, which the
     guard "add" leaves visible.
 
-    State: ``R * S * (value_dim + 1)`` numbers a head.
+    State: ``R * S * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which their code leaves out; the convolution is that of
     Pham & Pagh (2013). The paper does not give S; 64 is our choice, half of the P D = 128 of the default sizes.

@@ -20,10 +20,10 @@ class SlayTensorsketch(ProductAttention):
     Unbiased for :math:`x^2`, and signed: kernel values and denominators can be negative or vanish, which the guard
     "add" leaves visible. The sketches are shared by the heads.
 
-    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+    State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), section 2.4, after Pham & Pagh (2013). Their table 1 calls it unbiased only
-    approximately; the sketch is so exactly. Their code also scales by :math:`P^{-1/2}`, which biases it.
+    Source: Luna et al. (2026), section 2.4, after Pham & Pagh (2013). Their table 1 calls the sketch only approximately
+    unbiased; it is exactly unbiased. Their code also scales by :math:`P^{-1/2}`, which biases it.
     """
 
     name: ClassVar = "slay-tensorsketch"
