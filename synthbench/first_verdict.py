@@ -709,7 +709,8 @@ class _Query:
     def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
         """Run mechanism and reference on a fresh seed, if there is time.
 
-        A search sees the results of the public seeds and adapts to them. No search made the packaged mechanisms.
+        A search sees the results of the public seeds and adapts to them. Packaged mechanisms do not come from a search,
+        so they are not run again.
         """
         if is_packaged:
             return self.ledger.confirm(entry, None)
@@ -850,7 +851,7 @@ def _reference_line(verdict: FirstVerdict) -> str:
     how = "as named" if verdict.is_reference_named else "the best of the same class"
     kind = "fixed" if verdict.has_fixed_state else "growing"
     return (
-        f"Reference: {verdict.reference}, {how}; it keeps {verdict.reference_state} numbers a layer, "
+        f"Reference: {verdict.reference}, {how}; it keeps {verdict.reference_state} numbers per layer, "
         f"{verdict.mechanism} {verdict.state} ({kind} state)."
     )
 

@@ -219,7 +219,7 @@ def test_what_is_asked_for_is_one_mechanism_on_a_ladder() -> None:
 def test_the_reference_is_of_the_same_class_unless_it_is_named(scene: Scene) -> None:
     linear = scene.verdict()
     assert (linear.reference, linear.reference_state, linear.has_fixed_state) == ("gla", 576, True)
-    assert str(linear).startswith("Reference: gla, the best of the same class; it keeps 576 numbers a layer, linear")
+    assert str(linear).startswith("Reference: gla, the best of the same class; it keeps 576 numbers per layer, linear")
     assert scene.verdict(against="Softmax").reference == "softmax"
     scene.levels["yat"] = 0.45
     assert scene.verdict("yat").reference == "softmax"

@@ -115,7 +115,7 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
         f"{unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
         for length in STATE_LENGTHS
     )
-    facts = {"parameters": _parameters(unit(**arguments), devices[0]), "state": f"{state}, in numbers a layer"}
+    facts = {"parameters": _parameters(unit(**arguments), devices[0]), "state": f"{state}, in numbers per layer"}
     if "cpu" in devices:
         speed = ", ".join(
             f"{time['ms']:.2f} ms at length {length} ({time['times_softmax']:.1f} times softmax)"
