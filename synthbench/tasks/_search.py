@@ -1,7 +1,7 @@
 """A wider search for rules that beat a level's shortcut baseline; any rule found should be added.
 
-It draws other sequences than baselines do, and tries rules that count into none. The file ``shortcuts.csv`` has the
-result on all levels; ``synthbench shortcuts --write`` recreates it.
+The search draws other sequences than baselines do, and tries rules that no baseline includes. The file
+``shortcuts.csv`` has the result on all levels; ``synthbench shortcuts --write`` recreates it.
 """
 
 import csv

@@ -24,8 +24,8 @@ class BucketSort(Transduction):
         inputs    3 1 4 1 5 6 6 6 6 7
         targets   . . . . . 1 1 3 4 .
 
-    Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences count within the
-    lengths of training; a cell that adds without bound, like the LSTM's, also beyond them.
+    Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences can count within
+    the training lengths. A cell that adds without bound, like the LSTM's, can also count beyond them.
 
     Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours.
     """

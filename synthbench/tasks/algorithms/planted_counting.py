@@ -24,11 +24,11 @@ class PlantedCounting(Task):
         inputs    3 1 0 1 2 1 0 4 1
         targets   . . . . . . . . 3
 
-    Tests counting where no count is likelier: at every length, counts are uniform from ``min_count``, by default 0, to
-    ``max_count``. Attention over the copies of the symbol sees their share and needs the length to turn it into a
-    count. A recurrence must count every symbol, because the question comes last.
+    Tests counting when all counts are equally likely: at every length, counts are uniform from ``min_count``, by
+    default 0, to ``max_count``. Attention over the copies of the symbol sees their share and needs the length to turn
+    it into a count. A recurrence must count every symbol, because the question comes last.
 
-    Source: Yehudai et al. (2024), query count. There the count is left to chance.
+    Source: Yehudai et al. (2024), query count. In the paper, the count is left to chance.
     """
 
     name: ClassVar = "planted_counting"

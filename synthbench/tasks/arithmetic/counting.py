@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Counting(Task):
-    """At the end, say how many tokens were 0; a count above the largest is written as the largest.
+    """At the end, say how many tokens were 0; counts above the largest answer are given as the largest.
 
     With ``num_symbols=3``::
 

@@ -21,16 +21,18 @@ class KhopInduction(Task):
         inputs    2 3 0 1 0 2 1 0
         targets   4 4 4 4 4 4 1 3
 
-    At the last 0, the first hop leads to the 2 after the 0 before it, and the second to the 3 after the 2 before that.
+    At the last 0, the first hop leads back to the 2 that followed the previous 0. The second leads from there to the 3
+    that followed the previous 2.
 
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
     recurrent state must keep every hop's result for every symbol.
 
-    No token follows itself, so the last hop always changes the token. Out of range only the length grows, since the
-    number of hops is not shown.
+    No token follows itself, so the last hop always changes the token. Beyond the trained lengths, only the length
+    grows, since the number of hops is not shown.
 
-    Source: Sanford, Hsu & Telgarsky (2024), as coded. There the number of hops varies, and a first token gives it. With
-    ``is_marked=true`` ours shows it as well: the sequence begins with one token, the 4 of the example, for each hop.
+    Source: Sanford, Hsu & Telgarsky (2024), as coded. In the paper, the number of hops varies and the first token gives
+    it. With ``is_marked=true``, ours also shows it: the sequence begins with one token, the 4 of the example, for each
+    hop.
     """
 
     name: ClassVar = "khop_induction"

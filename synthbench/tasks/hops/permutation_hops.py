@@ -82,7 +82,7 @@ class PermutationHops(Task):
     num_questions: int = option(4, "number of questions", low=1, high=4096)
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer names than nodes.

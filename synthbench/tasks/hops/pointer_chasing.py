@@ -73,7 +73,7 @@ class PointerChasing(Task):
     num_starts: int = option(1, "number of nodes from which they are asked", low=1, high=4096, is_addition=True)
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range.

@@ -24,7 +24,7 @@ def alternate(*spans: Spans) -> Spans:
 class Expansion(TreeCompletion):
     """Definitions, each a name and a tree; a main tree with names; an ``=``; the main tree with names expanded.
 
-    A name stands where a child may stand, but does not count as one. Names are drawn anew for each sequence, one for
+    A name may take the place of a child, but is not counted as a child. Names are drawn anew for each sequence, one for
     each template. Sizes of all trees are independent.
     """
 

@@ -61,7 +61,7 @@ class Dyck(NextSymbols):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or no position could be scored.

@@ -70,7 +70,7 @@ class InterleavedStacks(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or stacks have no ids, or no POP would be asked.

@@ -96,11 +96,11 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 
 
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
-    """Divide documents among the splits, each whole into one of them.
+    """Divide documents among the splits, each document whole.
 
-    They are ordered by the hashes of their names. Each goes to the test if it still fits into a tenth of all bytes,
-    else to validation in the same way, else to training. If that leaves test or validation with less than half of its
-    share, contiguous pieces of every document are divided instead.
+    Documents are ordered by the hashes of their names. Each goes to the test split if it still fits into a tenth of all
+    bytes, otherwise to validation by the same rule, otherwise to training. If that leaves test or validation with less
+    than half of its share, contiguous pieces of every document are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}

@@ -50,7 +50,7 @@ class Dictionary(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or fewer keys exist than are to be used.

@@ -23,7 +23,7 @@ class Stream(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few keys.

@@ -53,7 +53,7 @@ class AliasRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer keys or values than pairs.

@@ -75,7 +75,7 @@ class CompositeRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or no part of the grid has this number of cells.

@@ -64,7 +64,7 @@ class FuzzyRecall(Recall):
     max_motif: int = option(3, "largest number of tokens in a key, and in a value", low=2, high=5)
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few motifs.

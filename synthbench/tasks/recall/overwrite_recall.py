@@ -44,7 +44,7 @@ class OverwriteRecall(Dictionary):
     length: ClassVar = 64
     # All keys are written three times: where half of them were written twice, any value of the key was right for three
     # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without
-    # blanks that makes 8 tokens a key. Low levels draw from few keys and values: many take longer to learn than a run
+    # blanks that makes 8 tokens per key. Low levels draw from few keys and values: many take longer to learn than a run
     # lasts.
     levels: ClassVar = tuple(
         {
@@ -71,7 +71,7 @@ class OverwriteRecall(Dictionary):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few keys or values.

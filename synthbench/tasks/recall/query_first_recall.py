@@ -52,10 +52,10 @@ class QueryFirstRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or more keys are used than there are, or a single one.
+            UsageError: If an option lies outside its range, or more keys are used than exist, or only one.
         """
         super().__post_init__()
         self.check_at_most("tokens_used", self.num_keys, "the number of keys")

@@ -77,7 +77,7 @@ class BrokenGrammar(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
             UsageError: If an option lies outside its range, or no token can be in a gap, or none is scored.
