@@ -18,7 +18,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
     A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, as
     ``torch.nn.functional.cross_entropy`` ignores them by default. (Where ``metadata["readout"]`` is ``bottleneck``,
     runs predict all targets from the whole sequence.) All sequences are drawn when the dataset is made and take 16
-    bytes a token, so every worker of a ``DataLoader`` reads the same ones, in any order.
+    bytes per token, so every worker of a ``DataLoader`` reads the same ones, in any order.
 
     >>> from torch.utils.data import DataLoader
     >>> dataset = TaskDataset("mqar:level=3", split="test", seed=42, count=256)

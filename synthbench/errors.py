@@ -7,7 +7,7 @@
     │   │                     cannot be read
     │   └── UnknownName    2  a name that nothing is registered under
     ├── StoreError         3  results that cannot be read, or a file or folder that cannot be written
-    ├── ClusterLost        3  a cluster none of whose machines is left
+    ├── ClusterLost        3  a cluster with no machine left
     └── ContractError      4  a task or mechanism that fails a check or cannot be loaded
 
 A message names the value received, what is allowed and the nearest match. The command line prints it as one line.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 LADDER_SCORE = "height over rungs"
 """Name that rows give to :func:`ladder_score`."""
 HALF = 0.5
-"""Skill at which the capacity is read off."""
+"""Skill that defines the capacity."""
 
 _FIELDS = ("load", "score", "base", "ceiling")
 
@@ -83,9 +83,9 @@ def ladder_score(levels: Sequence[LevelScore]) -> float:
 
 
 def load_at_half(levels: Sequence[LevelScore]) -> float:
-    """Find the load at half skill, between two levels on a line over the logarithm of the load.
+    """Find the load at half skill; between levels, interpolate linearly in the logarithm of the load.
 
-    ``inf`` if the skill stays above one half on the ladder; 0 if it is lower on the first level.
+    ``inf`` if the skill stays above one half on the whole ladder; 0 if it is below one half on the first level.
     """
     skills = profile(levels)
     below = next((index for index, skill in enumerate(skills) if skill < HALF), None)

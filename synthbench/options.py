@@ -362,17 +362,17 @@ def select(
     Args:
         kind: The kind of component, for messages: ``task``.
         expressions: Comma lists from the user, one per option. ``!`` before a term takes names away, so ``all,!parity``
-            is all but one. If every term takes away, they take from all.
+            is all but one. If every term begins with ``!``, the names are taken away from all.
         names: Names to select from, in the order of the result.
         group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
-        unlisted: Further names, which only the name itself selects: no glob, no group, not ``all``. They come last.
+        unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last.
         labels: Labels in tables, where they differ from the name; they select too, in any spelling that :func:`resolve`
             knows.
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
         UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments. After
-            ``all``, a group or a glob, arguments of a name change those it has.
+            ``all``, a group or a glob, a name's own arguments override earlier ones.
     """
     known = {name: labels.get(name, name) for name in [*names, *unlisted]}
     terms = [

@@ -85,9 +85,9 @@ def measure(
     bias: bool = True,
     mechanisms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Row]:
-    """Error and latency of every estimator at some budgets of the paper, one row a seed.
+    """Error and latency of every estimator at some budgets of the paper, one row per seed.
 
-    What the table has, of the same versions of what was compared, is not measured again.
+    Rows that the table already has, for the same versions, are not measured again.
 
     Args:
         names: Budgets: small, medium, large.

@@ -23,12 +23,12 @@ Call = Callable[[], object]
 T = TypeVar("T")
 
 QUEUED_S = 4e-3
-"""On a GPU calls shorter than this are queued until their launches fill it: about a thousand, as many as a queue takes.
+"""On a GPU, shorter calls than this are queued until their launches fill the queue, about a thousand.
 
-The launches of one call take the host longer than a GPU needs for it below about 8,000 tokens.
+Below about 8,000 tokens, the host takes longer to launch a call than the GPU to compute it.
 """
 CLOCK_HZ = 2e9
-"""Cycles a second of a GPU, about as many as it has at most."""
+"""Cycles per second of a GPU, at most."""
 
 SQUARE = {"cpu": 1024, "cuda": 8192}
 """Side of the matrices whose product shows what the device can multiply."""
@@ -43,7 +43,7 @@ def as_in_a_worker() -> Iterator[None]:
     With other work on the machine more threads wait for each other, and freed memory is faulted in again. The windows
     of ``local`` at length 16,384 took 83 and 102 ms so, and 58 and 54 where they were kept.
 
-    Afterwards there are as many threads as before; what glibc was told of memory stays.
+    Afterwards, the number of threads is restored; the memory settings of glibc are not.
     """
     keep_freed_memory()
     before = torch.get_num_threads()

@@ -145,7 +145,7 @@ def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[
 
 
 def _panel(title: str, curves: Mapping[str, Sequence[Row]], x: str, y: str, y_label: str, factor: float = 1.0) -> Panel:
-    """One column of the rows over another, as many curves as there are colours."""
+    """Plot one column of the rows over another; at most one curve per colour."""
     points = {
         label: [(float(row[x]), factor * row[y]) for row in rows]
         for label, rows in itertools.islice(curves.items(), MOST_CURVES)

@@ -16,7 +16,7 @@ from synthbench.options import option
 class Transformer(Block):
     """``y = x + mix(norm(x))``, then ``y + mlp(norm(y))``: two LayerNorms, one hidden layer with GELU, no dropout.
 
-    Source: Vaswani et al. (2017), section 3, with the norms where Xiong et al. (2020) put them. Unlike there, no norm
+    Source: Vaswani et al. (2017), section 3, with norms placed as in Xiong et al. (2020). Unlike in that paper, no norm
     follows the last block: the linear head reads the sum.
     """
 

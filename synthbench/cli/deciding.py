@@ -59,15 +59,15 @@ def require_decidable(request: Request) -> None:
 
 
 def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
-    """Look at the rows of a request, and find the runs that the next look needs.
+    """Analyse the rows of a request and find the runs that the next interim analysis (look) needs.
 
     The result depends only on rows of the seeds up to this look, so an interrupted run resumes unchanged. Only pairs of
-    the request's mechanisms count.
+    the request's mechanisms are compared.
 
     Args:
         request: As :func:`require_decidable` allows.
         runs: The runs that this and earlier looks need, by id; all have rows.
-        number: Of the look, from 0.
+        number: Number of the look, from 0.
     """
     rows = planned_rows(runs, request.results)
     standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]

@@ -18,7 +18,7 @@ _SEED = 0
 
 
 def describe(name: str, version: str, arguments: str) -> Description | None:
-    """Describe a task by its code, and draw a sequence at some arguments.
+    """Describe a task from its code, and draw a sequence with some arguments.
 
     Args:
         name: The name in a row.
@@ -26,7 +26,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
         arguments: The row's arguments with the length, as JSON; the first level of a ladder is drawn.
 
     Returns:
-        None if this version of the task is not installed or refuses the arguments: rows come from anywhere.
+        None if this version of the task is not installed or refuses the arguments, since rows may come from anywhere.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None

@@ -1,6 +1,6 @@
 """Facts of a component as plain values for JSON and tables.
 
-Mechanisms are imported only when asked for: torch takes seconds, and tasks and suites do without it.
+Mechanisms are imported only when asked for: importing torch takes seconds, and tasks and suites do not need it.
 """
 
 from collections.abc import Mapping

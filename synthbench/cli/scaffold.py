@@ -39,8 +39,8 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
 
     Args:
         kind: ``mech`` or ``task``.
-        name: Of the component and of its module.
-        folder: Must exist.
+        name: Name of the component and of its module.
+        folder: An existing folder.
         is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
         is_module: Write the mechanism as a plain ``nn.Module``.
 
@@ -48,8 +48,8 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
         The files that were written or changed.
 
     Raises:
-        UsageError: If the kind or the name is not allowed, the name is taken, or a file is in the way; nothing is
-            written then.
+        UsageError: If the kind or the name is not allowed, the name is taken, or a file is in the way. Then nothing is
+            written.
     """
     if kind not in GROUPS:
         raise UnknownName("kind of plugin", kind, GROUPS)

@@ -80,7 +80,7 @@ def find_leak(
     Args:
         before: Outputs for some inputs.
         after: Outputs for inputs that differ in places.
-        is_known: True where an input and all before it in its sequence are equal in both.
+        is_known: True where an input and all earlier inputs of its sequence are equal in both.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # What is no number before is a fault of another kind; what becomes none is a change.

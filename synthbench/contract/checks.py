@@ -38,7 +38,7 @@ class CheckResult:
 
 
 def require_all(checks: Iterable[Check]) -> None:
-    """Make checks in order.
+    """Run checks in order.
 
     Raises:
         ContractError: At the first that fails.
@@ -49,7 +49,7 @@ def require_all(checks: Iterable[Check]) -> None:
 
 
 def make_all(checks: Iterable[Check]) -> list[CheckResult]:
-    """Make every check, even after a failure, unless the failed one is needed for the rest."""
+    """Run every check, even after a failure, unless later checks need the failed one."""
     return list(_results(checks))
 
 

@@ -299,7 +299,7 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
 
 
 def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    """Make all checks of a mechanism.
+    """Run all checks of a mechanism.
 
     Args:
         unit: The class, registered or not.

@@ -41,7 +41,7 @@ def change_when_moved(
 ) -> tuple[float, float]:
     """Measure the largest change of an output if all tokens move by 7, and by 100, positions, in float64.
 
-    It is relative to the largest output, and mere rounding if a mechanism sees only offsets.
+    The change is relative to the largest output. If a mechanism sees only offsets, it is only rounding error.
 
     Args:
         unit: The class, registered or not.

@@ -81,7 +81,7 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
     """Check that a mechanism's own form for single tokens computes the same and counts its state correctly.
 
     Raises:
-        ContractError: If an output differs from that of ``forward``, or ``state_elements`` says another number.
+        ContractError: If an output differs from that of ``forward``, or ``state_elements`` gives a different number.
     """
     length = min(STREAMED, mechanism.max_length)
     x = setting.noise(mechanism, 2, length, seed=length)

@@ -71,7 +71,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
 
 
 def check_task(task: Task, length: int | None = None) -> None:
-    """Make all checks of a task at one length.
+    """Run all checks of a task at one length.
 
     Args:
         task: An instance; its options are varied around their values.

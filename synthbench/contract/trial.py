@@ -1,7 +1,7 @@
 """Check foreign components in a separate process: they may hang, exit or crash there.
 
-A component is loaded and built first, then all its checks are made. The results are kept in the results folder under a
-hash of the component's code and options, so that it is checked once.
+A component is loaded and built first, then all its checks run. The results are kept in the results folder under a hash
+of the component's code and options, so that it is checked once.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ class Subject:
 
 
 class Trial:
-    """A process that tries foreign code; it starts with the first attempt.
+    """A process that tries foreign code; the process starts with the first attempt.
 
     Args:
         plugins: Files and modules to load before anything else.
@@ -169,7 +169,7 @@ class Trial:
 def vet(
     subjects: Sequence[Subject], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Subject, list[CheckResult]]:
-    """Make all checks of some components.
+    """Run all checks of some components.
 
     Args:
         subjects: Components that do not come with synthbench.
@@ -193,7 +193,7 @@ def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: 
 
 
 def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
-    """Make all checks of a component in this process."""
+    """Run all checks of a component in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of foreign code, at inputs that only a check gives it
         return make_all(_checks(subject, devices))

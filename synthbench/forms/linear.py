@@ -74,7 +74,7 @@ def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: G
 
 
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend chunk by chunk, in time linear in the length; what lies before a chunk is one matrix a head.
+    """Attend chunk by chunk, in time linear in the length; what lies before a chunk is one matrix per head.
 
     That state is [m_b, m_a (value_dim + 1)] for the factors a and b. The values are scaled by a before they meet b, so
     nothing as wide as m_a m_b exists for any token.
@@ -84,7 +84,7 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
     values = with_ones(widened(v))
     sums = []
     state: Tensor | None = None
-    # Split, not sliced: the gradient of a slice is as long as the whole, and there is one a chunk.
+    # Split, not sliced: the gradient of a slice is as long as the whole, and there is one per chunk.
     chunks = zip(_split(query_a), _split(query_b), _split(key_a), _split(key_b), _split(values), strict=False)
     for number, (q_a, q_b, k_a, k_b, chunk) in enumerate(chunks, start=1):
         within = kernel(_without_none(q_b, q_a), _without_none(k_b, k_a)).tril_() @ chunk

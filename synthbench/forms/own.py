@@ -5,9 +5,9 @@ from typing import Any
 
 
 def own_form(unit: object, name: str) -> Callable[..., Any] | None:
-    """The method ``name`` of a mechanism if its very class declares it; None if there is none, or it is inherited.
+    """Return the method ``name`` if the mechanism's own class declares it; None if it is missing or inherited.
 
-    A form computes what the class that declares it computes. A subclass may compute something else, so it has a form
-    only if it declares it again: ``yat_sides = Yat.yat_sides``.
+    A form computes the same as the class that declares it. A subclass may compute something else, so it must declare
+    the form again: ``yat_sides = Yat.yat_sides``.
     """
     return getattr(unit, name) if name in vars(type(unit)) else None

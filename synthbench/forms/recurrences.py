@@ -3,7 +3,7 @@
 Three of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
 [key_dim, value_dim] and out_t = S_tᵀ q_t:
 
-* decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all; * delta
+* decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay per key channel or, at width 1, one for all; * delta
 rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ; * both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ
 with D_t = diag(exp(log_decay_t)). A write takes out, at a write key w, the value that the state returns for a read key
 r. Then v takes its place, or is added at a key of its own.
@@ -26,13 +26,13 @@ from synthbench.forms.linear import widened
 from synthbench.forms.state import State
 
 CHUNK = 32
-"""Most tokens a chunk."""
+"""Most tokens per chunk."""
 
 SEGMENT = 1024
 """Most tokens a CPU works on at once, a multiple of the chunk: what is held of so many fits the caches of a core."""
 
 PAIRS = 4
-"""Tokens of a block in which a decay a channel is computed for every pair."""
+"""Tokens of a block in which a decay per channel is computed for every pair."""
 
 LARGEST = 20.0
 """Largest exponent of a factor where both sides of a product measure a decay from the middle; float32 ends at 88."""
@@ -109,7 +109,7 @@ def corrected(
         v: What is put in.
         log_decay: Logarithms of the decay, at most 0.
         key: Where v is put in; default: ``write``.
-        fastest: Minus the least that ``log_decay`` can be. If it is small, a decay a channel takes one product a chunk.
+        fastest: Minus the least that ``log_decay`` can be. If small, a decay per channel takes one product per chunk.
         state: What to go on from with one query and its steps; default: the beginning of a sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
@@ -283,9 +283,9 @@ def _products(
 ) -> list[list[Tensor]]:
     """Products of each of ``rows`` with each of ``columns`` up to them, decayed by the time between; 0 for later ones.
 
-    Where there are n times as many columns, row i stands beside column n (i + 1) - 1. A decay a channel goes by blocks
-    that double in size, as in :func:`_within_by_channel`, unless all are so slow that both sides can measure them from
-    the middle.
+    Where there are n times as many columns, row i stands beside column n (i + 1) - 1. A decay per channel goes by
+    blocks that double in size, as in :func:`_within_by_channel`, unless all are so slow that both sides can measure
+    them from the middle.
 
     Args:
         rows: What looks back, each [..., rows, key_dim].

@@ -23,7 +23,7 @@ from synthbench.forms.linear import widened
 from synthbench.forms.state import State
 
 SEGMENT = 256
-"""Most tokens a block."""
+"""Most tokens per block."""
 
 CACHED = 2**18
 """Numbers of a block's states on a CPU. Measured: 2**17 to 2**20 are alike, 2**16 takes 1.3 times as long."""

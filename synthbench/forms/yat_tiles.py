@@ -7,7 +7,7 @@ A tile is the pairs of some queries and some keys. With x = q·k, a term a of th
 On the sphere a = 2 + epsilon and b = 0, off it a = ‖q‖² + epsilon and b = ‖k‖². The weight of a pair is K over its sum,
 or exp(scale K) over its sum. The exponents are relative to the largest that the query has met so far.
 
-Kept from forward to backward are q, k, v, a, b, the outputs and a number a query. With g the gradient of the sums of
+Kept from forward to backward are q, k, v, a, b, the outputs and a number per query. With g the gradient of the sums of
 weighted values, that of a weight is g · v - g · out. The slopes of the kernel are 2x / gap + 2 (x / gap)² in x and
 -(x / gap)² in a and in b. Where the gap is held at ``smallest`` only 2x / gap is left of them.
 """

@@ -49,7 +49,7 @@ class LearnedRotation(Rotation):
         return torch.stack(distances).mean(0)
 
     def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
-        """Move to some coordinates, and read off the matrices there: [*run, heads, length, dim, dim]."""
+        """Move to some coordinates and return the matrices there: [*run, heads, length, dim, dim]."""
         self.coordinates = coordinates
         *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)

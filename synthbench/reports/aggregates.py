@@ -188,14 +188,14 @@ def reached(
 
 
 def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
-    """Return the share of runs that solved their task, by weight. These tasks, other seeds.
+    """Return the weighted share of runs that solved their task, with an interval over seeds of these tasks.
 
     Args:
-        is_solved: 1 for a run that did and 0 for any other, as :func:`reached` gives them.
+        is_solved: 1 for a run that solved its task and 0 for any other, as :func:`reached` gives them.
         weights: Of the tasks.
 
-    As :func:`over_seeds`, but at least as wide as Wilson's interval if variances say little. They do if fewer than five
-    runs of a mechanism solved their task, fewer than five did not, or each task's runs agree.
+    The interval is that of :func:`over_seeds`, but at least as wide as Wilson's if variances are unreliable. They are
+    if fewer than five runs of a mechanism solved their task, fewer than five did not, or each task's runs agree.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)

@@ -53,7 +53,7 @@ def build(
 
 
 def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str, str | bytes]:
-    """Make the files of a report by name: text, or the bytes of a picture.
+    """Make the files of a report, by name; pictures are bytes, all others are text.
 
     Raises:
         UnknownName: If a format does not exist.

@@ -207,7 +207,7 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
     """Choose the version of a suite that a report shows. Default: the newest.
 
     Raises:
-        UnknownName: If there is no full run of the suite or of its version; the message lists what there is.
+        UnknownName: If there is no full run of the suite or of its version; the message lists those that exist.
         UsageError: If the suite has rows, but none of a full run.
     """
     full = full_runs(rows)

@@ -90,13 +90,13 @@ def prior_of(scores: Scores) -> Prior | None:
 
 
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
-    """Moderate variances: draw each cell's own towards that of its task.
+    """Moderate variances: shrink each cell's variance towards that of its task.
 
-    Three runs hardly tell their variance, but the cells of a task tend to scatter alike. So the variance of a cell is
-    the mean of its own and the task's, weighted by degrees of freedom. Those of the task's variance are estimated from
-    how much variances differ within tasks, over all tasks. Three departures from the source allow for neural networks,
-    whose runs often all learn or all fail. The task's variance always has some weight, a cell is never taken to scatter
-    less than it does, and a cell that hardly scatters takes the task's variance.
+    Three runs say little about their variance, but the cells of a task tend to scatter alike. So the moderated variance
+    is the mean of the cell's and the task's, weighted by degrees of freedom. The degrees of freedom of the task's
+    variance are estimated from how much variances differ within tasks, over all tasks. Three departures from the source
+    allow for neural networks, whose runs often all learn or all fail. The task's variance always has some weight, a
+    moderated variance is never below the cell's own, and a cell with almost no scatter takes the task's variance.
 
     Args:
         scores: Of every run.

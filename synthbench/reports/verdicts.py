@@ -80,7 +80,7 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def judge(cells: Cells) -> Verdicts:
-    """Judge every task: does it separate mechanisms, and which pairs of them?
+    """Judge for every task whether it separates mechanisms, and which pairs differ.
 
     A task separates if its means differ significantly and by enough. They differ significantly if shuffling the task's
     runs among its mechanisms seldom puts means as far apart (5 % after Benjamini & Hochberg (1995) over the tasks).

@@ -692,7 +692,7 @@ def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Tab
 
 
 def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
-    """Some columns of a file's rows with each text once: of two million rows, most columns take four bytes a row."""
+    """Some columns of a file's rows with each text once: of two million rows, most columns take four bytes per row."""
     columns = {
         name: table[name].dictionary_encode()
         if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different

@@ -107,16 +107,16 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 
 
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """The cell, as it is or with one or two numbers changed, whose size is within 5 % of the target.
+    """Find a cell within 5 % of the target size, changing one or two numbers if necessary.
 
-    The cell is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
-    the order of declaration, and the model's width, in steps that the heads divide. For a state the arguments come
-    first because they change nothing but the mechanism. For parameters the width does, because an argument such as the
-    steps of ``deltaproduct`` makes another mechanism. Where none reaches the target, the nearest is kept and another
-    changed.
+    A cell that fits is returned unchanged. Otherwise, the mechanism's integer arguments that change the size are tried
+    in order of declaration, and the model's width, in steps that the heads divide. To match a state, arguments are
+    tried first, because they change only the mechanism. To match parameters, the width is tried first, because an
+    argument such as the steps of ``deltaproduct`` makes a different mechanism. If no change alone reaches the target,
+    the nearest is kept and another number is changed.
 
     Raises:
-        UsageError: If nothing fits; the message says how near it came.
+        UsageError: If nothing fits; the message gives the nearest size.
     """
 
     def distance(candidate: Cell) -> int:

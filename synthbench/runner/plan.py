@@ -294,7 +294,7 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
 
 
 def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
-    """The suite with fewer steps, or with at most ``limit`` sequences in every evaluation.
+    """Shorten a suite to fewer steps, or to at most ``limit`` sequences in every evaluation.
 
     Raises:
         UsageError: If a number is not positive.
@@ -472,18 +472,18 @@ def make_plan(
 ) -> Plan:
     """Group the runs of cells into jobs and keep the jobs that lack a row.
 
-    Those that will take longest come first, so that none begins when the workers are about to run out of jobs.
+    The longest jobs come first, so that no long job starts when few are left.
 
     Args:
         cells: What to train.
         seeds: Root seeds; a cell has a run for each seed, and for each learning rate unless it chooses one.
-        done: Skill by run id of the rows that need no run.
-        group_size: Runs that train as one program; None: by the length and the device of their cells.
-        is_across_tasks: Whether cells whose runs fit into one program, all of them, share it.
-        estimates: How long runs take; None: what their work says.
+        done: Skill by run id, for runs that are done.
+        group_size: Runs that train as one program; None: chosen from the length and the device of their cells.
+        is_across_tasks: Whether cells share a program if all of their runs fit into it.
+        estimates: Expected times of runs; None: computed from their work.
 
     Raises:
-        UsageError: If a seed is one that the suite tunes on.
+        UsageError: If a seed is a tuning seed of the suite.
     """
     estimates = estimates or Estimates()
     ids: dict[Cell, dict[Run, str]] = {}

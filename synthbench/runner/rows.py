@@ -126,7 +126,7 @@ def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standard_error(ceiling: float, num_sequences: int) -> float:
-    """Compute how far chance lifts a score above a ceiling: a share of right answers, or bits, of about one a token."""
+    """Compute how far chance lifts a score above a ceiling: a share of right answers, or bits (about one per token)."""
     spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
     return math.sqrt(spread / num_sequences)
 

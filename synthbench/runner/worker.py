@@ -81,20 +81,20 @@ class RunOutcome:
 
 
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
-    """Train the runs of a job and write the rows that are missing, those of the tuning first.
+    """Train the runs of a job and write the rows that are missing, tuning rows first.
 
-    Whatever a mechanism raises becomes a row with a status. Out of memory halves the runs that are batched until
-    one is left. Settings of the process that a mechanism or a task changes are put back.
+    An exception of a mechanism becomes a row with a status. When memory runs out, the number of batched runs is halved,
+    down to one. Process settings that a mechanism or task changes are restored.
 
     Args:
-        job: Its plugins are loaded in this process.
-        context: Of the command.
-        number: Of the try at the job, from 1.
+        job: The job; its plugins are already loaded in this process.
+        context: Context of the command.
+        number: Number of the try, from 1.
 
     Raises:
         StoreError: If a row cannot be written; nothing is left half done.
-        UsageError: If the numbers are to be the same every time, and this process cannot promise it any more.
-        OutOfMemoryBesideOthers: If the memory does not suffice for a single run beside the other workers.
+        UsageError: If repeated runs must give equal numbers, and this process can no longer guarantee that.
+        OutOfMemoryBesideOthers: If memory does not suffice for a single run beside the other workers.
     """
     with settings_restored():
         cell = job.cells[0]  # what is looked at here is the same for all cells

@@ -75,7 +75,8 @@ class TrainingSettings(_Strict):
         "constant", "geometric-curriculum", "curriculum-rates", "warmup-cosine", "warmup-stable-decay"
     ] = "constant"
     """Course of the learning rate. ``geometric-curriculum`` also adds the geometries of a mechanism one after another;
-    ``curriculum-rates`` has its learning rates alone."""
+    ``curriculum-rates`` has only its learning rates.
+    """
     warmup_steps: Positive | None = None
     """Steps over which the rate rises linearly from 0."""
     decay_steps: Positive | None = None
@@ -99,7 +100,7 @@ class TrainingSettings(_Strict):
 class LadderSettings(_Strict):
     """Training on all levels of each task, in place of one size; docs/ladder.md has the reasons.
 
-    The order of the levels is the same for all mechanisms, tasks of as many levels and seeds: see
+    The order of the levels is the same for all mechanisms and seeds, and for all tasks with equally many levels: see
     :func:`synthbench.training.ladder.mixture`.
     """
 
@@ -108,7 +109,7 @@ class LadderSettings(_Strict):
     batch_tokens: Positive
     """Tokens of a step: sequences of a level are as many as fit, but never fewer than ``batch_size``."""
     batch_answers: Positive
-    """Answers of a step, at least, on average: a task that asks once a sequence takes more sequences."""
+    """Least answers per step, on average: a task with one question per sequence takes more sequences."""
     extended: bool = False
     """True if tasks that have a ladder with harder levels climb that one. In ids the levels express it."""
 
@@ -215,9 +216,9 @@ class Suite(_Strict):
 
 
 def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
-    """The protocol of a suite for tasks that it does not list.
+    """Return a suite with the same protocol for tasks that the suite does not list.
 
-    Its name is another one, so that no table of the suite shows the rows.
+    The name differs, so that no table of the suite shows the rows.
     """
     return suite.model_copy(
         update={"name": f"{suite.name}{EXTRA}", "tasks": {name: dict(tasks[name]) for name in tasks}}

@@ -236,7 +236,7 @@ class Cell:
 
     @property
     def note(self) -> str | None:
-        """A doubt about the configuration, in words: a rotation that means nothing to the mechanism; None without."""
+        """A warning about the configuration: a rotation that has no meaning for the mechanism. Otherwise None."""
         positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
         return (
             f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"

@@ -156,7 +156,7 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Give the run ids of a row's cell at its learning rate, one a seed; its own among them."""
+        """Give the run ids of a row's cell at its learning rate, one per seed; its own among them."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
@@ -216,7 +216,7 @@ def _what_is_not_here() -> Iterator[None]:
 
 
 def tested_by(row: Row) -> Cell:
-    """Give a cell of the suite and the task of a row, for its tests; its mechanism is only a name here.
+    """Return a cell with the suite and task of a row, for its tests; the mechanism is only a name here.
 
     Raises:
         CannotVerify: If they are not installed.

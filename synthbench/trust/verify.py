@@ -1,10 +1,10 @@
-"""Runs a sample of somebody's rows again, exactly as the rows say, and tells whether the same comes out.
+"""Reruns a sample of somebody's rows, exactly as the rows say, and tells whether the results agree.
 
-A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since
-runs none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
+A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so no row is rerun if its suite has
+changed since. The run is an ordinary job into a temporary store; then the two rows are compared.
 
-Code that does not come with synthbench runs in other processes only, which have no part in what is compared. This
-process measures the score of such a row from the answers that the model gives (:mod:`synthbench.runner.held_out`).
+Foreign code runs only in other processes, which take no part in the comparison. This process computes the score of such
+a row from the model's answers (:mod:`synthbench.runner.held_out`).
 """
 
 import json
@@ -143,7 +143,7 @@ class Sampling:
     timeout_s: float | None = None
     """Seconds after which a job is killed; None for no limit."""
     workers: int | None = None
-    """Worker processes; None for one a core. With 0 what comes with synthbench runs in this process."""
+    """Worker processes; None for one per core. With 0, built-in components run in this process."""
     plugins: Sequence[str] = ()
     """Files and modules that the units are in, besides those of synthbench and of installed packages."""
 

@@ -51,10 +51,9 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Put rows of a suite, and of ``suite.extra``, where its tasks of today are: one may have entered it or left.
+    """Move rows between a suite and ``suite.extra`` to match the suite's current tasks, which may have changed since.
 
-    Rows on other levels than its tasks have today are left out. The tasks of suites from before the conditions are
-    settled.
+    Rows on levels that the tasks no longer have are left out. Suites from before the conditions keep their tasks.
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)

@@ -87,10 +87,10 @@ def saves_launches(q: Tensor) -> bool:
 
 
 def choice() -> str:
-    """Read which kernels the environment wants: ``auto``, ``off`` or ``always``.
+    """Read from the environment which kernels to use: ``auto``, ``off`` or ``always``.
 
     Raises:
-        UnknownName: If it names something else.
+        UnknownName: If the variable has another value.
     """
     given = os.environ.get(SWITCH) or "auto"
     if given not in CHOICES:

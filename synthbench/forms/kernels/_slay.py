@@ -598,7 +598,7 @@ def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
 
 
 def _spread(constants: Constants, q: Tensor) -> MadeBy:
-    """Lay the sets of constants one after the other, in float32.
+    """Concatenate the sets of constants, in float32.
 
     The factor P^(-1/2) of a squared cosine becomes P^(-1/4) of the anchor.
     """

@@ -116,7 +116,7 @@ def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl
 @triton.jit
 @no_type_check
 def load_column(start_ptr, first, length, num_rows: tl.constexpr):
-    """One number a row, 0 beyond the length."""
+    """One number per row, 0 beyond the length."""
     rows = tl.arange(0, num_rows)
     return tl.load(start_ptr + first + rows, mask=rows < length - first, other=0.0)
 
@@ -194,10 +194,10 @@ def num_tiles(length: int, rows: int = ROWS) -> int:
 def precision(dtype: torch.dtype) -> str:
     """Rounding of the operands of products; their sums are float32.
 
-    ``bf16`` to bfloat16, which such inputs are. ``tf32`` where PyTorch's own products of float32 may be rounded so, and
-    for float16, whose digits TF32 has, but not its bounds. ``bf16x6``, for float32, multiplies three parts in bfloat16
-    that have all of a number's digits, so that tensor cores do it. Triton's ``ieee`` does not use them, and ``tf32x3``
-    misses more and takes more registers. The interpreter cannot multiply bfloat16.
+    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float32 inputs where PyTorch may round its own products this way,
+    and for float16: TF32 has as many digits and a larger range. ``bf16x6``, for float32, splits each number into three
+    bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's ``ieee`` does not
+    use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. The interpreter cannot multiply bfloat16.
     """
     if dtype == torch.bfloat16:
         return "bf16"

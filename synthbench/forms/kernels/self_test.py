@@ -46,9 +46,9 @@ class OwnKernel(NamedTuple):
         return f"{self.mechanism.name} in heads of {self.key_dim}"
 
     def failure(self) -> str | None:
-        """Say what is wrong; None if nothing is.
+        """Describe what is wrong; None if nothing is.
 
-        The test builds a mechanism of its own, because the tensors of the user's may be stacked for several runs.
+        The test builds its own mechanism, because the tensors of the user's mechanism may be stacked for several runs.
         """
         built_with = dict(self.options) | {"num_heads": NUM_HEADS, "model_dim": NUM_HEADS * self.key_dim}
         generator = torch.Generator().manual_seed(0)

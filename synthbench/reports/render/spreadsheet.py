@@ -18,7 +18,7 @@ _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
     """Write lines under a header as CSV; numbers have six digits, missing numbers are empty.
 
-    Source: OWASP, CSV Injection: text that begins like a formula goes behind an apostrophe.
+    Source: OWASP, CSV Injection: text that begins like a formula gets an apostrophe in front.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

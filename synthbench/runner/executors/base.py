@@ -1,6 +1,6 @@
 """Defines an executor, and the one set of rules by which a job is tried again.
 
-A new one whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
+A new executor whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
 
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``

@@ -39,15 +39,15 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Pool(WorkerExecutor[Future]):
-    """A process a core, or a few on a GPU. A killed or hung worker costs its own job and no other.
+    """One process per core, or a few per GPU. A killed or hung worker loses only its own job.
 
-    What a job prints lies in the folder of the results, in ``logs/RUN_ID.DRIVER.log``.
+    The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results.
 
     Args:
         num_workers: Processes that run at once.
         timeout_s: Seconds after which a job is killed; None for no limit.
         first_number: Number of the first try at a job.
-        slots: One a process where they run on GPUs; a worker sees nothing of them but its own.
+        slots: One per process on GPUs; a worker sees only its own.
 
     Raises:
         UsageError: If the processes could not import the script that runs.
@@ -66,7 +66,7 @@ class Pool(WorkerExecutor[Future]):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence["Slot"]) -> "Pool":
-        """A process a core, or a slot."""
+        """One process per slot, or per core."""
         return cls(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
 
     @contextmanager

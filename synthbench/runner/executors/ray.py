@@ -64,7 +64,7 @@ class Task:
 
 
 class Ray(WorkerExecutor[Task]):
-    """A task a job, on as many cores, or shares of GPUs, as the cluster has.
+    """One Ray task per job, on all cores, or shares of GPUs, of the cluster.
 
     Without an address a cluster is started here, whatever ``RAY_ADDRESS`` says. It has a token that nobody else knows,
     and ends with the run. All machines of a cluster must see the folder of the results under the same path, and have

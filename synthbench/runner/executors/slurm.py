@@ -136,7 +136,7 @@ class Slurm(Executor):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Slurm":  # noqa: ARG003 - SLURM divides the GPUs
-        """An array of as many elements as workers are asked for."""
+        """An array with one element per worker of the request."""
         return cls(request.workers, request.timeout_s, request.address or "slurm")
 
     def run(
