@@ -20,20 +20,21 @@ class Based(FeatureAttention):
     r"""The kernel :math:`1 + z + z^2 / 2`, with :math:`z = q \cdot k / \sqrt{d}`: the exponential to second order.
 
     Its features are :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the
-    denominator grows with the length. Bare is this in every head, turned by positions if they turn.
+    denominator grows with the length. The bare layer has this kernel in every head, with rotary positions applied if
+    chosen.
 
-    In stock half of the heads, the last ones, take the softmax of z over the last ``window`` tokens instead, and
-    positions turn these alone. Ahead of all heads a gated convolution replaces a token x by
-    :math:`conv(x) \odot (x W + b) + x`.
+    In the stock layer, the last half of the heads take the softmax of z over the last ``window`` tokens instead, and
+    positions rotate only these heads. Before all heads, a gated convolution replaces a token x by :math:`conv(x) \odot
+    (x W + b) + x`.
 
     State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head, d the width of a head; of a head with a window its last
     ``window - 1`` keys and values; and the last ``conv - 1`` tokens.
 
     Source: Arora et al. (2024), sections 4.1 and 4.2; HazyResearch's based and, for the convolution, zoology,
     mixers/base_conv.py. Their layers are of three kinds: convolution, Taylor map, window. Here each layer is all three,
-    since it may be the only one; ``based+local`` with ``based_window=0`` has two kinds by turns. Their convolution is
-    followed by a norm, and wider in language models; queries and keys have 16 numbers per head, about as in the suites
-    here.
+    since it may be the only one; ``based+local`` with ``based_window=0`` alternates two kinds. Their convolution is
+    followed by a norm and is wider in language models; queries and keys have 16 numbers per head, about as in the
+    suites here.
     """
 
     name: ClassVar = "based"

@@ -26,20 +26,20 @@ class Deltanet(SiluAttention):
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
 
-    The norm divides a head's output by its root mean square and has a gain. That is *stock*; *bare* has no convolution,
-    no SiLU and no gain. ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`, which the authors leave off.
+    The norm divides a head's output by its root mean square and has a gain. This is the stock layer; the bare layer has
+    no convolution, no SiLU and no gain. ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`; by default it
+    is off, as with the authors.
 
-    A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`:
-    between 0 and 1, or with ``eigenvalues=signed``, which doubles beta, between -1 and 1. Only then can a layer count
-    modulo two.
+    A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
+    latter lies between 0 and 1, or with ``eigenvalues=signed``, which doubles beta, between -1 and 1. Only with signed
+    eigenvalues can a layer count modulo two.
 
     State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the form that is computed and the scaling of q and k. The parts around it are those of
-    flash-linear-attention, ``layers/delta_net.py``, for the parts around it; Grazzi et al. (2025) for signed
-    eigenvalues. In *bare* q is not divided by the root of its width, which changes only what the norm's epsilon is
-    compared with.
+    flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025). In the bare layer,
+    q is not divided by the root of its width, which changes only the relative size of the norm's epsilon.
     """
 
     name: ClassVar = "deltanet"

@@ -26,13 +26,13 @@ class Gla(RecurrentAttention):
         S_t = diag(\alpha_t) S_{t-1} + k_t v_t^T, \qquad out_t = norm(S_t^T q_t / \sqrt{d}), \qquad
         \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
 
-    Stock has an output gate, which makes ``norm(...)`` to :math:`g \odot norm(...) \odot swish(x_t W_g)` with a gain g
-    that all heads share. Bare has neither gain nor gate.
+    The stock layer has an output gate, which turns ``norm(...)`` into :math:`g \odot norm(...) \odot swish(x_t W_g)`
+    with a gain g that all heads share. The bare layer has neither gain nor gate.
 
     State: ``key_dim * value_dim`` numbers per head.
 
     Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
-    fla, layers/gla.py; tau is 16 and W_1 has 16 columns there as here. The norm divides a head's output by its root
+    fla, layers/gla.py; tau is 16 and W_1 has 16 columns, as in their code. The norm divides a head's output by its root
     mean square. Left out: keys are as wide as values, not half as wide, since heads here have one width.
     """
 

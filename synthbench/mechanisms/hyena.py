@@ -26,8 +26,8 @@ LOWEST = 1e-4
 class Hyena(Mechanism):
     r"""The Hyena operator of order 2: gate, convolve with a filter as long as the sequence, gate.
 
-    The projections u, a and v of a token pass a causal convolution of ``conv`` taps by channel. With L = ``max_length``
-    and r = t / (L - 1),
+    The projections u, a and v of a token pass through a causal convolution of ``conv`` taps per channel. With L =
+    ``max_length`` and r = t / (L - 1),
 
     .. math::
         z_t = a_t \odot v_t, \qquad
@@ -37,17 +37,18 @@ class Hyena(Mechanism):
     and the output is the projection of y. FFN has three hidden layers of ``filter_dim`` sines with learned frequencies,
     which begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter; ``num_heads`` is ignored.
 
-    Stock has the short convolution with its bias, biases in the projections, and no weight decay of FFN (safari,
-    models/sequence/hyena.py). Bare has no short convolution, and the suite's biases and weight decay.
+    The stock layer has the short convolution with its bias, biases in the projections, and no weight decay of FFN
+    (safari, models/sequence/hyena.py). The bare layer has no short convolution, and the suite's biases and weight
+    decay.
 
     State: the gated values z of all tokens and ``conv - 1`` inputs of the short convolution; only an approximation of
     the filters would need less.
 
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, the normal D and delta are
     as in the authors' code. The decay reaches 0.01 after 1.5 times the longest sequence in the first channel and 0.3
-    times in the last. Their filters are laid out for the longest sequence too, and a shorter one uses how they begin.
-    Their setting for recall has 5 inputs of FFN and frequencies that begin at 10, here 3 and 1 as by default there.
-    Left out: inputs of FFN that are trained at a rate of 1e-5.
+    times in the last. Their filters are also laid out for the longest sequence, and a shorter sequence uses the first
+    part. Their setting for recall has 5 inputs of FFN and frequencies that begin at 10; here they are 3 and 1, the
+    defaults of their code. Left out: inputs of FFN that are trained at a rate of 1e-5.
     """
 
     name: ClassVar = "hyena"

@@ -24,14 +24,14 @@ class Kda(GatedDeltanet):
         S_t = (I - \beta_t k_t k_t^T) \, diag(\alpha_t) S_{t-1} + \beta_t k_t v_t^T, \qquad
         out_t = norm(S_t^T q_t) \odot \sigma(x_t W_3 W_4 + c)
 
-    *stock* and *bare* differ as in ``gated-deltanet``: by the convolutions, the norm's gain, the output gate, and the
-    weight decay of A and b.
+    The stock and the bare layer differ as in ``gated-deltanet``: by the convolutions, the norm's gain, the output gate,
+    and the weight decay of A and b.
 
     State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
 
     Source: Kimi Team (2025), section 3; the parts around the recurrence as in flash-linear-attention,
-    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model there (``models/kda``) A
-    is uniform in [1, 16] and the softplus of b log-uniform in [0.001, 0.1]; in its layer alone b is 0.
+    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in their model (``models/kda``), A is
+    uniform in [1, 16] and the softplus of b log-uniform in [0.001, 0.1]; in the layer by itself, b is 0.
     """
 
     name: ClassVar = "kda"

@@ -30,20 +30,20 @@ class Mlstm(RecurrentAttention):
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
         out_t = silu(x_t W_z) \odot \Big( norm\Big( \frac{C_t^T q_t}{\max(|n_t \cdot q_t|, 1)} \Big) + s \odot u_t \Big)
 
-    and the norm is a layer norm per head with a gain. C and n are held relative to :math:`\exp(m_t)`,
-    :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; m cancels.
+    and the norm is a layer norm per head with a gain. C and n are stored relative to :math:`\exp(m_t)`, :math:`m_t =
+    \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; m cancels.
 
-    Stock has all of this, no bias in projections, and weight decay of matrices and taps alone (xlstm,
-    blocks/mlstm/layer.py and cell.py). Bare is the cell of the paper: the token instead of u and of y, the sigmoid
-    instead of SiLU, and neither gain nor s. It has the suite's biases and weight decay.
+    The stock layer has all of this, no bias in projections, and weight decay only of matrices and taps (xlstm,
+    blocks/mlstm/layer.py and cell.py). The bare layer is the cell of the paper: the token instead of u and of y, the
+    sigmoid instead of SiLU, and neither gain nor s. It has the suite's biases and weight decay.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head: C, n and m; and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code w_i and w_f begin at 0, b_i
-    normal with deviation 0.1, b_f from 3 to 6 over the heads, and s at 1. There m has no 0 in its maximum, and the 1
-    becomes exp(-m): the same function, but for 1e-6 that is added to the denominator. Left out: the projection up to
-    twice the width, so x is the layer's input and not half of that projection. There q, k and v come from 4 channels
-    each, here from all.
+    normal with deviation 0.1, b_f from 3 to 6 over the heads, and s at 1. In their code, m has no 0 in its maximum, and
+    the 1 becomes exp(-m): the same function, except that 1e-6 is added to the denominator. Left out: the projection up
+    to twice the width, so x is the layer's input and not half of that projection. In their code, q, k and v are each
+    computed from 4 channels, here from all.
     """
 
     name: ClassVar = "mlstm"

@@ -31,7 +31,7 @@ class Path(RecurrentAttention):
         H_t = I - \beta_t w_t w_t^T, \qquad
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t^T H_t H_{t-1} \dots H_{s+1} k_s}{\sqrt d} \Big) v_s
 
-    That is *stock*; *bare* has neither the convolution nor SiLU. Both take the place of other positions.
+    This is the stock layer; the bare layer has neither the convolution nor SiLU. Both replace a position encoding.
 
     State: every key, which changes at every token, and every value; the last two :math:`x_t W_1 W_2`.
 

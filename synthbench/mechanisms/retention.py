@@ -28,8 +28,9 @@ class Retention(RecurrentAttention):
         R_{ts} = \frac{q_t \cdot k_s}{\sqrt{d}} \frac{D_{ts}}{\sqrt{\sum_{i \le t} D_{ti}}}, \qquad
         out_t = norm\Big( \frac{\sum_{s \le t} R_{ts} v_s}{\max(|\sum_{s \le t} R_{ts}|, 1)} \Big)
 
-    Stock has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`. The projections begin as their
-    code draws them, those of q, k, v and gate at a fifth of the outputs'. Bare has neither.
+    The stock layer has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`. Its projections are
+    initialised as in the authors' code, with those of q, k, v and gate at a fifth of the output projection. The bare
+    layer has neither.
 
     State: ``key_dim * (value_dim + 1)`` numbers per head.
 

@@ -28,31 +28,32 @@ MIX_POWERS = torch.tensor([[0.2], [0.9], [0.7], [0.7], [0.9], [0.2]])
 class Rwkv7(RecurrentAttention):
     r"""A memory that decays by channel and takes out what it returns for one key while another is put in.
 
-    Six learned mixes of a token with the one before it stand for :math:`x_t`, one each for r, w, k, v, a and g. With r,
-    k and v projections, :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`,
-    :math:`a_t = \sigma(b_a + x_t A_1 A_2)`, :math:`g_t = \sigma(x_t G_1) G_2`, :math:`\kappa_t` the vector
-    :math:`\xi \odot k_t` scaled to length 1 and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`,
+    In place of :math:`x_t` stand six learned mixes of a token with the previous token, one each for r, w, k, v, a and
+    g. With r, k and v projections, :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`, :math:`a_t =
+    \sigma(b_a + x_t A_1 A_2)`, :math:`g_t = \sigma(x_t G_1) G_2`, :math:`\kappa_t` the vector :math:`\xi \odot k_t`
+    scaled to length 1 and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`,
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
         out_t = g_t \odot (norm(S_t^T r_t) + (r_t \cdot (\rho \odot \tilde k_t)) v_t)
 
-    and the norm is a layer norm per head with a gain and a shift. Stock is the time mixing of the authors' code for a
-    first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and only the projections of r, k
-    and v and the last one have weight decay. Bare has neither the mixes, nor g, nor gain and shift; its biases and
-    weight decay are the suite's.
+    and the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of the authors'
+    code for a first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight decay
+    applies only to the projections of r, k and v and to the output projection. The bare layer has no mixes, g, gain or
+    shift; its biases and weight decay are the suite's.
 
     State: ``key_dim * value_dim`` numbers per head, and the token before.
 
-    Source: Peng et al. (2025), section 4; their state is the transpose. The beginnings are those of a first layer in
+    Source: Peng et al. (2025), section 4; their state is the transpose. Initial values are those of a first layer in
     that code: the mixes, b_w, b_a and xi by channel, alpha 1.02, rho -0.04, and G_1 0. Entries of the projections of r
     and v are up to 0.5 over the root of the width, those of k up to 0.05 over it. W_2, A_2 and G_2 are small: there
-    orthogonal rows times 0.1, here uniform times 0.1. There W_1 and A_1 have 32 columns too below a width of 369, and
-    G_1 below 92. There W_1, A_1 and the output projection are 0 at first, which gives others no gradient in the first
-    step. Here W_1 and A_1 are small and the output projection is as in other mechanisms.
+    orthogonal rows times 0.1, here uniform times 0.1. In that code, W_1 and A_1 also have 32 columns below a width of
+    369, and G_1 below 92. There, W_1, A_1 and the output projection are 0 at first, which leaves other parameters
+    without a gradient in the first step. Here, W_1 and A_1 are small and the output projection is as in other
+    mechanisms.
 
     Left out: the share of the first layer's values in those of later layers, since a mechanism sees one layer. Also
-    left out: beginnings that differ from layer to layer, and a rate of learning for b_w that is twice the others'.
+    left out: initial values that differ from layer to layer, and a doubled learning rate for b_w.
     """
 
     name: ClassVar = "rwkv7"

@@ -27,20 +27,21 @@ class Slstm(Mechanism):
         n_t = \sigma(f) n_{t-1} + e^i, \quad h_t = \sigma(o) \, c_t / n_t
 
     u is the token behind a causal convolution of ``conv`` taps per channel and SiLU. W and R mix the channels of a head
-    only. Held are c / n and log n, so that nothing overflows without a stabiliser: the weight of a token in the average
-    is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is a layer norm per head of h, with a gain.
+    only. The state holds c / n and log n, so that nothing overflows without a stabiliser: the weight of a token in the
+    average is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is a layer norm per head of h, with a gain.
     Sequential, as ``lstm``.
 
-    Stock has all of this, and weight decay of W and the taps alone (xlstm, blocks/slstm/layer.py and cell.py). Bare is
-    the cell of the paper: the token instead of u, W a full matrix, no gain, a projection after the norm, and the
-    suite's weight decay.
+    The stock layer has all of this, and weight decay only of W and the taps (xlstm, blocks/slstm/layer.py and cell.py).
+    The bare layer is the cell of the paper: the token instead of u, W a full matrix, no gain, a projection after the
+    norm, and the suite's weight decay.
 
     State: h, c / n and log n, a number per channel each, and ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code R and the other biases
-    begin at 0, and W of stock is normal. Over the channels of a head b_f goes from 5 to -7: some hold on to what they
-    have, others forget it at once. It does so evenly here, there by a power law whose exponent rises from 0.3 in the
-    first block to 1.6 in the last. The projections up and down after the cell are the block's feed-forward network.
+    begin at 0, and W of the stock layer is normal. Over the channels of a head, b_f goes from 5 to -7: some channels
+    keep their content, others forget at once. The steps are even here; in their code they follow a power law whose
+    exponent rises from 0.3 in the first block to 1.6 in the last. The projections up and down after the cell are the
+    block's feed-forward network.
     """
 
     name: ClassVar = "slstm"

@@ -77,7 +77,7 @@ def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
     """Draw the questions of a run, by number of the test: the levels of a ladder from 1, or 1.
 
     Args:
-        cell: Only its suite and its task are looked at.
+        cell: Only its suite and its task are used.
         salt: Decides the sequences; unknown to the process that will answer.
     """
     tests = cell.tests if cell.levels else {1: cell.tests[1]}

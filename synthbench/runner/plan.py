@@ -262,7 +262,7 @@ def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple
         return False
     if row["status"] == "ok":
         return True
-    # A failure counts as long as the code that failed is here: what was mended gets another chance.
+    # A failure stands as long as the code that failed is installed: after a fix, the run gets another chance.
     source = row["task_code_hash"], row["mech_code_hash"]
     return request.rerun != "failed" and (source in sources or None in source)
 

@@ -1,6 +1,6 @@
 """Notices that what trains was replaced: by a plugin that cheats, or by a one-liner that patches attention for all.
 
-The code that trains is noted when this module is imported, before a worker loads a plugin. It is looked at again before
+The code that trains is noted when this module is imported, before a worker loads a plugin. It is checked again before
 and after each job that runs somebody else's code.
 """
 

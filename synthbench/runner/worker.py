@@ -159,7 +159,7 @@ class _Worker:
     def tuned_rates(self, job: Job) -> dict[Cell, float]:
         """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those tied.
 
-        A run without a score counts as one at the floor.
+        A run without a score is treated as one at the floor.
         """
         untuned = job.untuned
         trained = self.train_all(replace(job, runs=untuned, missing=untuned))

@@ -112,7 +112,7 @@ class Task(ABC):
     no_shortcuts: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Generic rules that do what the task asks for, or more: patterns of their names, and the reason in one sentence.
 
-    They do not count into the shortcut baseline of a level; see :mod:`synthbench.tasks._rules`.
+    They are left out of the shortcut baseline of a level; see :mod:`synthbench.tasks._rules`.
     """
     not_tested: ClassVar[str] = ""
     """One sentence: what a high score does *not* show."""
