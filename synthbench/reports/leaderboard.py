@@ -202,8 +202,8 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                "> marks means significantly below the first (95 %, all pairs, other seeds of these tasks) by "
-                f"{short(MARGIN)} or more; ≈ marks the rest."
+                "> means significantly below the first (95 %, all pairs, other seeds of these tasks), by "
+                f"{short(MARGIN)} or more; ≈ means not."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
         return "With one seed each, nothing is known of other seeds." if is_alone else ""
