@@ -68,13 +68,13 @@ def isotonic(skills: Sequence[float]) -> list[float]:
 def profile(levels: Sequence[LevelScore]) -> list[float]:
     """Return the skill on each level, made non-increasing, then clipped to [0, 1].
 
-    Clipped first, noise around 0 would count as skill.
+    If clipping came first, noise around 0 would look like skill.
     """
     return [min(1.0, max(0.0, skill)) for skill in isotonic([level.skill for level in levels])]
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """Return the share of the levels that is mastered, parts of a level included: 0 to 1.
+    """Return the mastered share of the levels, including parts of a level: 0 to 1.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5

@@ -218,7 +218,7 @@ def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
     """Check root seeds and return them.
 
     Raises:
-        UsageError: If one is no whole number from 0 to ``LARGEST_SEED``, or appears twice.
+        UsageError: If a seed is not a whole number from 0 to ``LARGEST_SEED``, or appears twice.
     """
     checked: dict[int, None] = {}
     for seed in seeds:

@@ -55,10 +55,10 @@ def as_in_a_worker() -> Iterator[None]:
 
 
 def give_back_memory() -> None:
-    """Return to the system what this process keeps and does not use, where it can be returned.
+    """Return unused memory of this process to the system, where possible.
 
-    Pieces that calls of one size leave behind do not fit those of another. Without it the longest sequences of 17
-    mechanisms in 1 GiB were found by a process that held 16 GiB in the end.
+    Blocks freed by calls of one size do not fit calls of another. Without this, a process that searched for the longest
+    sequences of 17 mechanisms in 1 GiB held 16 GiB in the end.
     """
     trim = of_glibc("malloc_trim")
     if trim is not None:

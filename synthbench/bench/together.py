@@ -19,12 +19,12 @@ _barrier: Barrier | None = None
 
 
 def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
-    """Call a function for each argument, in a process of one thread for each.
+    """Call a function once per argument, each call in its own process with one thread.
 
-    The function may call `wait_for_all`, in every process as often.
+    The function may call `wait_for_all`, equally often in every process.
 
     Raises:
-        Exception: What the function raised in one of the processes; the others are not waited for.
+        Exception: What the function raised in one of the processes; it does not wait for the others.
     """
     os.environ.update(WORKER_ENVIRONMENT)
     context = get_context("spawn")

@@ -59,7 +59,7 @@ class Block(FieldModule):
     layers: int = option(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters and draw what stands around the mechanism, the convolution and the gate last.
+        """Check the hyper-parameters and draw the parts around the mechanism; the convolution and the gate come last.
 
         Raises:
             UsageError: If a hyper-parameter lies outside its range, the convolution acts on queries, keys and values

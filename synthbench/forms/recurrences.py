@@ -375,7 +375,7 @@ def _within_by_head(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 
 
 def _within_by_channel(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
-    """All pairs of a chunk, by blocks that double in size: the later half of each looks at the earlier.
+    """All pairs of a chunk, by blocks that double in size: the later half of each block attends to the earlier half.
 
     Both halves measure the decay from their common border, which keeps both exponents negative.
     """

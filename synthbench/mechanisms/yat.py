@@ -14,8 +14,8 @@ class Yat(YatAttention):
     r"""Softmax over the Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`: alignment over distance.
 
     ``normaliser=sum`` divides the kernel's values by their sum instead, which is ``yat-sum``; ``softermax`` raises them
-    to ``power`` first: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` = 1e-6. ``scale`` multiplies what
-    the softmax is taken of; it would cancel in the two others, and is refused there.
+    to ``power`` first: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` = 1e-6. ``scale`` multiplies the
+    argument of the softmax; with the two other normalisers it would cancel, so it is refused.
 
     State: every key and value so far.
 
@@ -24,7 +24,7 @@ class Yat(YatAttention):
 
     The authors' package ``nmn`` has other conventions. It divides the kernel by :math:`\sqrt{d}`, with d the channels
     of a head, and multiplies it by a learned number alpha that begins at 1. It adds 1e-5 to the squared distance. With
-    heads of 16 channels, ``yat:scale=0.25,epsilon=1e-5`` is that, with alpha kept at 1.
+    heads of 16 channels, ``yat:scale=0.25,epsilon=1e-5`` reproduces this, with alpha kept at 1.
     """
 
     name: ClassVar = "yat"

@@ -104,8 +104,8 @@ class Espr(PositionEncoding):
     r"""Rotations by learned generators on a part of the channels, mixed with the rest by a learned rotation.
 
     Of the d channels of a head 2m are *active*: :math:`R(r) = \exp(\sum_k r_k L_k)` turns them, r the coordinates of
-    the token, and leaves the others, the *null* ones. :math:`P = (I - S)(I + S)^{-1}` with S skew-symmetric and
-    learned mixes both. One set of L and S a head.
+    the token, and leaves the others, the *null* ones. :math:`P = (I - S)(I + S)^{-1}` with S skew-symmetric and learned
+    mixes both. Each head has its own L and S.
 
     ``order``: the derivation writes :math:`R(r) P` in T3.5 and :math:`P R(r) P^T` in T8'.7, two different maps.
     ``post``, the default, is the first, of which its scores (T4.3) are made; ``conjugate`` is the second.
@@ -116,9 +116,9 @@ class Espr(PositionEncoding):
     projection stands between two P that mix active and null channels, and absolute positions come through.
 
     ``commuting``: generators in the block form of T2.5 with learned :math:`\beta`, any number of axes. If false, each
-    :math:`L_k` is a free skew-symmetric matrix on the active channels that begins in that form, and R(r) a matrix
-    exponential a position and head. With one axis scores still see offsets only, with several they do not. In float32
-    it is a rotation to within about 2e-3 at position 8 000.
+    :math:`L_k` is a free skew-symmetric matrix on the active channels that begins in that form, and R(r) is a matrix
+    exponential per position and head. With one axis, scores still see offsets only; with several axes they do not. In
+    float32 it is a rotation to within about 2e-3 at position 8 000.
 
     Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7 (U = I; P does what U would). It names
     neither m nor how S begins: here a share of the planes, and :math:`N(0, \mathrm{spread}^2 / d)`. S = 0 is a

@@ -312,7 +312,7 @@ def shares_seeds(scores: Scores) -> bool:
 def seed_correlation(scores: Scores) -> tuple[float, float]:
     """Return the mean correlation of the runs that share a seed, over tasks and pairs of cells, and its standard error.
 
-    Cells that lack a seed of the others, or do not scatter, do not count. If none are left, the result is 0 ± infinity.
+    Cells that lack a seed of the others, or do not scatter, are ignored. If none are left, the result is 0 ± infinity.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))

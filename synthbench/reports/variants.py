@@ -112,7 +112,7 @@ class Change(NamedTuple):
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
     """List the variants in printed order, each beside the main setting from which it differs in the fewest ways.
 
-    Those that share no task and seed with it are left out.
+    Variants that share no task and seed with their main setting are left out.
     """
     found = []
     for variant in others.mechanisms:

@@ -226,7 +226,8 @@ def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
 def _is_near(cell: Estimate, distance: float, margin: float) -> bool:
     """Return whether the margin or evaluation noise covers the distance of a mean to a bound.
 
-    The spread between seeds is no excuse: a task that half of the seeds solve has a large one and is not at its floor.
+    The spread between seeds is not used: if half of the seeds solve a task, the spread is large, but the task is not at
+    its floor.
     """
     noise = 0.0 if math.isnan(cell.evaluation_error) else NOISE * cell.evaluation_error
     # A skill of exactly 0.95 is at the ceiling, whatever its last bit.

@@ -838,7 +838,7 @@ def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
 
     Args:
         table: Rows.
-        is_sealed: Look at a row by itself only if a quick look at the values of all finds something.
+        is_sealed: Check single rows only if a quick check of all values finds something.
     """
     numbers = np.arange(table.num_rows)
     if is_sealed:

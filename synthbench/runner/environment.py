@@ -118,7 +118,7 @@ def _cpu_name() -> str:
 
 
 def stated_commit() -> str | None:
-    """The commit that the environment gives in ``SYNTHBENCH_COMMIT``, None where it gives none.
+    """Return the commit in the environment variable ``SYNTHBENCH_COMMIT``; None if it is not set.
 
     Raises:
         UsageError: If it is not 40 hex digits.

@@ -214,7 +214,7 @@ def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
 
 
 def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> dict[str, Any]:
-    """Put what the judge measured in place of what a worker says of its score.
+    """Replace the score that a worker claims with the score that the judge measured.
 
     Args:
         row: As the worker wrote it.

@@ -232,7 +232,7 @@ def select_components(request: Request) -> Selected:
 def cells_and_seeds(
     request: Request, device: torch.device, selected: Selected | None = None
 ) -> tuple[list[Cell], Sequence[int]]:
-    """Give the cells of a request at the size that it asks for, and the root seeds of their runs.
+    """Return the cells of a request, with its size, and the root seeds of their runs.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.

@@ -105,7 +105,7 @@ class Cell:
     def beyond(self) -> dict[int, Level]:
         """Levels longer than any that is trained on, by factor; none in a suite without ladders.
 
-        Their scores are no part of a run's score, and nothing here is of its id.
+        These levels affect neither a run's score nor its id.
         """
         return beyond(self.levels) if self.levels else {}
 

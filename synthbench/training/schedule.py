@@ -83,7 +83,7 @@ class Phase(NamedTuple):
 
 
 class CurriculumRates(Schedule):
-    """The learning rates of the geometric curriculum while all geometries act from the first step: its control.
+    """The learning rates of the geometric curriculum, with all geometries active from the first step: its control.
 
     Four phases of equal length: the full rate, a tenth of it, a tenth again, then linearly down to 0.
     """

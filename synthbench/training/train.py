@@ -481,7 +481,7 @@ def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
     """Measure every run when it reads its own answers: ``decoded.tokens``, on a level ``rung1.decoded...``.
 
-    Nothing where no answer has several tokens.
+    Empty if no answer has several tokens.
     """
     cell, evaluation = trainer.runs[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.runs]

@@ -60,7 +60,7 @@ class Joined:
         return suite, version
 
     def seen_from(self, suite: str | None) -> "Joined":
-        """The same rows, and those that are also a suite's, although they were made in another one.
+        """Return the same rows and those that also belong to a suite, although another suite made them.
 
         Args:
             suite: Default: as in :meth:`shown`. Of a suite that is not installed the rows stay as they are.

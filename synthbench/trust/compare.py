@@ -54,13 +54,14 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
     """Tolerance of a score on another device or with other versions; a fraction like the score.
 
-    Other rounding sends a training along another path, and a path is a draw from what the seeds draw from. So the
-    re-run may be off by what two seeds of the cell differ by, and by what two test sets of this size differ by.
+    Different rounding changes the course of a training like another seed would. So the re-run may differ as much as two
+    seeds of the cell, and as much as two test sets of this size.
 
     Args:
         row: As recorded.
-        deviation: Of the scores of its cell over seeds.
-        standard_error: Of a score that a judge measured by new questions; None for a test that is the same again.
+        deviation: Standard deviation of the cell's scores over seeds.
+        standard_error: Standard error of a score that a judge measured with new questions; None if the test is the
+            same.
     """
     if row["score"] is None:
         return 0.0

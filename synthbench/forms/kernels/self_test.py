@@ -107,10 +107,10 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 
 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
-    """Say how far a kernel is from the exact form, which is computed in float64; None if no further than is allowed.
+    """Describe a kernel's error against the exact form in float64; None if the error is allowed.
 
-    Allowed is the share ``ALLOWED`` of the largest value, or three times the error of PyTorch's form. That form is as
-    far off where denominators are near 0.
+    The error may be the share ``ALLOWED`` of the largest value, or three times the error of PyTorch's form, which is
+    also large where denominators are near 0.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

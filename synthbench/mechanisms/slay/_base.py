@@ -68,7 +68,7 @@ class QuadratureAttention(FeatureAttention):
 class ProductAttention(QuadratureAttention):
     r"""Polynomial features for :math:`x^2`, tensor positive random features for the exponentials, kept as two factors.
 
-    A unit says what the first factor is: a row of the paper's table 1.
+    A subclass defines the first factor: a row of the paper's table 1.
     """
 
     dimension: ClassVar[str]

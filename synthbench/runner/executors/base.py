@@ -99,7 +99,7 @@ class Executor(ABC):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Executor":  # noqa: ARG003 - others need them
-        """Make the executor of a request; ``slots`` are shares of this machine's GPUs, one a worker process.
+        """Make the executor of a request; ``slots`` are shares of this machine's GPUs, one per worker process.
 
         Raises:
             UsageError: If a field of the request is not allowed.
@@ -217,7 +217,7 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """The end of a job, or its next try; rows are written here where no worker can write them.
+    """Finish a job or try it again; rows that no worker can write are written here.
 
     Args:
         attempt: The job that has ended.

@@ -207,8 +207,8 @@ def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) 
 
     Args:
         slots: All slots of a pool.
-        folder: Where its processes see what is taken.
-        patience_s: Seconds to wait for one: a process that was killed may not be gone yet.
+        folder: Folder in which the pool's processes mark taken slots.
+        patience_s: Seconds to wait for a slot, because a killed process may not be gone yet.
 
     Raises:
         TimeoutError: If none is free.

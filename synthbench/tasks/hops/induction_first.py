@@ -20,7 +20,7 @@ class InductionFirst(ControlledInduction):
 
     Tests induction where the first successor must outlive later contradictions. The inputs are those of
     ``induction_latest``: the difference between the two shows a bias towards recent tokens, as decay and overwriting
-    cause. Out of range the background grows, and with it the distances.
+    cause. Beyond the trained lengths the background grows, and with it the distances.
 
     Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
     """

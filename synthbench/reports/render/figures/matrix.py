@@ -55,10 +55,10 @@ def _draw_matrix(
     columns: Sequence[str],
     groups: Sequence[str],
 ) -> Figure:
-    """Draw fields coloured from 0 to 1; a value outside has the colour of the nearer end, NaN is left white.
+    """Draw fields coloured from 0 to 1; values outside take the colour of the nearer end, NaN stays white.
 
     Args:
-        values: Of the fields.
+        values: Values of the fields.
         lines: Labels of the rows.
         columns: Labels of the columns.
         groups: Group of each row, named once at its first row.
