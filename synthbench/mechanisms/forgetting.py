@@ -28,8 +28,8 @@ class Forgetting(RecurrentAttention):
 
     This is the stock and the bare layer, the form that the authors call LLaMA, without positions. ``pro`` is their
     other form. There, a head shifts its keys, :math:`k_t \leftarrow a_t k_{t-1} + (1 - a_t) k_t` with :math:`a_t =
-    \sigma(x_t w_k)`, and its values likewise; q, k and the output are divided by their root mean square, with gains;
-    the output is then multiplied by :math:`\sigma(x_t W_g)`.
+    \sigma(x_t w_k)`, and its values likewise; q, k and the output are divided by their root mean square, with gains.
+    The output is then multiplied by :math:`\sigma(x_t W_g)`.
 
     State: every key and value so far, and a number per head and token; with ``pro`` the latest key and value too, as
     they were before the shift.
