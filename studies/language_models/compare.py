@@ -5,6 +5,7 @@ differ. With ``--condition`` or ``--baselines`` it prints one table and writes n
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from synthbench.levels import LevelScore, ladder_score, levels_in
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.results import Store, published
@@ -101,10 +103,24 @@ def rows_of(condition: str) -> pd.DataFrame:
     return of_plan.assign(suite="climb", suite_version="2026.1", is_full=True)
 
 
+def with_first_baselines(rows: pd.DataFrame) -> pd.DataFrame:
+    """Count the skill of each run from the baselines of the task's first row: later rows may have others."""
+    rows, first = rows.sort_values("finished_at"), dict[str, list[LevelScore]]()
+    skills = []
+    for task, text in zip(rows["task"], rows["metrics"], strict=True):
+        levels = levels_in(json.loads(text))
+        then = first.setdefault(task, levels) if levels else []
+        skills.append(
+            ladder_score([a._replace(base=b.base) for a, b in zip(levels, then, strict=True)]) if then else None
+        )
+    return rows.assign(skill=skills)
+
+
 def predictors(condition: str, baselines: str) -> pd.DataFrame:
     """One row a mechanism, one column a predictor, in which higher is better; NaN where a task has no rows."""
     rows = rows_of(condition)
-    rows = select(rescored(rows) if baselines == "committed" else rows, "climb", "2026.1").without_variants().rows
+    rows = rescored(rows) if baselines == "committed" else with_first_baselines(rows)
+    rows = select(rows, "climb", "2026.1").without_variants().rows
     if rows.duplicated(["mech", "task", "seed"]).any():
         raise ValueError("a mechanism has rows in two settings of one condition, and neither is a variant")
     runs = rows.assign(skill=rows["skill"].fillna(0.0))  # a run that failed scores 0
@@ -175,33 +191,51 @@ def verdicts() -> Iterator[str]:
         yield f"{number}. {words}: {('holds' if holds else 'fails') if is_known else 'not decided'}."
 
 
+def sentence() -> str:
+    """State for the front page what came of the first hypothesis, in one sentence."""
+    new = dict(groups())["new"]
+    now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
+    return (
+        f"Of {now['pairs']:.0f} pairs of language models in tables read after a prediction, the recall score orders "
+        f"{now['concordant']:g} by their accuracy on real recall (p {now['p']:.2f}), and {then['concordant']:g} with "
+        f"the shortcut baselines from before (p {then['p']:.2f}): [the study](studies/language_models/README.md)."
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Write the tables of the page, check them, or print one; the exit code."""
+    """Write the tables of the page and the sentence on the front page, check them, or print a table; the exit code."""
     parser = argparse.ArgumentParser(description="Compare scores with published language models")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a page differs")
     parser.add_argument("--condition", choices=["2026.1", "stock"], help="print the table of this condition only")
-    parser.add_argument("--baselines", choices=["day", "committed"], help="baselines that scores are counted from")
+    parser.add_argument("--baselines", choices=["first", "committed"], help="baselines of the first rows, or of today")
     asked = parser.parse_args(arguments)
     if asked.condition or asked.baselines:
         sys.stdout.write(section(asked.condition or "2026.1", asked.baselines or "committed") + "\n")
         return 0
-    page, parts = (HERE / "README.md").read_text(encoding="utf-8"), ["\n".join(verdicts())]
+    parts = ["\n".join(verdicts())]
     for condition in ("2026.1", "stock"):
-        now, before = (section(condition, baselines) for baselines in ("committed", "day"))
+        now, before = (section(condition, baselines) for baselines in ("committed", "first"))
         parts += [
             f"### Condition {condition}",
             now,
-            "Baselines of the day: the same." if now == before else f"With the baselines of the day:\n\n{before}",
+            "First baselines: the same."
+            if now == before
+            else f"With the baselines of each task's first rows:\n\n{before}",
         ]
-    start, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
-    text = page[:start] + "\n" + "\n\n".join(parts) + "\n\n" + page[end:]
-    if not asked.check:
-        (HERE / "README.md").write_text(text, encoding="utf-8")
-    elif text != page:
-        sys.stderr.write(
-            f"{HERE / 'README.md'} differs from what {Path(__file__).name} writes: run it without --check\n"
-        )
-    return int(asked.check and text != page)
+    front = "<!-- begin language models -->\n", "<!-- end language models -->\n"
+    is_stale = False
+    for path, marks, text in (
+        (HERE / "README.md", MARKS, "\n" + "\n\n".join(parts) + "\n\n"),
+        (HERE.parents[1] / "README.md", front, sentence() + "\n"),
+    ):
+        page = path.read_text(encoding="utf-8")
+        start, end = page.index(marks[0]) + len(marks[0]), page.index(marks[1])
+        if page[start:end] != text:
+            is_stale = True
+            sys.stderr.write(f"{path} differs from what {Path(__file__).name} writes\n")
+            if not asked.check:
+                path.write_text(page[:start] + text + page[end:], encoding="utf-8")
+    return int(asked.check and is_stale)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ PERPLEXITY = ["wikitext ppl", "slimpajama ppl", "validation loss", "training los
 # Only real-recall columns are hypothesis tables. Perplexity of the same papers is shown apart under that name.
 HYPOTHESIS = "2412.06464|2406.06484|2502.13685"
 Table = tuple[str, str, pd.Series]
+HERE = set(synthbench.load("packaged", "mech").mech)
 TODAY = ["before", "after the hypothesis"]  # `looked_up` of values in the data before the plan; others are new
 
 
@@ -42,7 +43,7 @@ def scores(condition: str | None) -> dict[str, pd.Series]:
 
 def tables(published: pd.DataFrame, metrics: list[str], known: pd.Index, left_out: list[str]) -> list[Table]:
     """Tables as (source, group, values), higher is better. Each size that a paper trained is a table of its own."""
-    rows = published[published.metric.isin(metrics) & published.variant.isna() & published.mechanism.isin(known)]
+    rows = published[published.metric.isin(metrics) & published.variant.isna() & published.mechanism.isin(HERE)]
     found = []
     for (source, *_), part in rows.groupby(["source", "where", "size", "metric"], sort=False):
         is_new = not part.looked_up.isin(TODAY).all()
@@ -51,6 +52,7 @@ def tables(published: pd.DataFrame, metrics: list[str], known: pd.Index, left_ou
             continue
         group = "new" if is_new else "hypothesis" if pd.Series(source).str.contains(HYPOTHESIS)[0] else "seen"
         values = part.value.where(part.better == "high", -part.value).set_axis(part.mechanism)
+        values = values[values.index.isin(known)]
         found.append((str(source), group, values.drop(left_out, errors="ignore")))
     return found
 
