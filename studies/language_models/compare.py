@@ -1,6 +1,6 @@
 """Compare scores of mechanisms with published language models, by the rules of ``plan.md``.
 
-``python studies/language_models/compare.py`` writes the tables of ``README.md``; ``--check`` exits with 1 if they
+``python -m studies.language_models.compare`` writes the tables of ``README.md``; ``--check`` exits with 1 if they
 differ. With ``--condition`` or ``--baselines`` it prints one table and writes nothing.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from studies import pages
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.results import Store, published
@@ -24,7 +25,8 @@ from synthbench.training.ladder_scores import rescored
 
 HERE = Path(__file__).parent
 SUITE = str(HERE.parent / "climb.toml")
-MARKS = "<!-- written by compare.py -->\n", "<!-- end -->\n"
+MARKS = "<!-- written by compare.py -->", "<!-- end -->"
+CONDITIONS = "2026.1", "stock"
 DRAWS = 9_999
 RECALL = ["mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall"]
 HOPS = ["khop_induction", "induction_latest", "induction_first", "induction_majority"]
@@ -154,12 +156,9 @@ def section(condition: str, baselines: str) -> str:
 
 def verdicts() -> Iterator[str]:
     """Yield what came of each hypothesis of the plan, by its rules, with scores from the committed baselines."""
-    old, stock = (predictors(condition, "committed")["recall"] for condition in ("2026.1", "stock"))
-    new, recall, loss = (
-        dict(groups())["new"].dropna(axis=1, how="all"),
-        tables_of("real recall"),
-        tables_of("perplexity"),
-    )
+    old, stock = (predictors(condition, "committed")["recall"] for condition in CONDITIONS)
+    recall, loss = tables_of("real recall"), tables_of("perplexity")
+    new = dict(groups())["new"].dropna(axis=1, how="all")
     found, of_loss = statistics_of(new, stock), statistics_of(loss, stock)
     missed = {pair: count for pair, count in misses_of(recall, old).items() if pair[0] == "mamba2"}
     changed = sum(count for (a, b), count in missed.items() if stock.get(a, np.nan) < stock.get(b, np.nan))
@@ -174,33 +173,27 @@ def verdicts() -> Iterator[str]:
         yield f"{number}. {words}: {('holds' if holds else 'fails') if is_known else 'not decided'}."
 
 
+def page() -> Iterator[str]:
+    """Yield the verdicts, and the tables of both conditions."""
+    yield "\n".join(verdicts())
+    for condition in CONDITIONS:
+        now, before = (section(condition, baselines) for baselines in ("committed", "day"))
+        yield f"### Condition {condition}"
+        yield now
+        yield "Baselines of the day: the same." if now == before else f"With the baselines of the day:\n\n{before}"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write the tables of the page, check them, or print one; the exit code."""
     parser = argparse.ArgumentParser(description="Compare scores with published language models")
     parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs")
-    parser.add_argument("--condition", choices=["2026.1", "stock"], help="print the table of this condition only")
+    parser.add_argument("--condition", choices=CONDITIONS, help="print the table of this condition only")
     parser.add_argument("--baselines", choices=["day", "committed"], help="baselines that scores are counted from")
     asked = parser.parse_args(arguments)
     if asked.condition or asked.baselines:
-        sys.stdout.write(section(asked.condition or "2026.1", asked.baselines or "committed") + "\n")
+        sys.stdout.write(section(asked.condition or CONDITIONS[0], asked.baselines or "committed") + "\n")
         return 0
-    page, parts = (HERE / "README.md").read_text(encoding="utf-8"), ["\n".join(verdicts())]
-    for condition in ("2026.1", "stock"):
-        now, before = (section(condition, baselines) for baselines in ("committed", "day"))
-        parts += [
-            f"### Condition {condition}",
-            now,
-            "Baselines of the day: the same." if now == before else f"With the baselines of the day:\n\n{before}",
-        ]
-    start, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
-    text = page[:start] + "\n" + "\n\n".join(parts) + "\n\n" + page[end:]
-    if not asked.check:
-        (HERE / "README.md").write_text(text, encoding="utf-8")
-    elif text != page:
-        sys.stderr.write(
-            f"{HERE / 'README.md'} differs from what {Path(__file__).name} writes: run it without --check\n"
-        )
-    return int(asked.check and text != page)
+    return pages.main({HERE / "README.md": pages.filled(HERE / "README.md", page(), MARKS)}, arguments)
 
 
 if __name__ == "__main__":
