@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from tabulate import tabulate
 
 from docs.simulation import RESIDUALS
+from studies import pages
 from synthbench.first_verdict import HOPELESS, NUM_FIRST, Baselines, Decision, decide, level_of, p_better, runs_of
 from synthbench.options import MAIN_SUITE
 from synthbench.reports.statistics import SIGNIFICANCE
@@ -101,12 +102,8 @@ def simulated() -> Iterator[list[str]]:
             false = float(np.mean([one.false_share for one in searches]))
             shares = [np.nanmean([one.share_of_good(name) for one in searches]) if share else None
                       for name in ("keep", "discard")]  # fmt: skip
-            yield [
-                f"{share:g}",
-                f"{spread:g}",
-                f"{false:.3f}",
-                *("–" if one is None else f"{one:.3f}" for one in shares),
-            ]
+            printed = ("–" if one is None else f"{one:.3f}" for one in shares)
+            yield [f"{share:g}", f"{spread:g}", f"{false:.3f}", *printed]
 
 
 class Replay(NamedTuple):
@@ -174,12 +171,7 @@ def text() -> str:
 def main() -> int:
     """Write the tables into the page, or compare them."""
     before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    old, end, after = rest.partition(END)
-    new = text()
-    if sys.argv[1:] == ["--check"]:
-        return int(old != new)
-    PAGE.write_text(before + begin + new + end + after, encoding="utf-8")
-    return 0
+    return pages.main({PAGE: before + begin + text() + END + rest.partition(END)[2]})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,7 @@ from tabulate import tabulate
 
 from synthbench import sources
 from synthbench.blocks import BLOCKS
-from synthbench.cli.facts import (
-    STATE_LENGTHS,
-    block_facts,
-    mechanism_facts,
-    position_facts,
-    task_facts,
-)
+from synthbench.cli.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
 from synthbench.cli.show import draw
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE
@@ -110,10 +104,7 @@ def with_board(page: str) -> str:
         ("mechanism", "venue", "convolution", "positions", *ranked[0]["categories"]),
         [
             (
-                escape(one["label"]),
-                _venue(one["source"]),
-                one["convolution"] or "no",
-                one["positions"],
+                *(escape(one["label"]), _venue(one["source"]), one["convolution"] or "no", one["positions"]),
                 *(f"{mean['skill']:.2f}" for mean in one["categories"].values()),
             )
             for one in ranked
@@ -327,10 +318,7 @@ def _mechanisms() -> Iterator[str]:
         ("mechanism", "computes", "family", "cost", *lengths, "positions", "places", "bare"),
         [
             (
-                facts["name"],
-                _first_line(MECHANISMS[facts["name"]]),
-                facts["family"],
-                facts["complexity"],
+                *(facts["name"], _first_line(MECHANISMS[facts["name"]]), facts["family"], facts["complexity"]),
                 *facts["state"].values(),
                 facts["conditions"]["stock"]["positions"],
                 "seen" if facts["sees_places"] else "not seen",
@@ -376,12 +364,8 @@ def _suites() -> Iterator[str]:
         ("suite", "version", "description", "tasks", "mechanisms", "seeds", "studies"),
         [
             (
-                f"[{suite.name}](../synthbench/suites/{suite.name}.toml)",
-                suite.version,
-                suite.description,
-                len(suite.tasks),
-                len(suite.mechanisms),
-                len(suite.seeds),
+                *(f"[{suite.name}](../synthbench/suites/{suite.name}.toml)", suite.version, suite.description),
+                *(len(suite.tasks), len(suite.mechanisms), len(suite.seeds)),
                 " ".join(f"[{study}](../studies/{study}/README.md)" for study in suite.studies),
             )
             for suite in suites
@@ -470,6 +454,11 @@ def bounds(*, is_all: bool = False) -> str:
         if not (entry if is_stretched else {"shortcuts", "references"} & set(entry)):
             entry = _recorded.measured(task, length, is_stretched=is_stretched)
         entries[key] = entry
+    return _text_of(entries)
+
+
+def _text_of(entries: Mapping[str, object]) -> str:
+    """The file of bounds: one entry a line."""
     lines = [f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -494,8 +483,7 @@ def measure_levels(names: Sequence[str]) -> None:
     for name in names or sorted(of_task):
         known = {key: entry for key, entry in known.items() if not (key.startswith(f"{name} ") and " from " in key)}
         known |= {key: _measured_again(level, _recorded.entries().get(key)) for key, level in of_task[name].items()}
-        lines = [f"{json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known)]
-        _recorded.FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        _recorded.FILE.write_text(_text_of(known), encoding="utf-8")
         sys.stdout.write(f"{name}: {len(of_task[name])} levels\n")
         sys.stdout.flush()
 

@@ -5,7 +5,6 @@ in ``simulation.csv`` and in ``statistics.md``; they take some minutes on one co
 of each row again, and compares it with the stored one.
 """
 
-import csv
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +12,10 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from tabulate import tabulate
 
@@ -116,11 +116,8 @@ NUM_RANKINGS = 20
 def measures(case: Case, num_seeds: int, index: int) -> dict[str, float]:
     """Compare one report with the truth: shares of errors and of truths found, coverages and widths."""
     rng = np.random.Generator(np.random.Philox(key=(num_seeds, index)))
-    return {
-        **_of_tests(case, num_seeds, rng),
-        **_of_these_tasks(case, num_seeds, rng),
-        **_of_tasks_like_these(case, num_seeds, rng),
-    }
+    of_tests, of_these = _of_tests(case, num_seeds, rng), _of_these_tasks(case, num_seeds, rng)
+    return of_tests | of_these | _of_tasks_like_these(case, num_seeds, rng)
 
 
 def _of_tests(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
@@ -148,16 +145,14 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
     true = np.clip(case.draw(rng, levels, NUM_TRUE), 0, 1)
     means = true.mean(axis=2)
     by_mechanism = {entry.mechanism.key: entry for entry in leaderboard(of).entries}
-    entries = [by_mechanism[mechanism.key] for mechanism in of.mechanisms]
+    entries, noisy = [by_mechanism[mechanism.key] for mechanism in of.mechanisms], of.mechanisms[NOISY]
     ends = {
         "cell": [
             (*of.interval(task, mechanism), means[row, column])
             for row, task in enumerate(of.tasks)
             for column, mechanism in enumerate(of.mechanisms)
         ],
-        "noisy cell": [
-            (*of.interval(task, of.mechanisms[NOISY]), means[row, NOISY]) for row, task in enumerate(of.tasks)
-        ],
+        "noisy cell": [(*of.interval(task, noisy), means[row, NOISY]) for row, task in enumerate(of.tasks)],
         "category": [
             (*entry.categories[name][1:], means[[task.category == name for task in of.tasks], column].mean())
             for column, entry in enumerate(entries)
@@ -213,20 +208,10 @@ def _coverage(name: str, lines: Sequence[tuple[float, float, float]]) -> dict[st
 
 def make_grid(scores: Runs) -> Cells:
     """A grid of made-up runs, with floor 0 and ceiling 1."""
+    exact: dict[str, Any] = {"floor": 0.0, "floor_is_exact": True, "ceiling": 1.0, "ceiling_is_exact": True}
+    others: dict[str, Any] = {"local_ceiling": math.nan, "shortcut": None, "source": ""}
     tasks = tuple(
-        TaskFacts(
-            key=(index,),
-            label=f"task {index}",
-            name=f"task_{index}",
-            category=f"category {index // TASKS_EACH}",
-            floor=0.0,
-            floor_is_exact=True,
-            ceiling=1.0,
-            ceiling_is_exact=True,
-            local_ceiling=math.nan,
-            shortcut=None,
-            source="",
-        )
+        TaskFacts((index,), f"task {index}", f"task_{index}", f"category {index // TASKS_EACH}", **exact, **others)
         for index in range(len(scores))
     )
     mechanisms = tuple(
@@ -266,8 +251,8 @@ def simulate(num_reports: int, rows: Iterable[tuple[str, int]] | None = None) ->
 
 def read() -> list[dict[str, str]]:
     """The stored rows."""
-    with (FOLDER / "simulation.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    rows = pd.read_csv(FOLDER / "simulation.csv", dtype=str, keep_default_na=False)
+    return [{str(name): str(value) for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 BEGIN, END = "<!-- Written by docs/simulation.py. -->\n", "<!-- Until here. -->\n"
@@ -331,19 +316,11 @@ def main() -> int:
         sys.stdout.writelines(f"stale: {line}\n" for line in found)
         return 1 if found else 0
     lines = [*simulate(1), *simulate(NUM_REPORTS)]
-    with (FOLDER / "simulation.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-    write_tables(lines)
-    return 0
-
-
-def write_tables(lines: list[dict[str, str]]) -> None:
-    """Put the tables into the text."""
+    pd.DataFrame(lines).to_csv(FOLDER / "simulation.csv", index=False, lineterminator="\n")
     page = FOLDER / "statistics.md"
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     page.write_text(before + begin + tables(lines) + END + rest.partition(END)[2], encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes the page of a study, or checks it: what the scripts of studies share."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ def headed(page: Iterable[str], script: str) -> str:
     return "\n\n".join([title, MARK.format(script), *blocks]) + "\n"
 
 
-def filled(page: Path, blocks: Iterable[str]) -> str:
+def filled(page: Path, blocks: Iterable[str], marks: tuple[str, str] = MARKS) -> str:
     """Give the text of a page that is written by hand but for the blocks between its two marks."""
-    before, rest = page.read_text(encoding="utf-8").split(MARKS[0])
-    return "\n\n".join([before + MARKS[0], *blocks, MARKS[1] + rest.split(MARKS[1])[1]])
+    before, rest = page.read_text(encoding="utf-8").split(marks[0])
+    return "\n\n".join([before + marks[0], *blocks, marks[1] + rest.split(marks[1])[1]])
 
 
 def each(frame: pd.DataFrame) -> Iterator[Any]:
@@ -28,10 +28,10 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples()
 
 
-def main(files: Mapping[Path, str]) -> int:
+def main(files: Mapping[Path, str], arguments: Sequence[str] = sys.argv[1:]) -> int:
     """Write the files that differ and print their names; with ``--check`` print them only, and return 1 if any does."""
     stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    is_check = "--check" in sys.argv[1:]
+    is_check = "--check" in arguments
     for path in stale:
         if not is_check:
             path.write_text(files[path], encoding="utf-8")

@@ -56,7 +56,7 @@ COMMANDS = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder, well inside one in which nothing else may change."""
     work = tmp_path / "home" / "work"
-    shutil.copytree(STORES / "1-2fdfcd0", work / "results")
+    shutil.copytree(STORES / "6-c2f9cc8", work / "results")
     Store.open(work / "results", create=True)
     monkeypatch.chdir(work)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

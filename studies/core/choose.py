@@ -1,10 +1,9 @@
 """Chooses the tasks of suite core by a rule, from seed 1 of a few mechanisms, and says why the others stay out.
 
-``python studies/core/choose.py`` writes the table of README.md beside it. ``--check`` compares it, and fails if the
+``python -m studies.core.choose`` writes the table of README.md beside it. ``--check`` compares it, and fails if the
 file of the suite lists other tasks.
 """
 
-import argparse
 import json
 import math
 import sys
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from studies import pages
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.suites import load_suite
@@ -23,7 +23,7 @@ from synthbench.training.ladder import course_of
 from synthbench.trust.beside import join
 
 PAGE = Path(__file__).with_name("README.md")
-MARKERS = ("<!-- table -->\n", "<!-- end of table -->\n")
+MARKERS = "<!-- table -->", "<!-- end of table -->"
 SUITE = "core"
 MECHANISMS = ("softmax", "linear", "lstm", "mamba2", "deltanet", "gla")
 """The mechanisms that choose, each as its authors build it."""
@@ -40,14 +40,7 @@ FEWEST_OF_CATEGORY = 4
 NUM_QUICK = 14
 """The first ones of every category, on which ``quick`` runs a new mechanism."""
 MOST_COST = 1.2
-"""Tokens that the suite trains on, over those of the 24 tasks that it replaces."""
-BEFORE = (
-    *("mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall", "selective_copying", "string_copy", "dyck"),
-    *("reverse_string", "duplicate_string", "bucket_sort", "planted_counting", "planted_majority", "periodic_pattern"),
-    *("parity_running", "cycle_navigation", "a4_z5_words", "a5_words", "z60_words", "khop_induction", "tree_compose"),
-    *("induction_latest", "induction_first", "induction_majority", "stack_manipulation"),
-)
-"""The tasks of climb 2026.1."""
+"""Tokens that the suite trains on, over those of the 24 tasks of climb 2026.1."""
 
 
 class Judged(NamedTuple):
@@ -132,7 +125,7 @@ def relative_cost(tasks: Sequence[str]) -> float:
     now, before = load_suite(SUITE), load_suite(str(Path(__file__).parents[1] / "climb.toml"))
     tokens = (
         sum(course_of(suite, task).tokens(suite.training.steps) for task in names)
-        for suite, names in ((now, tasks), (before, BEFORE))
+        for suite, names in ((now, tasks), (before, before.tasks))
     )
     return next(tokens) / next(tokens)
 
@@ -142,9 +135,7 @@ def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
     names = {one.task for one in suite}
     lines = [
         [
-            one.category,
-            one.task,
-            str(one.num_levels),
+            *(one.category, one.task, str(one.num_levels)),
             *(_number(level) for level in (*one.levels.values(), one.control, one.apart)),
             "yes" if one.task in names else "; ".join(one.against) or "others of its category lie further apart",
         ]
@@ -160,26 +151,18 @@ def _number(value: float) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the table of the page, or check it and the suite; the exit code."""
-    parser = argparse.ArgumentParser(description="Choose the tasks of suite core")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page or the suite says something else")
-    is_check = parser.parse_args(arguments).check
-    rows = rows_of_protocol()
-    judged = [judge(str(task), of_task) for task, of_task in rows.groupby("task")]
-    suite = chosen(judged)
+    judged = [judge(str(task), of_task) for task, of_task in rows_of_protocol().groupby("task")]
+    suite, listed = chosen(judged), load_suite(SUITE)
     names = [one.task for one in suite]
     cost = relative_cost(names)
     words = f"{len(suite)} of {len(judged)} tasks; {cost:.2f} times the training tokens of climb 2026.1."
-    page = PAGE.read_text(encoding="utf-8")
-    start, end = page.index(MARKERS[0]) + len(MARKERS[0]), page.index(MARKERS[1])
-    text = f"{page[:start]}\n{words}\n\n{table_of(judged, suite)}\n\n{page[end:]}"
-    if not is_check:
-        PAGE.write_text(text, encoding="utf-8")
-        sys.stdout.write(
-            "\n".join([f"quick = {json.dumps(names[:NUM_QUICK])}", *(f"{name} = {{}}" for name in names)]) + "\n"
-        )
-    listed = load_suite(SUITE)
-    is_as_listed = set(names) == set(listed.tasks) and set(names[:NUM_QUICK]) == set(listed.quick or ())
-    return int(is_check and (text != page or not is_as_listed or cost > MOST_COST))
+    is_stale = pages.main({PAGE: pages.filled(PAGE, [words, table_of(judged, suite)], MARKERS)}, arguments)
+    if "--check" in arguments:
+        is_as_listed = set(names) == set(listed.tasks) and set(names[:NUM_QUICK]) == set(listed.quick or ())
+        return int(is_stale or not is_as_listed or cost > MOST_COST)
+    lines = [f"quick = {json.dumps(names[:NUM_QUICK])}", *(f"{name} = {{}}" for name in names)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 ``docs/generate.py`` writes it. Every number comes from the rows in ``results``, or from the code of a mechanism.
 """
 
-import csv
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from studies.climb import page as climb
-from studies.pages import headed, main
+from studies.pages import each, headed, main
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
@@ -152,16 +152,11 @@ def _all_sizes(rows: pd.DataFrame) -> Iterator[_Sizes]:
             variant.variant.state: variant.skills[1] for variant in variants
         }
         ordered = sorted(points)
-        yield _Sizes(
-            name,
-            ordered,
-            {
-                category: [float(points[state][of_category == category].mean()) for state in ordered]
-                for category in dict.fromkeys(of_category)
-            },
-            len(tasks),
-            len(seeds),
-        )
+        skills = {
+            category: [float(points[state][of_category == category].mean()) for state in ordered]
+            for category in dict.fromkeys(of_category)
+        }
+        yield _Sizes(name, ordered, skills, len(tasks), len(seeds))
 
 
 def _states() -> Iterator[str]:
@@ -172,19 +167,14 @@ def _states() -> Iterator[str]:
         "too small."
     )
     lines = []
-    for published in _published():
-        shape: dict[str, Any] = {"model_dim": int(published["model_dim"]), "num_heads": int(published["num_heads"])}
-        if published["N"]:
-            shape["N"] = int(published["N"])
-        mechanism = MECHANISMS[published["mechanism"]](**shape, max_length=1024)
+    for one in each(pd.read_csv(STATES)):
+        options: dict[str, Any] = {} if math.isnan(one.N) else {"N": int(one.N)}
+        mechanism = MECHANISMS[one.mechanism](
+            model_dim=one.model_dim, num_heads=one.num_heads, **options, max_length=1024
+        )
         kept = mechanism.state_elements(1024)
-        claimed = int(published["elements"])
-        lines.append(
-            [
-                published["mechanism"], shape["model_dim"], shape["num_heads"], published["formula"], claimed, kept,
-                f"{claimed / kept:.2g} ×", published["why"],
-            ]
-        )  # fmt: skip
+        counts = one.elements, kept, f"{one.elements / kept:.2g} ×"
+        lines.append([one.mechanism, one.model_dim, one.num_heads, one.formula, *counts, one.why])
     headings = ["mechanism", "width", "heads", "published formula", "published", "kept", "ratio", "because"]
     yield plain_table(lines, headings)
     yield (
@@ -206,12 +196,9 @@ def _rates(rows: pd.DataFrame) -> Iterator[str]:
         f"many of the {len(SUITE.tasks)} tasks one rate is better by {LEAST:g} levels or more:"
     )
     lines = [
-        [
-            one.mechanism, f"{one.best:g}", in_words(one.lost, 3), in_words(one.lost_otherwise, 3), one.num_low,
-            one.num_high,
-        ]
+        [one.mechanism, f"{one.best:g}", in_words(one.lost, 3), in_words(one.lost_otherwise, 3), *one[-2:]]
         for one in found
-    ]  # fmt: skip
+    ]
     headings = ["mechanism", "best rate", "lost with it", "lost with the other", f"{low:g} better", f"{high:g} better"]
     yield plain_table(lines, headings)
     by_best = ", ".join(f"{sum(one.best == rate for one in found)} at {rate:g}" for rate in (low, high))
@@ -239,14 +226,8 @@ def _all_rates(rows: pd.DataFrame) -> Iterator[Rates]:
         margins = np.array([task.ladder.margin if task.ladder else np.inf for task in tasks])
         lead = (skills[1] - skills[2]).mean(axis=1)
         order = int(lost[1].value < lost[0].value)
-        yield Rates(
-            name,
-            rates[order],
-            lost[order],
-            lost[1 - order],
-            int((lead >= margins).sum()),
-            int((-lead >= margins).sum()),
-        )
+        num_better = (int((sign * lead >= margins).sum()) for sign in (1, -1))
+        yield Rates(name, rates[order], lost[order], lost[1 - order], *num_better)
 
 
 class _Runs(NamedTuple):
@@ -267,11 +248,6 @@ def _complete(rows: pd.DataFrame) -> dict[str, _Runs]:
 
 def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np.ndarray, " tasks"]) -> Interval:
     return over_seeds(differences[None], weights, low=-1.0)[0]
-
-
-def _published() -> list[dict[str, str]]:
-    with STATES.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Compare scores of mechanisms with published language models, by the rules of ``plan.md``.
 
-``python studies/language_models/compare.py`` writes the tables of ``README.md``; ``--check`` exits with 1 if they
-differ. With ``--condition`` or ``--baselines`` it prints one table and writes nothing.
+``python -m studies.language_models.compare`` writes the tables of ``README.md``; ``--check`` exits with 1 if they
+differ.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from studies import pages
 from synthbench.levels import LevelScore, ladder_score, levels_in
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
@@ -26,7 +26,8 @@ from synthbench.training.ladder_scores import rescored
 
 HERE = Path(__file__).parent
 SUITE = str(HERE.parent / "climb.toml")
-MARKS = "<!-- written by compare.py -->\n", "<!-- end -->\n"
+MARKS = "<!-- written by compare.py -->", "<!-- end -->"
+CONDITIONS = "2026.1", "stock"
 DRAWS = 9_999
 RECALL = ["mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall"]
 HOPS = ["khop_induction", "induction_latest", "induction_first", "induction_majority"]
@@ -37,10 +38,13 @@ SEEN = ["before", "after the hypothesis"]
 """Values of ``looked_up`` from before the plan: tables that made its hypothesis, and those read after that."""
 
 
-def tables_of(outcome: str) -> pd.DataFrame:
-    """Read the tables of an outcome that count: a row each, a column for each mechanism, higher is better."""
+def tables_of(outcome: str, also: str = "") -> pd.DataFrame:
+    """Read the tables of an outcome that count: a row each, a column for each mechanism, higher is better.
+
+    Values of variants are left out, but for the one that is named.
+    """
     rows = pd.read_csv(HERE / "published.csv")
-    rows = rows[rows["metric"].str.match(OUTCOMES[outcome]) & rows["variant"].isna()]
+    rows = rows[rows["metric"].str.match(OUTCOMES[outcome]) & (rows["variant"].isna() | (rows["variant"] == also))]
     signed = rows.assign(value=rows["value"].where(rows["better"] == "high", -rows["value"]))
     table = ["source", "where", "size", "metric", "looked_up"]
     tables = signed.set_index([*table, "mechanism"])["value"].unstack()  # noqa: PD010  # raises if a value is given twice
@@ -106,13 +110,12 @@ def rows_of(condition: str) -> pd.DataFrame:
 def with_first_baselines(rows: pd.DataFrame) -> pd.DataFrame:
     """Count the skill of each run from the baselines of the task's first row: later rows may have others."""
     rows, first = rows.sort_values("finished_at"), dict[str, list[LevelScore]]()
-    skills = []
+    skills = list[float]()
     for task, text in zip(rows["task"], rows["metrics"], strict=True):
         levels = levels_in(json.loads(text))
         then = first.setdefault(task, levels) if levels else []
-        skills.append(
-            ladder_score([a._replace(base=b.base) for a, b in zip(levels, then, strict=True)]) if then else None
-        )
+        levels = [a._replace(base=b.base) for a, b in zip(levels, then, strict=True)]
+        skills.append(ladder_score(levels) if levels else np.nan)
     return rows.assign(skill=skills)
 
 
@@ -144,6 +147,9 @@ def groups() -> Iterator[tuple[str, pd.DataFrame]]:
     yield "seen", recall[phase == SEEN[1]]
     yield "seen, of 3 mechanisms or more", recall[(phase == SEEN[1]) & (recall.notna().sum(axis=1) > 2)]
     yield "new", recall[~phase.isin(SEEN)]
+    for name, also in {"JRT": "models of Based, Table 1", "gla of MesaNet": "one gate per head"}.items():
+        tables = tables_of("real recall", also)
+        yield f"new, with {name}", tables[~tables.index.get_level_values("looked_up").isin(SEEN)]
     yield "all", recall
     yield "all without softmax", recall.drop(columns="softmax")
     yield from ((f"all but {name.split(' (')[0].split(', ')[-1]}", recall[source != name]) for name in source.unique())
@@ -170,12 +176,9 @@ def section(condition: str, baselines: str) -> str:
 
 def verdicts() -> Iterator[str]:
     """Yield what came of each hypothesis of the plan, by its rules, with scores from the committed baselines."""
-    old, stock = (predictors(condition, "committed")["recall"] for condition in ("2026.1", "stock"))
-    new, recall, loss = (
-        dict(groups())["new"].dropna(axis=1, how="all"),
-        tables_of("real recall"),
-        tables_of("perplexity"),
-    )
+    old, stock = (predictors(condition, "committed")["recall"] for condition in CONDITIONS)
+    recall, loss = tables_of("real recall"), tables_of("perplexity")
+    new = dict(groups())["new"].dropna(axis=1, how="all")
     found, of_loss = statistics_of(new, stock), statistics_of(loss, stock)
     today = recall[recall.index.get_level_values("looked_up").isin(SEEN)]
     missed = {pair: count for pair, count in misses_of(today, old).items() if pair[0] == "mamba2"}
@@ -202,40 +205,24 @@ def sentence() -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the tables of the page and the sentence on the front page, check them, or print a table; the exit code."""
-    parser = argparse.ArgumentParser(description="Compare scores with published language models")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a page differs")
-    parser.add_argument("--condition", choices=["2026.1", "stock"], help="print the table of this condition only")
-    parser.add_argument("--baselines", choices=["first", "committed"], help="baselines of the first rows, or of today")
-    asked = parser.parse_args(arguments)
-    if asked.condition or asked.baselines:
-        sys.stdout.write(section(asked.condition or "2026.1", asked.baselines or "committed") + "\n")
-        return 0
-    parts = ["\n".join(verdicts())]
-    for condition in ("2026.1", "stock"):
+def page() -> Iterator[str]:
+    """Yield the verdicts, and the tables of both conditions."""
+    yield "\n".join(verdicts())
+    for condition in CONDITIONS:
         now, before = (section(condition, baselines) for baselines in ("committed", "first"))
-        parts += [
-            f"### Condition {condition}",
-            now,
-            "First baselines: the same."
-            if now == before
-            else f"With the baselines of each task's first rows:\n\n{before}",
-        ]
-    front = "<!-- begin language models -->\n", "<!-- end language models -->\n"
-    is_stale = False
-    for path, marks, text in (
-        (HERE / "README.md", MARKS, "\n" + "\n\n".join(parts) + "\n\n"),
-        (HERE.parents[1] / "README.md", front, sentence() + "\n"),
-    ):
-        page = path.read_text(encoding="utf-8")
-        start, end = page.index(marks[0]) + len(marks[0]), page.index(marks[1])
-        if page[start:end] != text:
-            is_stale = True
-            sys.stderr.write(f"{path} differs from what {Path(__file__).name} writes\n")
-            if not asked.check:
-                path.write_text(page[:start] + text + page[end:], encoding="utf-8")
-    return int(asked.check and is_stale)
+        yield f"### Condition {condition}"
+        yield now
+        yield (
+            "First baselines: the same." if now == before else f"With baselines of each task's first rows:\n\n{before}"
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the tables of the page and the sentence on the front page, or check them; the exit code."""
+    own, front = HERE / "README.md", HERE.parents[1] / "README.md"
+    of_front = "<!-- begin language models -->", "<!-- end language models -->"
+    files = {own: pages.filled(own, page(), MARKS), front: pages.filled(front, [sentence()], of_front)}
+    return pages.main(files, arguments)
 
 
 if __name__ == "__main__":

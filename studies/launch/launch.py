@@ -28,19 +28,13 @@ FEWEST = 100
 """A class with fewer rows is not chosen unless it is named."""
 
 
-def hosts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Count the rows of each class of machines, that of the newest row first."""
-    named = rows.groupby(HOST, observed=True)["finished_at"].agg(["size", "max"])
-    return named.sort_values("max", ascending=False)
-
-
 def chosen_host(rows: pd.DataFrame, here: tuple[str, str], name: str | None) -> tuple[str, str]:
     """Choose a class: the one that is named, else this machine's, else the newest with enough rows.
 
     Raises:
         SystemExit: If no class qualifies.
     """
-    counted = hosts(rows)
+    counted = rows.groupby(HOST, observed=True)["finished_at"].agg(["size", "max"]).sort_values("max", ascending=False)
     enough = counted.index[counted["size"] >= FEWEST].to_list()
     wanted = [host for host in counted.index if host[0] == name] if name else [here][: here in enough] + enough
     if not wanted:

@@ -1,10 +1,8 @@
 """Writes the tables of the studies in this folder: experiments of the source papers, each one change at a time.
 
-``python studies/papers/page.py`` writes the results of every page from the packaged rows; ``--check`` compares them.
-``--results STORE`` also reads the rows of another store.
+``python -m studies.papers.page`` writes the results of every page from the packaged rows; ``--check`` compares them.
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 import synthbench
+from studies.pages import filled, main
 from synthbench.options import parse_term
 from synthbench.reports.aggregates import Interval, over_seeds, p_over_seeds
 from synthbench.reports.render.markdown import plain_table
@@ -23,7 +22,7 @@ from synthbench.runner.plan import make_cells
 from synthbench.suites import Suite, load_suite
 
 HERE = Path(__file__).parent
-MARKERS = ("<!-- results -->\n", "<!-- end of results -->\n")
+MARKERS = "<!-- results -->", "<!-- end of results -->"
 SEEDS = (42, 43, 44)
 COLUMNS = ["run_id", "skill", "status", "wall_s", "ensemble_size"]
 DEFAULT, RATES = "default", "its rates alone"
@@ -167,26 +166,15 @@ def _text(mean: Interval, *, sign: bool) -> str:
     return value if math.isnan(mean.low) else f"{value}, {low} to {high}"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the results of all pages, or check them; the exit code."""
-    parser = argparse.ArgumentParser(description="Write the pages of the papers' experiments")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a page says something else")
-    parser.add_argument("--results", help="a store whose rows are read too")
-    asked = parser.parse_args(arguments)
-    stores = ["packaged", *([asked.results] if asked.results else [])]
-    rows = pd.concat([synthbench.load(store, COLUMNS) for store in stores]).drop_duplicates("run_id")
-    differ = []
-    for name, comparisons in PAGES.items():
-        path = HERE / name / "README.md"
-        page = path.read_text(encoding="utf-8")
-        start, end = page.index(MARKERS[0]) + len(MARKERS[0]), page.index(MARKERS[1])
-        parts = [part for comparison in comparisons for part in results(comparison, rows.set_index("run_id"))]
-        text = page[:start] + "\n" + "\n\n".join(parts) + "\n\n" + page[end:]
-        differ += [name] if text != page else []
-        if not asked.check:
-            path.write_text(text, encoding="utf-8")
-    return int(asked.check and bool(differ))
+def files() -> dict[Path, str]:
+    """Give the text of every page."""
+    rows = synthbench.load("packaged", COLUMNS).set_index("run_id")
+    blocks = {
+        HERE / name / "README.md": [part for comparison in comparisons for part in results(comparison, rows)]
+        for name, comparisons in PAGES.items()
+    }
+    return {page: filled(page, of_page, MARKERS) for page, of_page in blocks.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(files()))

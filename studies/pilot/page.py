@@ -19,13 +19,14 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 from scipy.stats import kendalltau
-from tabulate import tabulate
 
+from studies.pages import each
 from synthbench import mechanisms
 from synthbench.levels import LevelScore, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.results import Store
 from synthbench.suites import Suite, load_suite
@@ -63,16 +64,6 @@ class Setting(NamedTuple):
     rate: float = 3e-3
     steps: int = 1024
     width: int = 48
-
-
-class PilotRun(NamedTuple):
-    """A row of the file."""
-
-    setting: Setting
-    seed: int
-    height: float
-    seconds: float
-    skills: list[float]
 
 
 Part = list[tuple[Setting, tuple[int, ...]]]
@@ -191,7 +182,7 @@ def run(part: str, shard: str) -> None:
     """Make the missing runs of a part, for one shard of the settings."""
     number, of = map(int, shard.split("/"))
     torch.set_num_threads(1)
-    done = {(one.setting, one.seed) for one in runs()}
+    done = heights()
     for setting, seeds in parts()[part]:
         if zlib.crc32(repr(setting).encode()) % of != number - 1:
             continue
@@ -212,18 +203,11 @@ def write(setting: Setting, seeds: Sequence[int]) -> None:
             csv.writer(file).writerow([*setting, seed, round(sum(profile(levels)), 4), round(seconds, 1), skills])
 
 
-def runs() -> list[PilotRun]:
-    """The rows of the file."""
-    if not ROWS.exists():
-        return []
-    with ROWS.open(newline="", encoding="utf-8") as file:
-        return [
-            PilotRun(
-                Setting(task, mech, rule, float(rate), int(steps), int(width)),
-                int(seed), float(reached), float(seconds), json.loads(skills),
-            )
-            for task, mech, rule, rate, steps, width, seed, reached, seconds, skills in csv.reader(file)
-        ]  # fmt: skip
+def heights() -> dict[tuple[Setting, int], tuple[float, int]]:
+    """Height and number of levels of each run of the file, by its setting and seed."""
+    columns = [*Setting._fields, "seed", "height", "seconds", "skills"]
+    rows = each(pd.read_csv(ROWS, names=columns)) if ROWS.exists() else ()
+    return {(Setting(*row[1:7]), row.seed): (row.height, len(json.loads(row.skills))) for row in rows}
 
 
 FIELDS = {"rules": "rule", "orders": "rule", "rates": "rate", "budgets": "steps", "widths": "width", "seeds": "seed"}
@@ -234,14 +218,13 @@ CELL = ["task", "mech"]
 def frame(part: str) -> pd.DataFrame:
     """Heights of the complete cells of a part: one column per value of the varied field, one row per run."""
     settings = parts()[part]
-    made = {(one.setting, one.seed): one for one in runs()}
+    made = heights()
     missing = {one[:2] for one, seeds in settings for seed in seeds if (one, seed) not in made}
     lines = [
-        {**setting._asdict(), "seed": seed, "height": one.height, "rungs": len(one.skills)}
+        {**setting._asdict(), "seed": seed} | dict(zip(("height", "rungs"), made[setting, seed], strict=True))
         for setting, seeds in settings
         if setting[:2] not in missing
         for seed in seeds
-        for one in [made[setting, seed]]
     ]
     if not lines:
         return pd.DataFrame()
@@ -271,7 +254,7 @@ def table(part: str) -> str:
             ["**spread of seeds**, levels", "", "", *map(_two, spread)],
             ["**order**, tau with the first", "", "", *map(_two, order)],
         ]
-    return tabulate(lines, ["task", "levels", "mechanism", *found], tablefmt="github", disable_numparse=True)
+    return plain_table(lines, ["task", "levels", "mechanism", *found])
 
 
 def windows() -> str:
@@ -283,9 +266,7 @@ def windows() -> str:
     good = cells.ge(cells.max(axis=1) - LEAST, axis=0)
     best = zip(cells.index.tolist(), cells.idxmax(axis=1), good.to_numpy(), strict=True)
     lines = [[*cell, rate, ", ".join(good.columns[is_good])] for cell, rate, is_good in best]
-    return tabulate(
-        lines, ["task", "mechanism", "best rate", "within half a level"], tablefmt="github", disable_numparse=True
-    )
+    return plain_table(lines, ["task", "mechanism", "best rate", "within half a level"])
 
 
 class Edge(NamedTuple):
@@ -306,7 +287,7 @@ class Edge(NamedTuple):
 
 def edges() -> list[Edge]:
     """The complete cells of part ``edges``, beside the rows in ``results``."""
-    made = {(run.setting, run.seed): run.height for run in runs()}
+    made = heights()
     rows = Store.open(RESULTS, create=False).runs()
     shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).without_variants().rows)
     tasks = {task.name: task for task in shown.tasks}
@@ -316,7 +297,7 @@ def edges() -> list[Edge]:
         below, above = (made.get((Setting(task, mech, rate=rate), SUITE.seeds[0])) for rate in EDGES)
         if below is not None and above is not None and (ladder := tasks[task].ladder) is not None:
             share = shown.estimates[tasks[task].key, keys[mech]].mean
-            found.append(Edge(task, mech, below, share * ladder.num_levels, above))
+            found.append(Edge(task, mech, below[0], share * ladder.num_levels, above[0]))
     return found
 
 
@@ -335,7 +316,7 @@ def edge_text() -> str:
     better = [f"{cell.mech} on {cell.task} ({cell.gain:.1f})" for cell in cells if cell.gain >= LEAST]
     inside = len(cells) - len(better)
     return (
-        tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+        plain_table(lines, headings)
         + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by "
         f"half a level. Exceptions (levels in brackets): {', '.join(better) or 'none'}."
     )

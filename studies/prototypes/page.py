@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -39,58 +40,28 @@ NMN = "Neural Matter Networks, table 1 and section 3.3"
 EURLEX = "SLAY, table 4, and Neural Matter Networks, table 2"
 YAT, INNER = "Yat", "the inner product"
 NAMES = {YAT: "yat", INNER: LINEAR, "SLAY": "slay", "Performer": "performer"}
+_digits = partial(Claim, NMN, suites=DIGITS)
 CLAIMS = (
-    Claim(
-        NMN,
-        f"digits: {YAT} is right more often than {INNER}",
-        "92.38 − 92.08 = +0.30",
-        1,
-        between(of("yat"), of(LINEAR)),
-        DIGITS,
-    ),
-    Claim(
-        NMN,
-        f"digits: with prototypes inverted, {INNER} is right less often than a guess (10 %)",
-        "0.01 − 10 = −9.99",
-        -1,
-        lambda rows: of(LINEAR, "inverted")(rows) - 10,
-        DIGITS,
-    ),
-    Claim(
-        NMN,
-        f"digits: inverted, {YAT} is right more often than a guess",
-        "87.87 − 10 = +77.87",
-        1,
-        lambda rows: of("yat", "inverted")(rows) - 10,
-        DIGITS,
-    ),
-    Claim(NMN, f"digits: prototypes of {INNER} grow", "+13.8", 1, of(LINEAR, "growth"), DIGITS),
-    Claim(NMN, f"digits: prototypes of {YAT} shrink", "−4.5", -1, of("yat", "growth"), DIGITS),
-    Claim(
-        NMN,
-        f"digits: prototypes of {YAT} grow less than those of {INNER}",
-        "−4.5 − 13.8 = −18.3",
-        -1,
-        between(of("yat", "growth"), of(LINEAR, "growth")),
-        DIGITS,
-    ),
-    *(
-        Claim(
-            EURLEX,
-            f"labels: {better} has the higher {metric} than {worse}",
-            f"{fixed(high, 2)} − {fixed(low, 2)} = +{fixed(high - low, 2)}",
-            1,
-            between(of(NAMES[better], column), of(NAMES[worse], column)),
-            LABELS,
-        )
-        for better, worse, metric, column, high, low in (
-            (YAT, INNER, "P@1", "score", 64.65, 62.35),
-            (INNER, "SLAY", "P@1", "score", 62.35, 49.78),
-            ("SLAY", "Performer", "P@1", "score", 49.78, 34.42),
-            (INNER, YAT, "unnormalised PSP@1", "unnormalised PSP@1", 121.17, 115.42),
-        )
-    ),
-)
+    _digits(f"digits: {YAT} is right more often than {INNER}", "92.38 − 92.08 = +0.30", 1,
+            between(of("yat"), of(LINEAR))),
+    _digits(f"digits: with prototypes inverted, {INNER} is right less often than a guess (10 %)",
+            "0.01 − 10 = −9.99", -1, lambda rows: of(LINEAR, "inverted")(rows) - 10),
+    _digits(f"digits: inverted, {YAT} is right more often than a guess", "87.87 − 10 = +77.87", 1,
+            lambda rows: of("yat", "inverted")(rows) - 10),
+    _digits(f"digits: prototypes of {INNER} grow", "+13.8", 1, of(LINEAR, "growth")),
+    _digits(f"digits: prototypes of {YAT} shrink", "−4.5", -1, of("yat", "growth")),
+    _digits(f"digits: prototypes of {YAT} grow less than those of {INNER}", "−4.5 − 13.8 = −18.3", -1,
+            between(of("yat", "growth"), of(LINEAR, "growth"))),
+    *(Claim(EURLEX, f"labels: {better} has the higher {metric} than {worse}",
+            f"{fixed(high, 2)} − {fixed(low, 2)} = +{fixed(high - low, 2)}", 1,
+            between(of(NAMES[better], column), of(NAMES[worse], column)), LABELS)
+      for better, worse, metric, column, high, low in (
+          (YAT, INNER, "P@1", "score", 64.65, 62.35),
+          (INNER, "SLAY", "P@1", "score", 62.35, 49.78),
+          ("SLAY", "Performer", "P@1", "score", 49.78, 34.42),
+          (INNER, YAT, "unnormalised PSP@1", "unnormalised PSP@1", 121.17, 115.42),
+      )),
+)  # fmt: skip
 
 
 def blocks(rows: pd.DataFrame) -> Iterator[str]:

@@ -7,6 +7,7 @@ from the rows and curves in ``results``, but for the first experiment of the REW
 import json
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from statistics import fmean
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from synthbench.reports.table import fixed, in_words
 from synthbench.results import Store
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
+"""Of the rows of a suite by seed, or of each of them."""
 
 
 class Claim(NamedTuple):
@@ -44,9 +46,7 @@ def between(one: Quantity, other: Quantity) -> Quantity:
     return lambda rows: (one(rows) - other(rows)).dropna()
 
 
-def mean(
-    mechanism: str, tasks: Container[str], value: Callable[[pd.DataFrame], "pd.Series[float]"] | None = None
-) -> Quantity:
+def mean(mechanism: str, tasks: Container[str], value: Quantity | None = None) -> Quantity:
     """A value of each row, the score if None, as its mean over tasks by seed, in per cent."""
 
     def by_seed(rows: pd.DataFrame) -> "pd.Series[float]":
@@ -57,7 +57,12 @@ def mean(
     return by_seed
 
 
-def over_heads(metric: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
+def over_softmax(mechanism: str, tasks: Container[str], value: Quantity | None = None) -> Quantity:
+    """The same, less that of softmax attention."""
+    return between(mean(mechanism, tasks, value), mean("softmax", tasks, value))
+
+
+def over_heads(metric: str) -> Quantity:
     """A metric of each row, as its mean over heads and layers."""
 
     def of_row(metrics: str) -> float:
@@ -92,11 +97,6 @@ def losses_of(rows: pd.DataFrame, *mechanisms: str) -> pd.DataFrame:
     return curves[(curves["split"] == "train") & (curves["metric"] == "loss")].merge(own, on="run_id")
 
 
-def last_loss(rows: pd.DataFrame) -> "pd.Series[float]":
-    """Training loss at the end of each run, in nats."""
-    return rows["train_loss"]
-
-
 def distance_from_softmax(num: int = 64, dim: int = 64, draws: int = 10) -> Interval:
     """Between the weights of spherical REWA and of softmax attention, for ``num`` random queries and keys.
 
@@ -114,65 +114,25 @@ def distance_from_softmax(num: int = 64, dim: int = 64, draws: int = 10) -> Inte
 NESTING = ("dyck", "stack_manipulation", "tree_compose")
 ELSEWHERE = set(climb.SUITE.tasks) - set(NESTING)
 REWA = "REWA, section 8.1"
-_GEOMETRIC, _CLIMB, _PAPER = "rewa-geometric", ("climb",), ("paper",)
+_GEOMETRIC = "rewa-geometric"
+_rewa = partial(Claim, REWA, suites=("climb",))
 PREDICTIONS = (
-    Claim(
-        REWA,
-        "2: a task of expression trees, tree_compose: geometric REWA is above softmax attention",
-        "above 0",
-        1,
-        between(mean(_GEOMETRIC, ["tree_compose"]), mean("softmax", ["tree_compose"])),
-        _CLIMB,
-    ),
-    Claim(
-        REWA,
-        "2: three tasks of nesting: geometric REWA is above softmax attention",
-        "above 0",
-        1,
-        between(mean(_GEOMETRIC, NESTING), mean("softmax", NESTING)),
-        _CLIMB,
-    ),
-    Claim(
-        REWA,
-        "3: geometric REWA needs at most a third of the tokens for the last loss of softmax attention",
-        "20 − 33.3 = −13.3",
-        -1,
-        lambda rows: tokens_needed(losses_of(rows, _GEOMETRIC, "softmax"), _GEOMETRIC, "softmax") - 100 / 3,
-        _CLIMB,
-    ),
-    Claim(
-        REWA,
-        "3: geometric REWA ends with the lower training loss (hundredths of a nat)",
-        "−5 to −2",
-        -1,
-        between(mean(_GEOMETRIC, climb.SUITE.tasks, last_loss), mean("softmax", climb.SUITE.tasks, last_loss)),
-        _CLIMB,
-    ),
-    Claim(
-        REWA,
-        "4: tasks of nesting: the hyperbolic weight is above the spherical one, κ > 0",
-        "above 0",
-        1,
-        mean(_GEOMETRIC, NESTING, curvature),
-        _CLIMB,
-    ),
-    Claim(
-        REWA,
-        "4: κ is higher on tasks of nesting than on the others",
-        "above 0",
-        1,
-        between(mean(_GEOMETRIC, NESTING, curvature), mean(_GEOMETRIC, ELSEWHERE, curvature)),
-        _CLIMB,
-    ),
-    Claim(
-        REWA,
-        "6: multihop: operator REWA is right more often than softmax attention",
-        "5 to 10",
-        1,
-        between(mean("rewa-operator", ["multihop"]), mean("softmax", ["multihop"])),
-        _PAPER,
-    ),
-)
+    _rewa("2: a task of expression trees, tree_compose: geometric REWA is above softmax attention", "above 0", 1,
+          over_softmax(_GEOMETRIC, ["tree_compose"])),
+    _rewa("2: three tasks of nesting: geometric REWA is above softmax attention", "above 0", 1,
+          over_softmax(_GEOMETRIC, NESTING)),
+    _rewa("3: geometric REWA needs at most a third of the tokens for the last loss of softmax attention",
+          "20 − 33.3 = −13.3", -1,
+          lambda rows: tokens_needed(losses_of(rows, _GEOMETRIC, "softmax"), _GEOMETRIC, "softmax") - 100 / 3),
+    _rewa("3: geometric REWA ends with the lower training loss (hundredths of a nat)", "−5 to −2", -1,
+          over_softmax(_GEOMETRIC, climb.SUITE.tasks, lambda rows: rows["train_loss"])),
+    _rewa("4: tasks of nesting: the hyperbolic weight is above the spherical one, κ > 0", "above 0", 1,
+          mean(_GEOMETRIC, NESTING, curvature)),
+    _rewa("4: κ is higher on tasks of nesting than on the others", "above 0", 1,
+          between(mean(_GEOMETRIC, NESTING, curvature), mean(_GEOMETRIC, ELSEWHERE, curvature))),
+    _rewa("6: multihop: operator REWA is right more often than softmax attention", "5 to 10", 1,
+          over_softmax("rewa-operator", ["multihop"]), suites=("paper",)),
+)  # fmt: skip
 
 
 def page() -> Iterator[str]:

@@ -6,7 +6,8 @@ rows is left out.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -48,8 +49,6 @@ BLOCKS = {
 }
 MIXERS = {"softmax": "softmax", "yat": "Yat"}
 
-Value = Callable[[pd.DataFrame], "pd.Series[float]"]
-
 
 def bits(rows: pd.DataFrame) -> "pd.Series[float]":
     """Bits per byte on the test of each row."""
@@ -70,7 +69,7 @@ def own(rows: pd.DataFrame, mechanism: str, block: str = "transformer", corpus: 
     return some[np.array(is_wanted, dtype=bool)]
 
 
-def of(mechanism: str, value: Value = bits, block: str = "transformer", corpus: str = DOCSTRINGS) -> Quantity:
+def of(mechanism: str, value: Quantity = bits, block: str = "transformer", corpus: str = DOCSTRINGS) -> Quantity:
     """A value of the rows of one mechanism by seed, times 100; seeds without it are left out."""
 
     def by_seed(rows: pd.DataFrame) -> "pd.Series[float]":
@@ -91,86 +90,38 @@ _LOSSES = {
 }
 """Validation loss in nats a token (SLAY, table 5), lowest first; that of ``yat`` is the one of Aether-GPT2."""
 
-_NO_NORM, _WITH_NORM = "aether", {"pre": "before each part", "post": "after each sum"}
+_NO_NORM = "aether"
+_AETHER_NEEDS_FEWER = (
+    "Aether (Yat attention, Yat products, no LayerNorm) needs fewer bits than a transformer with softmax attention"
+)
+_nmn = partial(Claim, suites=(TEXT,))
 CLAIMS = (
-    Claim(
-        "Neural Matter Networks, tables 3, 4 and 7",
-        "Aether (Yat attention, Yat products, no LayerNorm) needs fewer bits than a transformer with softmax attention",
-        "457.47 − 464.17 = −6.70",
-        -1,
-        between(of("yat", block=_NO_NORM), of("softmax")),
-        (TEXT,),
-    ),
-    *(
-        Claim(
-            "Neural Matter Networks, table 4",
-            f"Aether with LayerNorm {where} needs more bits than without",
-            "above 1000 − 457.47",
-            1,
-            between(of("yat", block=f"aether:norm={norm}"), of("yat", block=_NO_NORM)),
-            (TEXT,),
-        )
-        for norm, where in _WITH_NORM.items()
-    ),
-    Claim(
-        "Neural Matter Networks, figure 8",
-        "Aether has the lower calibration error than a transformer with softmax attention (points)",
-        "below 0",
-        -1,
-        between(of("yat", calibration_error, _NO_NORM), of("softmax", calibration_error)),
-        (TEXT,),
-    ),
-    *(
-        Claim(
-            "SLAY, table 5",
-            f"{better} needs fewer bits than {worse}",
-            f"{fixed(100 * low, 2)} − {fixed(100 * high, 2)} = {fixed(100 * (low - high), 2)}",
-            -1,
-            between(of(better), of(worse)),
-            (TEXT,),
-        )
-        for (better, low), (worse, high) in pairwise(_LOSSES.items())
-    ),
-)
+    _nmn("Neural Matter Networks, tables 3, 4 and 7", _AETHER_NEEDS_FEWER,
+         "457.47 − 464.17 = −6.70", -1, between(of("yat", block=_NO_NORM), of("softmax"))),
+    *(_nmn("Neural Matter Networks, table 4", f"Aether with LayerNorm {where} needs more bits than without",
+           "above 1000 − 457.47", 1, between(of("yat", block=f"aether:norm={norm}"), of("yat", block=_NO_NORM)))
+      for norm, where in {"pre": "before each part", "post": "after each sum"}.items()),
+    _nmn("Neural Matter Networks, figure 8",
+         "Aether has the lower calibration error than a transformer with softmax attention (points)",
+         "below 0", -1, between(of("yat", calibration_error, _NO_NORM), of("softmax", calibration_error))),
+    *(_nmn("SLAY, table 5", f"{better} needs fewer bits than {worse}",
+           f"{fixed(100 * low, 2)} − {fixed(100 * high, 2)} = {fixed(100 * (low - high), 2)}", -1,
+           between(of(better), of(worse)))
+      for (better, low), (worse, high) in pairwise(_LOSSES.items())),
+)  # fmt: skip
 
-_CURVED = "rewa-geometric"
+_kappa = partial(of, "rewa-geometric", curvature)
+_rewa = partial(Claim, REWA, suites=(TEXT,))
 KAPPA = (
-    Claim(
-        REWA,
-        "4: on code, the hyperbolic weight is above the spherical one, κ > 0",
-        "above 0",
-        1,
-        of(_CURVED, curvature, corpus=LIBRARY),
-        (TEXT,),
-    ),
-    Claim(
-        REWA,
-        "4: on a dictionary (for an encyclopedia), the spherical weight is above the hyperbolic one, κ < 0",
-        "below 0",
-        -1,
-        of(_CURVED, curvature, corpus=DICTIONARY),
-        (TEXT,),
-    ),
-    Claim(
-        REWA,
-        "4: on prose (for novels), the Euclidean weight is above the hyperbolic one (hundredths)",
-        "above 0",
-        1,
-        between(of(_CURVED, over_heads("alpha"), corpus=PROSE), of(_CURVED, over_heads("gamma"), corpus=PROSE)),
-        (TEXT,),
-    ),
-    *(
-        Claim(
-            REWA,
-            f"4: κ is higher on code than on {words}",
-            "above 0",
-            1,
-            between(of(_CURVED, curvature, corpus=LIBRARY), of(_CURVED, curvature, corpus=corpus)),
-            (TEXT,),
-        )
-        for words, corpus in (("the dictionary", DICTIONARY), ("prose", PROSE))
-    ),
-)
+    _rewa("4: on code, the hyperbolic weight is above the spherical one, κ > 0", "above 0", 1, _kappa(corpus=LIBRARY)),
+    _rewa("4: on a dictionary (for an encyclopedia), the spherical weight is above the hyperbolic one, κ < 0",
+          "below 0", -1, _kappa(corpus=DICTIONARY)),
+    _rewa("4: on prose (for novels), the Euclidean weight is above the hyperbolic one (hundredths)", "above 0", 1,
+          between(*(of("rewa-geometric", over_heads(weight), corpus=PROSE) for weight in ("alpha", "gamma")))),
+    *(_rewa(f"4: κ is higher on code than on {words}", "above 0", 1,
+            between(_kappa(corpus=LIBRARY), _kappa(corpus=corpus)))
+      for words, corpus in (("the dictionary", DICTIONARY), ("prose", PROSE))),
+)  # fmt: skip
 
 
 def page() -> Iterator[str]:

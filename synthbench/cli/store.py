@@ -128,7 +128,7 @@ def merge_stores(
             {"source": one.source, "new": one.num_new, "known": one.num_known, "left_out": one.left_out}
             for one in merged
         ]
-        say(json.dumps({"stores": counts, "conflicts": facts}, indent=1))
+        say(json.dumps({"stores": counts, "conflicts": facts}, indent=1, default=str))  # times are no JSON
     elif facts:
         columns = ["run_id", "task", "mech", "seed"]
         columns += ["our_status", "their_status", "our_score", "their_score", "theirs_in"]

@@ -1,6 +1,6 @@
-"""Functions that squash scores which are never negative, as those of the Yat kernel are.
+"""A softmax of powers, for scores which are never negative, as those of the Yat kernel are.
 
-Source: Bouhsine (2026), appendix B. Each is :math:`x^n` over a sum that contains it; both are divided by the largest
+Source: Bouhsine (2026), appendix B. It is :math:`x^n` over a sum that contains it; both are divided by the largest
 term first, so that no power overflows.
 """
 
@@ -29,13 +29,3 @@ def softermax_parts(
     else:
         numerators = ratios.pow(power)
     return numerators, numerators.sum(-1, keepdim=True) + (floor / largest).pow(power)
-
-
-def soft_sigmoid(x: Float[Tensor, "*batch"], power: float) -> Float[Tensor, "*batch"]:
-    """xⁿ / (1 + xⁿ), from 0 at 0 to 1 (eq. 4): the softermax of a single score with an epsilon of 1."""
-    return softermax(x.unsqueeze(-1), power, epsilon=1.0).squeeze(-1)
-
-
-def soft_tanh(x: Float[Tensor, "*batch"], power: float) -> Float[Tensor, "*batch"]:
-    """(xⁿ - 1) / (xⁿ + 1), from -1 at 0 to 1 (eq. 5)."""
-    return 2 * soft_sigmoid(x, power) - 1

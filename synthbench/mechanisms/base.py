@@ -333,10 +333,6 @@ class ScoreAttention(Attention):
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
         return kernels.of(self, q, k, v)
 
-    def attention_map(self, q: KeyHeads, k: KeyHeads) -> Float[Tensor, "*batch heads length length"]:
-        """The weights that mix the values; row t sums to 1 over the columns 0..t."""
-        return scores.weights(self.scores(q, k), self.normaliser, power=self.softermax_power)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FeatureAttention(Attention):

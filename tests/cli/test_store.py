@@ -19,7 +19,7 @@ STORES = Path(__file__).parents[1] / "golden" / "stores"
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    shutil.copytree(STORES / "1-2fdfcd0", tmp_path / "results")
+    shutil.copytree(STORES / "6-c2f9cc8", tmp_path / "results")
     return tmp_path / "results"
 
 
@@ -69,7 +69,7 @@ def test_merge_takes_rows_in_and_tells_of_conflicts(results: Path, tmp_path: Pat
     ours = tmp_path / "ours"
 
     first = store("merge", str(results), results=ours)
-    again = store("merge", str(STORES / "1-743f58e"), "--json", results=ours)
+    again = store("merge", str(STORES / "5-6c56197"), "--json", results=ours)
 
     assert first.exit_code == 0
     assert "3 new rows" in first.stderr

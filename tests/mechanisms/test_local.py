@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.forms.scores import weights
 from synthbench.mechanisms.local import Local, banded
 
 
@@ -31,7 +32,7 @@ def test_banded_form_agrees_with_all_scores_and_so_do_gradients(length: int, nor
     q, k, v = inputs
     by_blocks, plain = (
         [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
-        for out in (banded(q, k, v, local.window), local.attention_map(*inputs[:2]) @ inputs[2])
+        for out in (banded(q, k, v, local.window), weights(local.scores(q, k), local.normaliser) @ v)
     )
 
     torch.testing.assert_close(by_blocks, plain, rtol=1e-9, atol=1e-9)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from studies.core import choose
 from studies.language_models import compare
 from studies.launch import launch
+from studies.pages import main
 from studies.papers.fidelity import compare as fidelity
 from studies.papers.positions import page as positions
 from synthbench.runner.estimates import TIMED, cost_columns
@@ -94,12 +95,12 @@ def test_every_value_names_its_source_and_its_table_and_is_given_once() -> None:
 
 @pytest.mark.end_to_end
 def test_the_page_has_the_tables_that_the_rows_make() -> None:
-    assert compare.main(["--check"]) == 0, "python studies/language_models/compare.py writes them anew"
+    assert compare.main(["--check"]) == 0, "python -m studies.language_models.compare writes them anew"
 
 
 @pytest.mark.end_to_end
 def test_the_suite_has_the_tasks_that_the_rule_chooses() -> None:
-    assert choose.main(["--check"]) == 0, "python studies/core/choose.py prints the tasks and writes the page anew"
+    assert choose.main(["--check"]) == 0, "python -m studies.core.choose prints the tasks and writes the page anew"
 
 
 def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the_same() -> None:
@@ -115,7 +116,7 @@ def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the
 
 
 def test_the_page_on_fidelity_has_the_tables_that_the_rows_make() -> None:
-    assert fidelity.main(["--check"]) == 0, "python studies/papers/fidelity/compare.py writes them anew"
+    assert main(fidelity.files(), ["--check"]) == 0, "python -m studies.papers.fidelity.compare writes them anew"
 
 
 RUNS = st.lists(st.floats(0, 9), min_size=len(choose.MECHANISMS), max_size=len(choose.MECHANISMS))
@@ -244,7 +245,7 @@ def test_claims_of_positions_are_decided_by_the_sign_of_the_difference(
     claims = positions.claims_of(positions.frame_of(rows))
 
     assert [positions.verdict(claim) for claim in claims] == [*verdicts, "holds", "holds", "does not hold"]
-    table = positions.page(positions.frame_of(rows)).splitlines()
+    table = "\n".join(positions.tables(positions.frame_of(rows))).splitlines()
     (learned,) = (line for line in table if "`learned`" in line)
     assert [cell.strip() for cell in learned.split("|")[2:6]] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
 
@@ -261,4 +262,4 @@ def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
 
 @pytest.mark.end_to_end
 def test_the_page_of_positions_has_the_tables_that_the_rows_make() -> None:
-    assert positions.main(["--check"]) == 0, "python studies/papers/positions/page.py writes them anew"
+    assert main(positions.files(), ["--check"]) == 0, "python -m studies.papers.positions.page writes them anew"

@@ -1,22 +1,22 @@
 """Put the published errors of linear attention beside ours.
 
-``python studies/papers/fidelity/compare.py`` writes the tables of README.md from ``published.csv``, the rows of
+``python -m studies.papers.fidelity.compare`` writes the tables of README.md from ``published.csv``, the rows of
 ``results/bench`` and ``clamped.parquet``. ``--check`` exits with 1 if they differ.
 """
 
-import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from studies.pages import filled, main
 from synthbench.reports.render.markdown import plain_table
 
 HERE = Path(__file__).parent
 ROWS = HERE.parents[2] / "results/bench/intel-r-xeon-r-processor-2-10ghz/fidelity.parquet"
-MARKS = "<!-- written by compare.py -->\n", "<!-- end -->\n"
+MARKS = "<!-- written by compare.py -->", "<!-- end -->"
 POSITIVE = ["slay", "slay-laplace", "slay-hadamard"]
 SIGNED = ["slay-nystrom", "slay-tensorsketch", "slay-maclaurin"]
 BUDGETS = {"small": 8, "medium": 16, "large": 32}
@@ -97,19 +97,10 @@ def blocks() -> Iterator[str]:
     yield plain_table(lines, ["mechanism", *MEASURES.values()])
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the tables of the page, or check them; the exit code."""
-    parser = argparse.ArgumentParser(description="Published errors of linear attention beside ours")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page says something else")
-    page = HERE / "README.md"
-    old = page.read_text(encoding="utf-8")
-    before, after = old.split(MARKS[0])[0], old.split(MARKS[1])[1]
-    new = before + MARKS[0] + "\n" + "\n\n".join(blocks()) + "\n\n" + MARKS[1] + after
-    if parser.parse_args(arguments).check:
-        return int(new != old)
-    page.write_text(new, encoding="utf-8")
-    return 0
+def files() -> dict[Path, str]:
+    """Give the text of the page."""
+    return {HERE / "README.md": filled(HERE / "README.md", blocks(), MARKS)}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(files()))

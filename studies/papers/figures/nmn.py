@@ -16,7 +16,7 @@ from studies.papers.figures.kernels import normal
 from studies.papers.figures.maps import Map, Maps, grid
 from studies.real import tangent
 from synthbench.forms.scores import SUM_DELTA
-from synthbench.forms.squashing import soft_sigmoid, soft_tanh, softermax
+from synthbench.forms.squashing import softermax
 from synthbench.layers import Linear, YatProduct
 
 WEIGHT, AHEAD = (1.0, 0.5), (1.0, 0.0)
@@ -192,6 +192,16 @@ def spectrum() -> Curves:
         sides = Axis("rank", "log"), Axis("share of the trace", "log", (1e-9, 1.0))
         panels.append(Panel(f"{dim} dimensions", curves, *sides))
     return Curves(panels)
+
+
+def soft_sigmoid(x: Float[Tensor, "*batch"], power: float) -> Float[Tensor, "*batch"]:
+    """xⁿ / (1 + xⁿ), from 0 at 0 to 1 (eq. 4): the softermax of a single score with an epsilon of 1."""
+    return softermax(x.unsqueeze(-1), power, epsilon=1.0).squeeze(-1)
+
+
+def soft_tanh(x: Float[Tensor, "*batch"], power: float) -> Float[Tensor, "*batch"]:
+    """(xⁿ - 1) / (xⁿ + 1), from -1 at 0 to 1 (eq. 5)."""
+    return 2 * soft_sigmoid(x, power) - 1
 
 
 @figure("nmn-10-squashing")

@@ -1,19 +1,18 @@
 """Compare what the ESPR derivation claims of shifted positions with the rows of suite ``positions``.
 
-``python studies/papers/positions/page.py`` writes the tables of ``README.md``; ``--check`` exits with 1 if they differ.
-With ``--results`` it prints the tables of another store and writes nothing.
+``python -m studies.papers.positions.page`` writes the tables of ``README.md``; ``--check`` exits with 1 if they differ.
 """
 
-import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pandas as pd
 
+from studies.pages import filled, main
 from synthbench.reports.aggregates import over_runs
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.table import NOTHING, fixed
@@ -21,7 +20,7 @@ from synthbench.results import Store
 from synthbench.suites import load_suite
 
 PAGE = Path(__file__).with_name("README.md")
-MARKS = "<!-- written by page.py -->\n", "<!-- end -->\n"
+MARKS = "<!-- written by page.py -->", "<!-- end -->"
 SUITE = load_suite("positions")
 SHIFTS = SUITE.evaluation.shifts or ()
 FREE = "espr:commuting=false"
@@ -44,8 +43,11 @@ class Claim(NamedTuple):
     by_seed: "pd.Series[float]"
     sign: Literal["negative", "zero", "positive"]
     """Sign of the quantity if the statement holds."""
-    tolerance: float
-    """Largest size that counts as 0."""
+
+    @property
+    def tolerance(self) -> float:
+        """Largest size that counts as 0."""
+        return ZERO if self.quantity.startswith("IR_spec") else ROUNDING
 
 
 def frame_of(rows: pd.DataFrame, mechanism: str = "softmax") -> pd.DataFrame:
@@ -69,64 +71,27 @@ def claims_of(lines: pd.DataFrame) -> list[Claim]:
     risk, gap, ir_spec = (
         {name: of(lines, name, column) for name in ENCODINGS} for column in ("risk", "gap", "ir_spec")
     )
-    compared = "risk of ESPR − risk of STRING"
+    risks, gaps, spectral = "risk of ESPR − risk of STRING", "gap of ESPR − gap of STRING", "IR_spec of STRING"
+    lower = "the shift risk of ESPR is lower than that of STRING, by ε₀; generators do not commute"
+    cheaper = "a shift costs ESPR less than STRING; generators do not commute"
+    is_zero = "IR_spec = 0 if generators commute and P leaves the active channels alone"
+    is_positive = "ε₀ > 0, since IR_spec of STRING is at least c > 0"
     return [
-        Claim(
-            "T8'.16, T8'.21",
-            "the shift risk of ESPR is lower than that of STRING, by ε₀; generators do not commute",
-            compared,
-            (risk[FREE] - risk["string"]).dropna(),
-            "negative",
-            ROUNDING,
-        ),
-        Claim(
-            "T8'.16, T8'.21",
-            "the same; generators commute",
-            compared,
-            (risk["espr"] - risk["string"]).dropna(),
-            "negative",
-            ROUNDING,
-        ),
-        Claim(
-            "T8'.12, T8'.16",
-            "a shift costs ESPR less than STRING; generators do not commute",
-            "gap of ESPR − gap of STRING",
-            (gap[FREE] - gap["string"]).dropna(),
-            "negative",
-            ROUNDING,
-        ),
-        Claim(
-            "T8'.23",
-            "IR_spec = 0 if generators commute and P leaves the active channels alone",
-            "IR_spec of STRING",
-            ir_spec["string"].dropna(),
-            "zero",
-            ZERO,
-        ),
-        Claim(
-            "T8'.12, T8'.23",
-            "a shift then costs nothing",
-            "gap of STRING",
-            gap["string"].dropna(),
-            "zero",
-            ROUNDING,
-        ),
-        Claim(
-            "T8'.14, T8'.21",
-            "ε₀ > 0, since IR_spec of STRING is at least c > 0",
-            "IR_spec of STRING",
-            ir_spec["string"].dropna(),
-            "positive",
-            ZERO,
-        ),
+        Claim("T8'.16, T8'.21", lower, risks, risk[FREE] - risk["string"], "negative"),
+        Claim("T8'.16, T8'.21", "the same; generators commute", risks, risk["espr"] - risk["string"], "negative"),
+        Claim("T8'.12, T8'.16", cheaper, gaps, gap[FREE] - gap["string"], "negative"),
+        Claim("T8'.23", is_zero, spectral, ir_spec["string"], "zero"),
+        Claim("T8'.12, T8'.23", "a shift then costs nothing", "gap of STRING", gap["string"], "zero"),
+        Claim("T8'.14, T8'.21", is_positive, spectral, ir_spec["string"], "positive"),
     ]
 
 
 def verdict(claim: Claim) -> str:
     """Decide a claim by its interval over seeds: it holds, or does not, if all of the interval says so."""
-    if len(claim.by_seed) < FEWEST:
-        return f"no verdict with {len(claim.by_seed)} runs"
-    interval = over_runs(claim.by_seed.to_numpy())
+    known = claim.by_seed.dropna().to_numpy()
+    if len(known) < FEWEST:
+        return f"no verdict with {len(known)} runs"
+    interval = over_runs(known)
     flip = -1 if claim.sign == "positive" else 1
     low, high = sorted((flip * interval.low, flip * interval.high))
     most = claim.tolerance
@@ -148,53 +113,32 @@ def number(values: "pd.Series[float]", *, low: float = -math.inf, high: float = 
     return f"{mean} [{', '.join(ends)}]"
 
 
-def page(lines: pd.DataFrame) -> str:
-    """Write the table of encodings and that of claims."""
+def tables(lines: pd.DataFrame) -> Iterator[str]:
+    """Yield the table of encodings and that of claims."""
     scores = ("score", *(f"shift{shift}.score" for shift in SHIFTS))
-    columns = {
-        **{name: {"low": 0.0, "high": 1.0} for name in scores},
-        "eval_loss": {"low": 0.0},
-        "gap": {},
-        "ir_spec": {"low": 0.0},
-    }
+    columns = {name: {"low": 0.0, "high": 1.0} for name in scores}
+    columns |= {"eval_loss": {"low": 0.0}, "gap": {}, "ir_spec": {"low": 0.0}}
     headings = ("runs", "accuracy", *(f"moved by {shift}" for shift in SHIFTS), "loss", "gap", "IR_spec")
     encodings = [
         [
             f"`{name}`",
             len(of(lines, name, "seed")),
-            *(number(of(lines, name, column), **ends) for column, ends in columns.items()),
+            *(number(of(lines, name, key), **ends) for key, ends in columns.items()),
         ]
         for name in ENCODINGS
     ]
     claims = [
         [claim.number, claim.says, claim.quantity, number(claim.by_seed), verdict(claim)] for claim in claims_of(lines)
     ]
-    return "\n\n".join(
-        (
-            plain_table(encodings, ["positions", *headings]),
-            plain_table(claims, ["theorem", "claim", "quantity", "measured", "verdict"]),
-        )
-    )
+    yield plain_table(encodings, ["positions", *headings])
+    yield plain_table(claims, ["theorem", "claim", "quantity", "measured", "verdict"])
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the tables of the page, check them, or print those of another store; the exit code."""
-    parser = argparse.ArgumentParser(description="Compare the claims of the ESPR derivation with rows")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if the page says something else")
-    parser.add_argument("--results", type=Path, help="print the tables of this store")
-    given = parser.parse_args(arguments)
-    store = Store.open(given.results or PAGE.parents[3] / "results", create=False)
-    tables = page(frame_of(store.outline(COLUMNS).to_pandas()))
-    if given.results is not None:
-        sys.stdout.write(f"{tables}\n")
-        return 0
-    before = PAGE.read_text(encoding="utf-8")
-    start, end = before.index(MARKS[0]) + len(MARKS[0]), before.index(MARKS[1])
-    text = f"{before[:start]}\n{tables}\n\n{before[end:]}"
-    if not given.check:
-        PAGE.write_text(text, encoding="utf-8")
-    return int(given.check and text != before)
+def files() -> dict[Path, str]:
+    """Give the text of the page with the tables of encodings and of claims."""
+    rows = Store.open(PAGE.parents[3] / "results", create=False).outline(COLUMNS).to_pandas()
+    return {PAGE: filled(PAGE, tables(frame_of(rows)), MARKS)}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(files()))

@@ -3,7 +3,7 @@
 For a commit of the past, with its own code::
 
     git archive COMMIT synthbench | tar -x -C OLD
-    PYTHONPATH=OLD python tests/golden/stores/write.py tests/golden/stores/1-COMMIT
+    PYTHONPATH=OLD python tests/golden/stores/write.py tests/golden/stores/SCHEMA-COMMIT
 
 For one of the future, a schema 99 with a column that nobody knows::
 

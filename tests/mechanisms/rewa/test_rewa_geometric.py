@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from synthbench.errors import UsageError
+from synthbench.forms.scores import weights
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from tests.mechanisms.loops import turn
 
@@ -181,7 +182,8 @@ def difference_from_softmax(power: int, angle: float, tau: float, tau_softmax: f
     q, k = cap(angle, seed=0), cap(angle, seed=1)
     mask = torch.ones(10, 10, dtype=torch.bool).triu(1)
     softmax = (q @ k.mT / tau_softmax).masked_fill(mask, -torch.inf).softmax(-1)
-    return float((spherical(power, tau).attention_map(q, k) - softmax).detach().norm())
+    unit = spherical(power, tau)
+    return float((weights(unit.scores(q, k), unit.normaliser) - softmax).detach().norm())
 
 
 def test_the_squared_angle_reduces_to_softmax_at_twice_its_temperature() -> None:
