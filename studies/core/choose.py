@@ -72,7 +72,8 @@ def rows_of_protocol() -> pd.DataFrame:
     joined, frames = join(Path("results")), []
     for suite in (SUITE, f"{SUITE}.extra"):
         rows = select(joined.seen_from(suite).rows, suite).without_variants().rows
-        frames.append(rows[(rows["block"] == "transformer") & rows["match"].isna() & (rows["condition"] == "stock")])
+        is_stock = (rows["condition"] == "stock") & rows["sees_places"].notna()  # other options make no mechanism
+        frames.append(rows[(rows["block"] == "transformer") & rows["match"].isna() & is_stock])
     rows = pd.concat(frames)
     count = rows["task_args"].map(lambda text: len(json.loads(text)["rungs"]))
     return rows.assign(num_levels=count, levels=rows["score"].fillna(0.0) * count)

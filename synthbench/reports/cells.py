@@ -404,7 +404,9 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
                 for name, value in arguments[key].items()
                 if any(other.get(name) != value for other in others)
             ]
-            described[key] = {**row, "mech_label": label, "setting": ", ".join(differing)}
+            # A layer of which a view knows what it sees is what the name of a mechanism means.
+            setting = "" if is_known(row.get("sees_places")) else ", ".join(differing)
+            described[key] = {**row, "mech_label": label, "setting": setting}
     return described
 
 
