@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -77,13 +77,7 @@ def is_there(step: Step, folder: Path) -> bool:
     return _output(step, folder).exists()
 
 
-def perform(
-    steps: Sequence[Step],
-    folder: Path,
-    *,
-    budget_s: float,
-    on_begin: Callable[[Step], None] = lambda _step: None,
-) -> Iterator[Outcome]:
+def perform(steps: Sequence[Step], folder: Path, *, budget_s: float) -> Iterator[Outcome]:
     """Run the steps that are missing while there is time, those that failed before last; the result of each.
 
     Raises:
@@ -101,7 +95,7 @@ def perform(
         elif deadline - began < LEAST_S:
             yield Outcome(step, "missing")
         else:
-            on_begin(step)
+            typer.echo(f"{step.name}: begins", err=True)
             state = _run(step, folder, deadline)
             yield Outcome(step, state, time.monotonic() - began)
 
@@ -147,6 +141,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def _command(step: Step) -> str:
+    words = *(f"{name}={value}" for name, value in step.environment.items()), "python", shlex.join(step.arguments)
+    return " ".join(words)
+
+
 def _output(step: Step, folder: Path) -> Path:
     return folder / f"{step.name}.txt"
 
@@ -185,17 +184,7 @@ def main(
     steps = select(steps_for(target, folder, is_quick=quick), step or [])
     if dry_run:
         planned = [
-            {
-                "step": one.name,
-                "state": "there" if is_there(one, folder) else "missing",
-                "command": " ".join(
-                    [
-                        *(f"{name}={value}" for name, value in one.environment.items()),
-                        "python",
-                        shlex.join(one.arguments),
-                    ]
-                ),
-            }
+            {"step": one.name, "state": "there" if is_there(one, folder) else "missing", "command": _command(one)}
             for one in steps
         ]
         print_facts(planned, list(planned[0]), as_json=as_json)
@@ -203,14 +192,7 @@ def main(
     least = RESERVED_S + LEAST_S
     if not budget > least and not all(is_there(one, folder) for one in steps):
         raise UsageError(f"--budget is {budget:g}; allowed: more than {least:g} seconds, or no step would begin")
-    outcomes = list(
-        perform(
-            steps,
-            folder,
-            budget_s=budget - RESERVED_S,
-            on_begin=lambda one: typer.echo(f"{one.name}: begins", err=True),
-        )
-    )
+    outcomes = list(perform(steps, folder, budget_s=budget - RESERVED_S))
     archived = write_archives(folder, archive or folder)
     facts = [{"step": done.step.name, "state": done.state, "seconds": done.seconds} for done in outcomes]
     print_facts(facts, list(facts[0]), as_json=as_json)
