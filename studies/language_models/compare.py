@@ -199,9 +199,10 @@ def sentence() -> str:
     new = dict(groups())["new"]
     now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
     return (
-        f"Of {now['pairs']:.0f} pairs of language models in tables read after a prediction, the recall score orders "
-        f"{now['concordant']:g} by their accuracy on real recall (p {now['p']:.2f}), and {then['concordant']:g} with "
-        f"the shortcut baselines from before (p {then['p']:.2f}): [the study](studies/language_models/README.md)."
+        "Does recall here predict that of language models? In tables read after the plan, "
+        f"{now['concordant']:g} of {now['pairs']:.0f} pairs of published models have the order of their recall scores "
+        f"(p {now['p']:.2f}), but only {then['concordant']:g} with the "
+        f"shortcut baselines of that day (p {then['p']:.2f}): [the study](studies/language_models/README.md)."
     )
 
 

@@ -390,7 +390,8 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
         stock, main = rows[rows["condition"] == "stock"], rows[~rows["is_variant"].astype(bool)]
-        rows = stock if len(stock) else main if len(main) else rows
+        meant = stock[stock["sees_places"].notna()] if "sees_places" in stock else stock  # without further options
+        rows = next(filter(len, (meant, stock, main)), rows)
     if side.kind == "mechanism" and rows["match"].isna().any():
         rows = rows[rows["match"].isna()]
     rows = rows.assign(setting=settings(rows))

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,11 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
     assert set(named["LSTM"]["tasks"]) == set(ranking["tasks"])
     assert 0 < named["LSTM"]["skill"] < 1
     again = synthbench(
-        "leaderboard", "--category", "recall", "--mech", ",".join(name.removesuffix(" (bare)") for name in named)
+        "leaderboard",
+        "--category",
+        "recall",
+        "--mech",
+        ",".join(re.sub(r" \((bare|eigen.*)\)$", "", name) for name in named),
     )  # labels are taken for names
     assert again.returncode == 0
     assert again.stdout.startswith(ranking["verdict"])
