@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hypothesis
 import pytest
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from tests.suites.files import suite_file
 
+hypothesis.settings.register_profile("any machine")
+hypothesis.settings.load_profile("any machine")
 keep_freed_memory()  # as workers do: faulting it in again took half of the time where pairs of tokens are held
 
 collect_ignore = ["golden/stores/write.py"]  # a script that runs with the code of old commits

@@ -28,7 +28,8 @@ LAYER = ["mech", "block", "positions", "setting"]
 
 @cache
 def store() -> pd.DataFrame:
-    rows = pd.concat(map(pd.read_parquet, sorted((ROOT / "results" / "compact").glob("runs-*.parquet"))))
+    parts = map(pd.read_parquet, sorted((ROOT / "results" / "compact").glob("runs-*.parquet")))
+    rows = pd.concat(parts, ignore_index=True)
     rows = rows.astype(dict.fromkeys(rows.select_dtypes("category"), object)).sort_values(["finished_at", "run_id"])
     rows = rows[rows["is_full"].astype(bool) & rows["role"].isna() & rows["causal_checked"].astype(bool)]
     rows[["match", "condition"]] = rows[["match", "condition"]].fillna("")
@@ -68,7 +69,8 @@ def shown(report: str, printed: pd.DataFrame) -> pd.DataFrame:
     rows["task"] = rows["task"].where(rows["task"].isin(tasks), sizes)
     rows = rows[rows["task"].isin(tasks)].dropna(subset="mechanism")
     for unit, version in ("task", "task_version"), ("task", "task_args"), (LAYER[:3], "mech_version"):
-        rows = rows[rows[version] == rows.groupby(unit)[version].transform("last")]
+        own_last = rows.sort_values("suite", key=lambda names: names == suite, kind="stable")
+        rows = rows[rows[version] == own_last.groupby(unit)[version].transform("last").reindex(rows.index)]
     rows["by"] = [
         -m["validation_bits"] if "validation_bits" in m else m["validation_accuracy"] for m in rows["metrics"]
     ]
