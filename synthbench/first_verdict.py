@@ -615,7 +615,6 @@ class _Query:
             state=size.state_elements,
             has_fixed_state=is_fixed,
             step_ms=_step_ms(own),
-            same_source_as=same,
             reference=reference,
             reference_state=None if reference is None else int(baselines.facts["state"][reference]),
             is_reference_named=against is not None,
@@ -704,6 +703,9 @@ class _Query:
         if entry.is_candidate:
             entry = self._confirmed(entry, own, baselines, is_packaged=alone.is_packaged)
         answer = entry.model_dump(include={"decision", "p_better", "p_worse", "p_fresh", "level", "query"})
+        # Of earlier queries only, so that a repeated question has the same answer.
+        same = (one.words for one in self.ledger.entries() if one.source == source and one.query < entry.query)
+        answer["same_source_as"] = next(same, None)
         return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
 
     def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
