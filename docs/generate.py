@@ -67,7 +67,7 @@ def pages() -> dict[str, str]:
 
 
 def layers() -> str:
-    """The conditions of built-in mechanisms in the main suite, and what sees places; nothing is measured again."""
+    """The conditions of built-in mechanisms in the main suite, and what sees places; known layers are not measured."""
     known = recorded_layers()
     names = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
     found = {name: conditions_of(load_suite(MAIN_SUITE), name, known.get(name, {})) for name in names}
@@ -104,7 +104,10 @@ def with_board(page: str) -> str:
         ("mechanism", "venue", "convolution", "positions", *ranked[0]["categories"]),
         [
             (
-                *(escape(one["label"]), _venue(one["source"]), one["convolution"] or "no", one["positions"]),
+                escape(one["label"]),
+                _venue(one["source"]),
+                one["convolution"] or "no",
+                one["positions"],
                 *(f"{mean['skill']:.2f}" for mean in one["categories"].values()),
             )
             for one in ranked
@@ -318,7 +321,10 @@ def _mechanisms() -> Iterator[str]:
         ("mechanism", "computes", "family", "cost", *lengths, "positions", "places", "bare"),
         [
             (
-                *(facts["name"], _first_line(MECHANISMS[facts["name"]]), facts["family"], facts["complexity"]),
+                facts["name"],
+                _first_line(MECHANISMS[facts["name"]]),
+                facts["family"],
+                facts["complexity"],
                 *facts["state"].values(),
                 facts["conditions"]["stock"]["positions"],
                 "seen" if facts["sees_places"] else "not seen",
@@ -364,8 +370,12 @@ def _suites() -> Iterator[str]:
         ("suite", "version", "description", "tasks", "mechanisms", "seeds", "studies"),
         [
             (
-                *(f"[{suite.name}](../synthbench/suites/{suite.name}.toml)", suite.version, suite.description),
-                *(len(suite.tasks), len(suite.mechanisms), len(suite.seeds)),
+                f"[{suite.name}](../synthbench/suites/{suite.name}.toml)",
+                suite.version,
+                suite.description,
+                len(suite.tasks),
+                len(suite.mechanisms),
+                len(suite.seeds),
                 " ".join(f"[{study}](../studies/{study}/README.md)" for study in suite.studies),
             )
             for suite in suites

@@ -1,5 +1,6 @@
 """Writes the page of a study, or checks it: what the scripts of studies share."""
 
+import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,10 +29,16 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples()
 
 
-def main(files: Mapping[Path, str], arguments: Sequence[str] = sys.argv[1:]) -> int:
-    """Write the files that differ and print their names; with ``--check`` print them only, and return 1 if any does."""
+def main(files: Mapping[Path, str], arguments: Sequence[str] | None = None) -> int:
+    """Write the files that differ and print their names; with ``--check`` print them only, and return 1 if any does.
+
+    Raises:
+        SystemExit: With code 2, for any other argument; None means those of the command line.
+    """
+    parser = argparse.ArgumentParser(description="Writes the pages of a study from the packaged rows")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a page differs")
+    is_check = parser.parse_args(arguments).check
     stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    is_check = "--check" in arguments
     for path in stale:
         if not is_check:
             path.write_text(files[path], encoding="utf-8")

@@ -36,7 +36,7 @@ from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from tests.suites.files import suite_file
 
-hypothesis.settings.register_profile("any machine")
+hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 keep_freed_memory()  # as workers do: faulting it in again took half of the time where pairs of tokens are held
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
@@ -27,6 +28,10 @@ def test_a_missing_tool_skips_and_a_required_one_fails(need: Need, monkeypatch: 
     with pytest.raises(pytest.fail.Exception, match="chromium is required and not here: install it"):
         need("chromium", is_here, "install it")
     need("chromium", not is_here, "install it")
+
+
+def test_no_example_has_a_deadline_as_machines_are_noisy() -> None:
+    assert hypothesis.settings().deadline is None
 
 
 def test_a_tool_that_cannot_be_required_is_named(need: Need) -> None:

@@ -136,7 +136,9 @@ def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
     names = {one.task for one in suite}
     lines = [
         [
-            *(one.category, one.task, str(one.num_levels)),
+            one.category,
+            one.task,
+            str(one.num_levels),
             *(_number(level) for level in (*one.levels.values(), one.control, one.apart)),
             "yes" if one.task in names else "; ".join(one.against) or "others of its category lie further apart",
         ]

@@ -110,7 +110,7 @@ EDITS = st.lists(
 @example(kind="runs", edits=[("cut", 0.0, 1)])
 @example(kind="runs", edits=[("mix", 0.0, 1)])
 @example(kind="compact/runs", edits=[("mix", 0.0, 1)])
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_costs_rows_that_are_counted_and_alters_none(whole: Files, kind: str, edits: list[Edit]) -> None:
     rows, points, _ = read(whole)
     name, *others = sorted(name for name in whole if name.startswith(kind))

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -16,7 +16,6 @@ def column(values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-@settings(deadline=None)
 @given(SCORES, st.sampled_from(POWERS), st.sampled_from([1e-6, 0.1, 1.0]))
 def test_softermax_is_a_power_over_the_sum_of_powers(scores: list[float], power: float, epsilon: float) -> None:
     total = epsilon + math.fsum(score**power for score in scores)

@@ -92,7 +92,7 @@ def test_fewer_queries_are_the_last(name: str, arguments: dict[str, Any], querie
     torch.testing.assert_close(run(tiled(unit), inputs), run(dense(unit), inputs), rtol=1e-10, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     length=st.integers(1, 40),
     heads=st.integers(1, 5),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -37,7 +37,6 @@ def gradient(w: Tensor, x: Tensor, epsilon: float) -> Tensor:
     return torch.autograd.grad(yat(w, x, epsilon), w)[0]
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS)
 def test_kernel_is_the_squared_inner_product_over_the_squared_distance(seed: int, dim: int, epsilon: float) -> None:
     w, x = vectors(2, dim, seed)
@@ -48,7 +47,6 @@ def test_kernel_is_the_squared_inner_product_over_the_squared_distance(seed: int
     assert yat(x, w, epsilon).item() == pytest.approx(expected, rel=1e-9)
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, scale=st.sampled_from([0.1, 1.0, 10.0]))
 def test_theorem_1_gram_matrices_are_positive_semi_definite(seed: int, dim: int, epsilon: float, scale: float) -> None:
     points = scale * vectors(20, dim, seed)
@@ -58,7 +56,6 @@ def test_theorem_1_gram_matrices_are_positive_semi_definite(seed: int, dim: int,
     assert eigenvalues.min() >= -1e-9 * eigenvalues.max()
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS)
 def test_theorem_5_gradient_formula(seed: int, dim: int, epsilon: float) -> None:
     w, x = vectors(2, dim, seed)
@@ -93,7 +90,6 @@ def test_proposition_1_self_regulation(epsilon: float) -> None:
         torch.testing.assert_close(far, (unit @ w).square(), rtol=0, atol=tolerance)
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, distance=st.sampled_from([1e3, 1e5]))
 def test_proposition_2_gradients_fall_with_the_distance(seed: int, dim: int, epsilon: float, distance: float) -> None:
     w, u = directions(2, dim, seed)
@@ -101,7 +97,6 @@ def test_proposition_2_gradients_fall_with_the_distance(seed: int, dim: int, eps
     assert gradient(distance * u, w, epsilon).norm() <= 1.1 / distance
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, lengths=st.tuples(*[st.floats(0, 1)] * 3))
 def test_propositions_3_and_4_the_kernel_is_lipschitz_in_the_unit_ball(
     seed: int, dim: int, epsilon: float, lengths: tuple[float, ...]
@@ -113,7 +108,6 @@ def test_propositions_3_and_4_the_kernel_is_lipschitz_in_the_unit_ball(
     assert abs(yat(w, x, epsilon) - yat(w, other, epsilon)) <= constant * (x - other).norm() + 1e-12
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, split=st.integers(0, 12))
 def test_theorems_2_and_3_similarity_of_distributions(seed: int, dim: int, epsilon: float, split: int) -> None:
     """It is 0 if and only if supports are disjoint; of p with itself it is ‖p‖⁴/ε, and diverges as q → p and ε → 0."""
@@ -135,7 +129,6 @@ def test_corollary_2_the_mean_response_of_random_vectors_depends_on_no_dimension
     assert abs(responses.mean() - 1 / 2) < 5 * responses.std() / 2000**0.5 + 2 / dim
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, length=st.sampled_from([0.3, 1.0, 3.0]))
 def test_supremum_lies_beyond_the_prototype(seed: int, dim: int, epsilon: float, length: float) -> None:
     """It is reached at (1 + ε/‖w‖²) w and equals ‖w‖⁴/ε + ‖w‖²."""

@@ -143,7 +143,7 @@ def test_theorem_2_9_holds_for_any_generator_of_one_axis_and_fails_for_two_that_
     assert residual_of_offsets(two, matrices) > 0.1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=seeds, dim=st.integers(1, 9))
 def test_theorem_3_2_cayley_gives_rotations(seed: int, dim: int) -> None:
     mixing = cayley(3 * random_skew(dim, torch.Generator().manual_seed(seed)))
@@ -214,7 +214,7 @@ def test_claim_theorem_6_11_model_free_is_false() -> None:
     assert norm(quarter.T @ turning @ quarter - turning) > 1  # the bound is 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_theorem_6_11_scores_are_near_those_of_the_offset(seed: int) -> None:
     drawn = Drawn(seed, "post", "drop")
@@ -248,7 +248,7 @@ def test_theorem_7_5_variance_of_positive_features_of_rotated_vectors() -> None:
 
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_theorems_6_10_and_8_13_the_invariance_residual_is_bounded(order: str, seed: int) -> None:
     drawn = Drawn(seed, order, "keep")

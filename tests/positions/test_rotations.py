@@ -99,7 +99,7 @@ SEES_OFFSETS = ["none", "rope", "string", "espr", "espr:null=keep", "espr:null=k
 moved = given(
     seed=st.integers(0, 2**31 - 1), shift=st.tuples(st.integers(0, 100), st.integers(0, 100)), axes=st.integers(1, 2)
 )
-few = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def outputs_at(term: str, seed: int, coordinates: Tensor, scramble: Callable[..., None]) -> Tensor:

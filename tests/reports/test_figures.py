@@ -262,7 +262,7 @@ def test_a_label_is_one_line_of_signs_that_the_font_has(label: str, printed: str
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 2)), min_size=1, max_size=41), st.floats(0.01, 0.5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_stands_at_a_point_covers_no_point_and_no_other_text(at: list[tuple[float, float]], width: float) -> None:
     boxes = places(np.array(at), [width] * len(at), (3.0, 2.0))
     placed = [each for each in boxes if each is not None]

@@ -134,7 +134,6 @@ def test_a_cell_without_a_run_is_not_tested() -> None:
     assert np.isnan(tests.p[0]).tolist() == [True, False, True]
 
 
-@settings(deadline=None)  # the first example draws the shuffles
 @given(scores=st.lists(st.integers(0, 8), min_size=6, max_size=6, unique=True))
 def test_shuffles_are_counted_as_all_of_them_are(scores: list[int]) -> None:
     """Two cells of three runs have twenty ways to share them; the smallest p is two of these."""
@@ -196,7 +195,7 @@ def test_a_single_run_takes_part_and_hides_no_difference_of_the_others() -> None
 
 
 @given(scale=st.floats(1e-3, 1e3), shift=st.floats(-10, 10), seed=st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_permutation_test_asks_neither_for_the_unit_nor_for_the_last_digits(
     scale: float, shift: float, seed: int
 ) -> None:

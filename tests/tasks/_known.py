@@ -91,7 +91,7 @@ def check_example(name: str, reference: Reference) -> None:
 def check_targets(known: Known) -> None:
     """The targets of a few sequences are those of the naive form, whatever options, length and seed."""
 
-    @settings(max_examples=30, deadline=None)  # the first call may build the table of a group
+    @settings(max_examples=30)  # the first call may build the table of a group
     @given(known.tasks.flatmap(lambda task: st.tuples(st.just(task), known.lengths(task))), SEEDS)
     def check(sized: tuple[Task, int], seed: int) -> None:
         task, length = sized

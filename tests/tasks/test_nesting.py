@@ -27,7 +27,7 @@ from synthbench.tasks.nesting.tree_copy import TreeCopy
 from synthbench.tasks.nesting.tree_mirror import TreeMirror
 from tests.tasks._known import SEEDS, Known, Tokens, checks_of, drawn
 
-EXAMPLES = settings(max_examples=30, deadline=None)
+EXAMPLES = settings(max_examples=30)
 Tree = Any  # a name, or a label and a list of trees
 Answers = Callable[[Any, list[int]], list[int]]
 """The answers to what stands before a separator."""

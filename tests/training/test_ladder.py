@@ -58,7 +58,7 @@ def request(results: Path, **changes: Any) -> Request:
     return Request(**(base | changes))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(num_steps=st.integers(200, 2000), num_levels=st.integers(1, 16))
 def test_steps_are_spread_over_all_levels_low_ones_more_often(num_steps: int, num_levels: int) -> None:
     order = mixture(num_steps, num_levels)

@@ -49,7 +49,7 @@ def published_distance(u: Tensor, v: Tensor, sign: int) -> float:
     return 2 * math.atanh(min(float((u - v).norm()) / (1 + sign * float(u @ v)), 1 - 1e-12))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS, p=st.integers(1, 8))
 def test_the_two_correct_forms_of_the_poincare_distance_agree(seed: int, p: int) -> None:
     u, v = ball(4, p, seed=seed), ball(4, p, seed=seed + 1)
@@ -81,7 +81,7 @@ def test_claim_tanh_of_every_coordinate_stays_in_the_ball_is_false() -> None:
     assert (lengths > 1).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS, scale=st.sampled_from([1e-20, 1e-3, 1.0, 30.0, 1e6]))
 def test_the_exponential_map_stays_in_the_ball(seed: int, scale: float) -> None:
     x = scale * draw(10, 6, seed=seed)
@@ -98,7 +98,7 @@ SPACES: list[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor
 
 
 @pytest.mark.parametrize(("distance", "place"), SPACES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=SEEDS, scale=st.sampled_from([1e-3, 0.3, 1.0, 10.0]))
 def test_distances_are_symmetric_and_keep_the_triangle_inequality(
     distance: Callable[[Tensor, Tensor], Tensor], place: Callable[[Tensor], Tensor], seed: int, scale: float

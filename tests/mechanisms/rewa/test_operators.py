@@ -94,7 +94,7 @@ def test_queries_and_keys_share_a_witness_map_unless_told_otherwise(*, shared: b
     assert len(list(witness.parameters())) == (1 if shared else 2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_claim_proposition_5_2_holds_for_all_operators_is_false(seed: int) -> None:
     """An orthogonal A_y makes the bound 0; what it bounds is of order one for some A_x of norm 1."""

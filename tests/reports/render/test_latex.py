@@ -141,7 +141,7 @@ def test_hostile_names_are_escaped_in_cells_labels_headings_and_captions(name: s
 
 
 @given(st.text(), st.text())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_text_gives_a_table_that_parses(label: str, remark: str) -> None:
     body_of((Cell("1.0", remarks=(remark,)), Cell("2.0")), labels=(label,))
 
@@ -198,7 +198,7 @@ COLUMNS = st.lists(
 
 
 @given(COLUMNS, st.integers(1, 40), st.integers(1, 20), st.tuples(FILLER, FILLER, FILLER))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_cell_stands_once_beside_its_labels_and_below_its_heading(
     columns: list[tuple[str, Literal["number", "word", "text"]]], num_lines: int, group: int, fillers: tuple[str, ...]
 ) -> None:
