@@ -33,7 +33,17 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.cells import arguments_in
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
-from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, mechanism_in, partial, select, settings
+from synthbench.reports.selection import (
+    TASK_KEY,
+    Terms,
+    are_named,
+    default_suite,
+    having,
+    mechanism_in,
+    partial,
+    select,
+    settings,
+)
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
@@ -390,8 +400,7 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
         stock, main = rows[rows["condition"] == "stock"], rows[~rows["is_variant"].astype(bool)]
-        meant = stock[stock["sees_places"].notna()] if "sees_places" in stock else stock  # without further options
-        rows = next(filter(len, (meant, stock, main)), rows)
+        rows = next(filter(len, (stock[are_named(stock)], stock, main)), rows)
     if side.kind == "mechanism" and rows["match"].isna().any():
         rows = rows[rows["match"].isna()]
     rows = rows.assign(setting=settings(rows))

@@ -55,6 +55,7 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
     assert again.stdout.startswith(ranking["verdict"])
     assert again.stderr == "no rows of your own: these come with synthbench\n"
 
+    assert synthbench("compare", "softmax", "deltanet").returncode == 0  # rows with signed eigenvalues are as many
     compared = synthbench("compare", "softmax", "lstm", "--json")
     assert json.loads(compared.stdout)["suite"] == "core"
     assert json.loads(compared.stdout)["num_seeds"] >= 1
