@@ -16,7 +16,7 @@ import pandas as pd
 
 from studies import pages
 from synthbench.reports.render.markdown import plain_table
-from synthbench.reports.selection import are_named, select
+from synthbench.reports.selection import select
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.training.ladder import course_of
@@ -72,8 +72,7 @@ def rows_of_protocol() -> pd.DataFrame:
     joined, frames = join(Path("results")), []
     for suite in (SUITE, f"{SUITE}.extra"):
         rows = select(joined.seen_from(suite).rows, suite).without_variants().rows
-        is_stock = (rows["condition"] == "stock") & are_named(rows)
-        frames.append(rows[(rows["block"] == "transformer") & rows["match"].isna() & is_stock])
+        frames.append(rows[(rows["block"] == "transformer") & rows["match"].isna() & (rows["condition"] == "stock")])
     rows = pd.concat(frames)
     count = rows["task_args"].map(lambda text: len(json.loads(text)["rungs"]))
     return rows.assign(num_levels=count, levels=rows["score"].fillna(0.0) * count)

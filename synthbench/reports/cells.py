@@ -404,9 +404,7 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
                 for name, value in arguments[key].items()
                 if any(other.get(name) != value for other in others)
             ]
-            # A layer of which a view knows what it sees is what the name of a mechanism means.
-            setting = "" if is_known(row.get("sees_places")) else ", ".join(differing)
-            described[key] = {**row, "mech_label": label, "setting": setting}
+            described[key] = {**row, "mech_label": label, "setting": ", ".join(differing)}
     return described
 
 

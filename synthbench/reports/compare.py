@@ -33,17 +33,7 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.cells import arguments_in
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
-from synthbench.reports.selection import (
-    TASK_KEY,
-    Terms,
-    are_named,
-    default_suite,
-    having,
-    mechanism_in,
-    partial,
-    select,
-    settings,
-)
+from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, mechanism_in, partial, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
@@ -399,8 +389,8 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     on some of the tasks only.
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
-        stock, main = rows[rows["condition"] == "stock"], rows[~rows["is_variant"].astype(bool)]
-        rows = next(filter(len, (stock[are_named(stock)], stock, main)), rows)
+        main = rows[~rows["is_variant"].astype(bool)]
+        rows = next(filter(len, (main[main["condition"] == "stock"], main)), rows)
     if side.kind == "mechanism" and rows["match"].isna().any():
         rows = rows[rows["match"].isna()]
     rows = rows.assign(setting=settings(rows))

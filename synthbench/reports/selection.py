@@ -45,11 +45,6 @@ def settings(rows: pd.DataFrame) -> "pd.Series[str]":
     return rows["match"].fillna(rows["mech_args"])
 
 
-def are_named(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Tell which rows are of the layers that a name means in a suite with conditions: the view knows what these see."""
-    return rows["sees_places"].notna() if "sees_places" in rows else pd.Series(data=False, index=rows.index)
-
-
 _COLUMN = [*AROUND, "setting"]
 
 Terms = Mapping[str, Mapping[str, str]]
@@ -99,7 +94,7 @@ class Selection:
         # Suites of tasks in bits list the settings that they want on some of these, and no mean is over all of them.
         # Each condition of a mechanism has a main setting of its own, in a suite that has conditions. In others two
         # settings with some of the tasks each may both be meant.
-        has_conditions = are_named(self.rows).any()
+        has_conditions = "sees_places" in self.rows and self.rows["sees_places"].notna().any()
         conditions = self.rows["condition"].fillna("") if has_conditions else [""] * len(self.rows)
         columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
         has_skill = (self.rows["metric_name"] != BITS).to_numpy()

@@ -82,7 +82,8 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     A row from before the conditions has one if its configuration is the same as a run of that condition would have.
     A rotation that only adds offsets to a recurrence leaves it bare.
     ``sees_places`` is null for a mechanism that is not installed, and for other positions than its authors'. A variant
-    is a layer in no condition of the suite.
+    is a layer in no condition of the suite, or one with further options beside the layer that the name means; among
+    one's own rows the latter is none.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -101,7 +102,11 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     told = rows.assign(sees_places=None)
     told.loc[is_shown, "condition"] = [condition for condition, _ in found]
     told["sees_places"] = pd.Series([sees for _, sees in found], index=shown.index, dtype=object).reindex(rows.index)
-    return told.assign(is_variant=is_shown & ~told["condition"].isin(CONDITIONS))
+    is_named = is_shown & told["sees_places"].notna()
+    has_options = rows["mech"].isin(rows.loc[is_named, "mech"]) & ~is_named
+    if "is_own" in rows:
+        has_options &= ~rows["is_own"].astype(bool)
+    return told.assign(is_variant=is_shown & (~told["condition"].isin(CONDITIONS) | has_options))
 
 
 @cache

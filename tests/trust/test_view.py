@@ -1,6 +1,7 @@
 """A suite with conditions shows each row of its protocol in its condition, and older layers as variants."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -45,7 +46,9 @@ def test_a_row_from_before_the_conditions_gets_the_one_that_its_configuration_is
 
 
 def test_what_is_in_no_condition_is_a_variant_and_on_no_board(packaged: Joined, shown: pd.DataFrame) -> None:
-    assert (shown["is_variant"] == ~shown["condition"].isin(["stock", "bare"])).all()
+    is_in_one = shown["condition"].isin(["stock", "bare"])
+    assert shown.loc[~is_in_one, "is_variant"].all()
+    assert not shown.loc[is_in_one & shown["sees_places"].notna(), "is_variant"].any()
     selection = select(packaged.seen_from(SUITE).rows, SUITE).without_variants()
     assert set(selection.rows["condition"]) <= {"stock", "bare"}
     assert "hgrn2" in set(selection.variants["mech"])
@@ -76,8 +79,7 @@ def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: J
     for label, facts in entries.items():
         assert cells[label]["Condition"].value == facts.condition
         change = max(change_when_moved(MECHANISMS[facts.name], {}))
-        known = "yes" if change > 1e-3 else "no"  # of a layer with other options nothing was measured
-        assert cells[label]["Sees absolute places"].value == ("--" if "=" in label else known)
+        assert cells[label]["Sees absolute places"].value == ("yes" if change > 1e-3 else "no")
 
 
 def test_rows_under_an_old_name_have_no_such_columns_as_no_suite_shows_them(packaged: Joined) -> None:
@@ -105,3 +107,11 @@ def test_what_is_recorded_of_layers_is_what_they_do() -> None:
     for name, layers in recorded.items():
         measured = conditions_of(load_suite("core"), name)
         assert {layer: tuple(found) for layer, found in layers.items()} == measured, name
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_further_options_make_a_variant_but_among_own_rows(packaged: Joined, is_own: bool) -> None:  # noqa: FBT001
+    seen = replace(packaged, is_own=pd.Series(is_own, index=packaged.rows.index)).seen_from(SUITE)
+    kept = select(seen.rows, SUITE).without_variants().rows
+
+    assert kept[kept["mech"] == "deltanet"]["mech_args"].str.contains("signed").any() == is_own
