@@ -81,9 +81,9 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
     A row from before the conditions has one if its configuration is the same as a run of that condition would have.
     A rotation that only adds offsets to a recurrence leaves it bare.
-    ``sees_places`` is null for a mechanism that is not installed, and for other positions than its authors'. A variant
-    is a layer in no condition of the suite, or one with further options beside the layer that the name means; among
-    one's own rows the latter is none.
+    ``sees_places`` is null for a mechanism that is not installed, and for other positions than its authors'. Rows of
+    a layer in no condition of the suite are variants, and so are packaged rows with options beside those of the layer
+    that the name means.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
