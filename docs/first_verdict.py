@@ -1,6 +1,6 @@
 """Error rates of ``synthbench quick``: ``python -m docs.first_verdict``; ``--check`` compares with statistics.md.
 
-Searches are simulated with the residuals that docs/simulation.py uses too. Known mechanisms are replayed from the
+Searches are simulated with the residuals of studies/error_rates. Known mechanisms are replayed from the
 packaged rows, each against three references, beside what the full suite says.
 """
 
@@ -14,8 +14,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from tabulate import tabulate
 
-from docs.simulation import RESIDUALS
 from studies import pages
+from studies.error_rates.page import RESIDUALS
 from synthbench.first_verdict import HOPELESS, NUM_FIRST, Baselines, Decision, decide, level_of, p_better, runs_of
 from synthbench.options import MAIN_SUITE
 from synthbench.reports.statistics import SIGNIFICANCE

@@ -199,9 +199,10 @@ def sentence() -> str:
     new = dict(groups())["new"]
     now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
     return (
-        "Do scores of recall predict the recall of language models? In tables read after the plan was committed, they "
-        f"order {now['concordant']:g} of {now['pairs']:.0f} pairs of models correctly (p {now['p']:.2f}), but only "
-        f"{then['concordant']:g} with the shortcut baselines of that day (p {then['p']:.2f}): "
+        "Do recall scores predict the recall of language models? In published tables that were first read after "
+        f"the plan was committed, they order {now['concordant']:g} of {now['pairs']:.0f} pairs of models correctly "
+        f"(p {now['p']:.2f}), but only {then['concordant']:g} with the weaker shortcut baselines known on that day "
+        f"(p {then['p']:.2f}): "
         "[the study](studies/language_models/README.md)."
     )
 

@@ -4,7 +4,7 @@ Each interval answers one of two questions. *These tasks, other seeds*: what wou
 seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All functions
 take skills in [0, 1] as an array [mechanisms, tasks, seeds], NaN where a cell has fewer runs than another. Every cell
 has a run; one that failed counts as 0, the floor. All categories weigh the same, and so do the tasks of one.
-``docs/simulation.py`` simulates how often intervals cover.
+``studies/error_rates`` simulates how often intervals cover.
 """
 
 import math

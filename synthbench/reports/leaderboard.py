@@ -202,8 +202,8 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                "> means significantly below the first (95 %, all pairs, other seeds of these tasks), by "
-                f"{short(MARGIN)} or more; ≈ means not."
+                f"After >: below the first by {short(MARGIN)} or more, and significantly (95 % over seeds, for all pairs "
+                "at once); after ≈: not shown to be."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
         return "With one seed each, nothing is known of other seeds." if is_alone else ""
@@ -215,10 +215,10 @@ class Leaderboard:
         if num < 2 or self.mechanisms[0].skill.value - self.mechanisms[-1].skill.value <= TOLERANCE:
             return ""
         if self.best:
-            return f"On a fresh set of similar tasks {self.best.label} would still have the highest mean."
+            return f"On a fresh set of similar tasks {self.best.label} would still rank first overall."
         named = [entry.mechanism.label for entry in self.candidates]
         who = f"any of the {num} mechanisms" if len(named) == num else f"any of {_listed(named)}"
-        return f"On a fresh set of similar tasks {who} could have the highest mean."
+        return f"On a fresh set of similar tasks {who} could rank first overall."
 
     @property
     def order(self) -> str:

@@ -58,6 +58,7 @@ _MADE_BY = (
 
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
+_LAYERS = {"stock": "as their authors build them (stock)", "bare": "stripped (bare)"}
 """The columns that say how a model was trained."""
 
 
@@ -156,11 +157,12 @@ class Report:
             return ""
         width, layers, steps, batch, _ = (_span(rows[name]) for name in _OF_SETTING)
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
+        chosen = " (chosen by validation)" if " or " in rates else ""
         conditions = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layer = f"; layers {' and '.join(conditions)}" if conditions else ""
+        layer = f"; layers {' and '.join(_LAYERS.get(name, name) for name in conditions)}" if conditions else ""
         return (
-            f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate {rates}, "
-            f"up to {rows['seq_len'].max()} tokens{layer}."
+            f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate "
+            f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens{layer}."
         )
 
     @cached_property

@@ -1,7 +1,7 @@
 """Tests of differences: within a task, between pairs of mechanisms, and many tests at once.
 
 All comparisons use these: the daggers of the tables, the verdicts on tasks, ``compare``. They take scores as an array
-[tasks, cells, seeds], NaN where a run is missing. ``docs/simulation.py`` simulates how often they err.
+[tasks, cells, seeds], NaN where a run is missing. ``studies/error_rates`` simulates how often they err.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Statistics over many tasks: cases worked by hand; docs/simulation.py has how often intervals cover."""
+"""Statistics over many tasks: cases worked by hand; studies/error_rates has how often intervals cover."""
 
 import math
 

@@ -1,8 +1,8 @@
-"""Simulates how often tests and intervals of a report err: ``python docs/simulation.py``, ``--check`` to compare.
+"""Simulates how often tests and intervals of a report err: ``python -m studies.error_rates.page``.
 
-Reports of made-up runs go through the functions that make real ones, and are compared with the truth. The numbers are
-in ``simulation.csv`` and in ``statistics.md``; they take some minutes on one core. ``--check`` makes the first report
-of each row again, and compares it with the stored one.
+Reports of simulated runs go through the functions that make real ones, and are compared with the truth. The numbers
+are in ``reports.csv`` and in ``README.md``; they take some minutes on one core. ``--check`` makes the first report of
+each row again, and compares it with the stored one.
 """
 
 import math
@@ -19,6 +19,7 @@ import pandas as pd
 from jaxtyping import Float
 from tabulate import tabulate
 
+from studies import pages
 from synthbench.reports.aggregates import probability_of_improvement, ranks
 from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import SOLVED, leaderboard
@@ -26,6 +27,7 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 from synthbench.reports.verdicts import judge
 
 FOLDER = Path(__file__).parent
+PAGE = FOLDER / "README.md"
 NUM_REPORTS = 100
 NUM_SEEDS = (3, 5, 10)
 NUM_CATEGORIES, TASKS_EACH, NUM_MECHANISMS = 4, 6, 6
@@ -251,11 +253,8 @@ def simulate(num_reports: int, rows: Iterable[tuple[str, int]] | None = None) ->
 
 def read() -> list[dict[str, str]]:
     """The stored rows."""
-    rows = pd.read_csv(FOLDER / "simulation.csv", dtype=str, keep_default_na=False)
+    rows = pd.read_csv(FOLDER / "reports.csv", dtype=str, keep_default_na=False)
     return [{str(name): str(value) for name, value in row.items()} for row in rows.to_dict("records")]
-
-
-BEGIN, END = "<!-- Written by docs/simulation.py. -->\n", "<!-- Until here. -->\n"
 
 
 def tables(lines: list[dict[str, str]]) -> str:
@@ -274,7 +273,6 @@ def tables(lines: list[dict[str, str]]) -> str:
         + _table(["case", "seeds", *TESTS], of_tests)
         + f"\n\nMore than 5 % of null tasks are said to separate in these cases: {exceptions}.\n\n"
         + _table(["case", "seeds", *INTERVALS], of_intervals)
-        + "\n"
     )
 
 
@@ -303,9 +301,8 @@ def stale(rows: Iterable[tuple[str, int]] | None = None) -> list[str]:
             for key, value in line.items()
             if key not in ("case", "seeds", "reports") and abs(float(old.get(key, "nan")) - float(value)) > 2e-4
         ]
-    text = (FOLDER / "statistics.md").read_text(encoding="utf-8")
-    if text.partition(BEGIN)[2].partition(END)[0].strip() != tables(read()).strip():
-        found.append("statistics.md has other tables than simulation.csv")
+    if PAGE.read_text(encoding="utf-8") != pages.filled(PAGE, [tables(read())]):
+        found.append("README.md has other tables than reports.csv")
     return found
 
 
@@ -316,11 +313,8 @@ def main() -> int:
         sys.stdout.writelines(f"stale: {line}\n" for line in found)
         return 1 if found else 0
     lines = [*simulate(1), *simulate(NUM_REPORTS)]
-    pd.DataFrame(lines).to_csv(FOLDER / "simulation.csv", index=False, lineterminator="\n")
-    page = FOLDER / "statistics.md"
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(before + begin + tables(lines) + END + rest.partition(END)[2], encoding="utf-8")
-    return 0
+    pd.DataFrame(lines).to_csv(FOLDER / "reports.csv", index=False, lineterminator="\n")
+    return pages.main({PAGE: pages.filled(PAGE, [tables(read())])}, [])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import simulation
+from studies.error_rates import page as simulation
 from synthbench.reports import statistics
 
 
@@ -13,7 +13,7 @@ from synthbench.reports import statistics
 def test_the_table_is_not_stale() -> None:
     """Every case, with the numbers of seeds in turn. If this fails, what a report says has changed.
 
-    Then run docs/simulation.py and read the difference.
+    Then run studies/error_rates/page.py and read the difference.
     """
     assert simulation.stale(zip(simulation.CASES, cycle(simulation.NUM_SEEDS), strict=False)) == []
 
@@ -39,7 +39,7 @@ def test_every_interval_covers_or_the_page_says_where_it_does_not() -> None:
 
 
 def test_false_positives_are_five_per_cent_or_named() -> None:
-    text = Path(simulation.__file__).with_name("statistics.md").read_text(encoding="utf-8")
+    text = Path(simulation.__file__).with_name("README.md").read_text(encoding="utf-8")
     for line in simulation.read():
         share = float(line["null separates"])
         if line["reports"] != "1" and share > 0.05:
