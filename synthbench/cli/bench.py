@@ -54,7 +54,7 @@ def fidelity(
         str, options.selecting(help="Budgets of the SLAY paper's table 6: small, medium, large.")
     ] = "small",
     seeds: Annotated[str, options.selecting(help="Each seed draws new inputs, projections and features.")] = "0-4",
-    repeats: Annotated[int, options.executing(help="Timings per estimator; the median counts.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings per estimator; their median is reported.", min=1)] = 5,
     bias: Annotated[bool, options.executing(help="Projections with biases, as in the paper.")] = True,
     sweep: Annotated[
         bool,
@@ -94,7 +94,7 @@ def scaling(
         str, options.selecting(help="Forms of each mechanism, comma-separated, such as layer,streamed,kernel.")
     ] = "all",
     batch_size: BatchSize = 1,
-    repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings; their median is reported.", min=1)] = 5,
     dtype: Dtype = "float32",
     max_seconds: Annotated[float, options.executing(help="Skip lengths at which a form may take longer.")] = 10.0,
     max_gigabytes: Annotated[float, options.executing(help="The same for peak memory.")] = 4.0,
@@ -193,7 +193,7 @@ def bench_suite(
     runs: Annotated[str, options.selecting("--batched", help="Numbers of batched runs, comma-separated.")] = "4",
     rates: Annotated[int, options.executing(help="Learning rates per seed in a batched program.", min=1)] = 1,
     steps: Annotated[int, options.executing(help="Steps per timing.", min=1)] = 5,
-    repeats: Annotated[int, options.executing(help="Timings; the median counts.", min=1)] = 5,
+    repeats: Annotated[int, options.executing(help="Timings; their median is reported.", min=1)] = 5,
     device: options.Device = "auto",
     out: Out = None,
     as_json: options.AsJson = False,

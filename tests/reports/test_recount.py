@@ -45,7 +45,10 @@ def protocol(config: str) -> str:
 
 
 def shown(report: str, printed: pd.DataFrame) -> pd.DataFrame:
-    """The runs of a report: of each seed the best rate in validation, of each label the setting with most tasks."""
+    """The runs of a report: of each seed the best rate in validation, of each label the setting with most tasks.
+
+    Of two such settings, the first to be run is that of the name; the other is a variant.
+    """
     suite, labels, tasks = report.removesuffix("-all"), set(printed["mechanism"]), set(printed["task"])
     rows = store()[store()["suite"].isin(CORE if suite in CORE else [suite])]
     protocols = rows["config_json"].map(protocol)
@@ -76,8 +79,11 @@ def shown(report: str, printed: pd.DataFrame) -> pd.DataFrame:
     ]
     rows = rows[::-1].sort_values(["by", "lr"], ascending=[False, True], kind="stable")  # of two equal ones the newer
     rows = rows.drop_duplicates([*CELL, *LAYER, "seed"])
-    num_tasks = rows.groupby(["mechanism", *LAYER])["task"].transform("nunique")
-    return pd.DataFrame(rows[num_tasks == num_tasks.groupby(rows["mechanism"]).transform("max")])
+    layers = rows.groupby(["mechanism", *LAYER])
+    rows = rows.assign(num_tasks=layers["task"].transform("nunique"), since=layers["finished_at"].transform("min"))
+    rows = rows.sort_values(["num_tasks", "since"], ascending=[False, True], kind="stable")
+    chosen = rows.groupby("mechanism")[LAYER].transform("first")
+    return pd.DataFrame(rows[(rows[LAYER] == chosen).all(axis=1)])
 
 
 def score_and_load(row: Any) -> tuple[float, float, int]:
