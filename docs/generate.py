@@ -146,10 +146,10 @@ def counted(page: str) -> str:
     for phrase, count in {
         r"\*\*{} tasks\*\*": len(TASKS),
         r"the {} of the SLAY paper": len(load_suite("paper").tasks),
-        r"{} of them with a \[ladder\]": ladders,
+        r"{} have a \[ladder\]": ladders,
         r"\*\*{} mechanisms\*\*": len(MECHANISMS),
         r"all {} cells of": in_paper,
-        r"and {} of its authors": len(cells) - in_paper,
+        r"and {} cells in its authors": len(cells) - in_paper,
     }.items():
         before, after = phrase.split("{}")
         page, found = re.subn(rf"({before})\d+({after})", rf"\g<1>{count}\g<2>", page)

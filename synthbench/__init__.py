@@ -1,6 +1,6 @@
 """Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard.
 
-Public names are imported on first use, so ``import synthbench`` costs nothing.
+Public names are imported on first use, so ``import synthbench`` is fast.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0.dev0"
 DISTRIBUTION = "synthbench-attention"
-"""Name on the package index, for :mod:`synthbench.distribution`."""
+"""Name of the package on the package index; read by :mod:`synthbench.distribution`."""
 
 __all__ = [
     "MECHANISMS",

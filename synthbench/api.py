@@ -1,4 +1,4 @@
-"""The Python interface: the commands, for a script or a notebook."""
+"""The commands as Python functions, for a script or a notebook."""
 
 import hashlib
 import inspect
@@ -40,7 +40,7 @@ Module = type[nn.Module] | Callable[..., nn.Module]
 """A layer of your own, or a function that builds one."""
 
 SESSION = "__main__"
-"""Python module of code in a notebook or script, which runs in this process."""
+"""Name of the Python module that holds the code of a notebook or script; its layers run in this process."""
 
 
 class Markdown(str):
@@ -53,7 +53,7 @@ class Markdown(str):
 
 
 class Tables(dict[str, Markdown]):
-    """Tables by name; a notebook shows all, each under its title."""
+    """Markdown tables by name; a notebook displays all of them, each under its title."""
 
     __slots__ = ()
 
@@ -102,42 +102,46 @@ def run(
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
     Args:
-        request: A request to begin with; options that differ from their defaults replace its own.
-        module: A layer of your own, run beside ``mechanisms``: see :func:`mechanism_of`.
+        request: Request to start from; every other argument that differs from its default replaces the request's value.
+        module: A layer of your own, run in addition to ``mechanisms``: see :func:`mechanism_of`.
         suite: A suite's name or file.
-        tasks: Names, categories (``@memory``) or patterns, as on the command line.
-        mechanisms: The same, with options as in ``slay:R=3``. Default: those of the suite, or the module alone.
+        tasks: Task names, categories (``@memory``) or patterns, as on the command line.
+        mechanisms: Mechanism names, with options as in ``slay:R=3``, families (``@linear``) or patterns. Default: those
+            of the suite, or ``module`` alone.
         seeds: Whole numbers, or a range such as ``42-44``. Default: those of the suite.
-        rates: Some of the suite's learning rates. Default: all.
+        rates: Learning rates to use, out of the suite's. Default: all of them.
         block: The block around the mechanism. Default: the suite's.
         positions: The position encoding. Default: the suite's.
-        condition: ``stock`` or ``bare``. Default: the suite's.
-        match: ``params`` or ``state``: rescales mechanisms to the suite's first one, or to a number: ``state=4096``.
+        condition: ``stock`` (layers as their authors build them) or ``bare`` (the recurrence or the scores alone).
+            Default: the suite's.
+        match: ``params`` or ``state``: rescale all mechanisms to the same number of parameters or the same state size.
+            The target is the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        steps: Fewer training steps than the suite's; reports leave such rows out.
-        limit: Fewer test sequences than the suite's; reports leave such rows out.
+        steps: Number of training steps, if fewer than the suite's; reports leave out such rows.
+        limit: Number of test sequences, if fewer than the suite's; reports leave out such rows.
         results: Folder of the store.
         executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
-        workers: Worker processes; one per core if None. A module of this session runs in this process.
-        per_gpu: Processes that share a GPU; one if None.
-        timeout_s: Seconds after which a job is ended.
-        group_size: Most runs to train as one program.
-        rerun: Finished runs to make again: ``none``, ``failed`` or ``all``.
-        predictions: Folder for each model's predictions in the test.
-        deterministic: Use deterministic algorithms only.
-        shard: ``2/3``: the second of three parts of the plan.
-        only: Pairs of task and mechanism names to run.
-        plugins: Files and Python modules with further components.
+        workers: Number of worker processes; one per core if None. A layer of this session runs in this process instead.
+        per_gpu: Number of processes that share a GPU; one if None.
+        timeout_s: Limit on the duration of a job, in seconds; a longer job is ended. None: no limit.
+        group_size: Limit on the number of runs trained together as one program. None: chosen by length and device.
+        rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
+        predictions: Folder for each trained model's predictions on the test sequences. None: they are not written.
+        deterministic: True to use only deterministic algorithms.
+        shard: Part of the plan to run, as in ``2/3``, the second of three parts. None: the whole plan.
+        only: Pairs of task and mechanism names to run. None: every task with every mechanism.
+        plugins: Plugin files and Python modules that register further components.
 
     Returns:
-        ``ok``, ``rows`` as a data frame, ``failed``.
+        A report. ``rows`` is a data frame of the planned rows, and ``failed`` lists those that this call wrote without
+        a score. ``ok`` is True if every planned row has a score.
 
     Raises:
         UnknownName: If an option names something that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store cannot be written.
-        ContractError: If a plugin cannot be loaded, or the module fails a check; then nothing is run.
+        ContractError: If a plugin cannot be loaded, or ``module`` fails a check; nothing is run then.
     """
     return runner.run(_request(dict(locals())))
 
@@ -172,25 +176,26 @@ def quick(
     executor: str = Request.executor,
     workers: int | None = None,
 ) -> FirstVerdict:
-    """Give a first verdict: run one seed of a ladder's quick tasks, and compare it with other mechanisms.
+    """Judge a mechanism quickly: run one seed of a suite's quick tasks and compare it with other mechanisms.
 
     Args:
-        mechanism: One mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
-        module: A layer of your own instead: see :func:`mechanism_of`.
-        against: The reference, any mechanism with rows of these tasks. Default: the best packaged one of the same class
-            (linear time, no more state).
-        suite: A suite with a ladder.
+        mechanism: Name of one mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
+        module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
+        against: Mechanism to use as the reference; it must have rows of these tasks. Default: the best packaged
+            mechanism of the same class (linear time, no more state).
+        suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store.
-        ledger: File that counts the comparisons of a search; ``quick.jsonl`` in ``results`` if None.
-        minutes: Most minutes of training, roughly; fewer tasks are run if they take longer.
-        plugins: Files and modules with further mechanisms.
+        ledger: File that records all comparisons of a search; ``quick.jsonl`` in ``results`` if None.
+        minutes: Approximate limit on training time, in minutes; fewer tasks are run if all would take longer. None: no
+            limit.
+        plugins: Plugin files and Python modules that register further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        executor: ``auto``, or another that ``synthbench run --executor`` takes.
-        workers: Worker processes; one per core if None.
+        executor: ``auto``, or another value of ``synthbench run --executor``.
+        workers: Number of worker processes; one per core if None.
 
     Returns:
-        Scores by task and category, ``combined_score`` and ``rank`` in the full suite, and ``decision``: ``keep``,
-        ``discard`` or ``undecided``; ``print`` shows it as the command does.
+        The verdict: scores by task and category, the ``combined_score`` and ``rank`` expected in the full suite, and
+        the ``decision``: ``keep``, ``discard`` or ``undecided``. ``print`` shows the verdict as the command does.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -219,18 +224,20 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
     """Rank the mechanisms that have a run of every task of a suite, best first.
 
     Args:
-        rows: Rows, as :func:`load` gives them.
-        suite: Its name. Default: the only one in the rows.
+        rows: Rows of a store with all columns, as :func:`load` returns them.
+        suite: Name of the suite. Default: the only suite in the rows.
 
     Returns:
-        One row per mechanism: the mean skill of every category, then ``skill`` (mean), ``iqm`` (interquartile mean),
-        ``solved`` (share of solved runs), ``rank`` and ``num_seeds``, the fewest on a task. The first three have the
-        ends of their 95 % intervals for these tasks and other seeds, ``rank`` those for tasks like these. A mechanism
-        with one seed has an interval if another has more; if none has, the ends for other seeds are NaN.
+        One row per mechanism. The mean skill of every category comes first. Then come ``skill`` (mean), ``iqm``
+        (interquartile mean), ``solved`` (fraction of solved runs), ``rank`` and ``num_seeds`` (smallest number of seeds
+        on any task). Columns such as ``skill_low`` and ``skill_high`` hold the ends of 95 % intervals. For ``skill``,
+        ``iqm`` and ``solved``, the interval treats the tasks as fixed and the seeds as random. For ``rank``, it treats
+        the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several. If
+        none has, the ends of the first three intervals are NaN.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
-        UsageError: If the suite must be named.
+        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or the rows lack a column.
     """
     board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -248,11 +255,11 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
 
 def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
-    """Write the tables of a report as Markdown, by name; a notebook shows all, or the one that is picked.
+    """Return the tables of a report as Markdown, by name; a notebook displays all of them, or a single one.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
-        UsageError: If the suite must be named.
+        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or the rows lack a column.
     """
     rows, suite = _seen(rows, suite)
     files = build(rows, None, suite, formats=["md"])
@@ -269,11 +276,11 @@ def check(
     """Check a component, a layer of your own, or all components of a plugin; docs/plugins.md lists the checks.
 
     Args:
-        target: A component's name, with options as in ``slay:R=3``, the file of a plugin, or what :func:`mechanism_of`
-            takes.
-        plugins: Other plugins, loaded first.
+        target: A component's name, with options as in ``slay:R=3``; the file of a plugin; or a layer of your own, as
+            :func:`mechanism_of` accepts it.
+        plugins: Other plugins to load first.
         device: The device on which mechanisms are checked.
-        timeout_s: Seconds after which a component that hangs is given up; 300 if None.
+        timeout_s: Time after which a hanging component is stopped, in seconds; 300 if None.
 
     Returns:
         One row per check: ``component``, ``check``, ``meaning``, ``state`` (passed, warning, FAILED, not tried) and
@@ -294,19 +301,19 @@ def check(
 def mechanism_of(module: Module) -> str:
     """Register a layer of your own as a mechanism of this session, and return its name.
 
-    It replaces an earlier one of the same name, as when a notebook cell runs again.
+    If you define a layer again under the same name, as when a notebook cell runs again, it replaces the earlier layer.
 
     >>> mechanism_of(lambda width, groups: nn.Linear(width, width))
     Traceback (most recent call last):
     synthbench.errors.UsageError: Module cannot be built as a mechanism: its constructor requires 'groups'; ...
 
     Args:
-        module: A class of a causal ``nn.Module`` from [batch, length, width] to the same shape, or a function that
-            builds one, as ``lambda width, num_heads: ...``. Parameters with usual names of width, heads and longest
-            sequence are supplied; docs/plugins.md lists them.
+        module: Class of a causal ``nn.Module`` that maps [batch, length, width] to the same shape, or a function that
+            builds such a module, as ``lambda width, num_heads: ...``. Arguments with a usual name for the width, the
+            number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
 
     Raises:
-        UsageError: If it is neither, requires something else, or has the name of another mechanism.
+        UsageError: If ``module`` is neither, requires another argument, or has the name of another mechanism.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)
@@ -331,7 +338,7 @@ def mechanism_of(module: Module) -> str:
 
 
 def _home_of(name: str) -> list[str]:
-    """List the Python module that a worker imports for a mechanism; none for a session's or a package's."""
+    """List the Python module that a worker must import for a mechanism; empty if the session or a package has it."""
     origin = MECHANISMS[name].__module__
     return [] if origin == SESSION or "/" in name or MECHANISMS.is_built_in(name) else [origin]
 
@@ -400,7 +407,7 @@ def _rates(given: Any) -> tuple[float, ...]:
 
 
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
-    """Return the rows as a suite shows them, and its name."""
+    """Return the rows as seen from a suite, and the suite's name."""
     name = _suite(rows, suite)
     return view.seen_from(rows, name), name
 

@@ -1,14 +1,14 @@
-"""Scores with tables of their own: their names in rows, and scores in bits from a loss."""
+"""Scores in bits per token: their name in rows, their computation from a loss, and the choice of a learning rate."""
 
 import math
 from collections.abc import Mapping
 
 BITS = "minus bits per token"
-"""Name of the metric of tasks whose answers are uncertain: higher for better models and at most 0."""
+"""Name of the metric of tasks whose answers are uncertain. Its values are at most 0, and higher for better models."""
 
 
 def bits_of(nats: float) -> float:
-    """Convert a loss to bits.
+    """Convert a loss from nats to bits.
 
     >>> bits_of(math.log(256))
     8.0
@@ -17,10 +17,10 @@ def bits_of(nats: float) -> float:
 
 
 def choice_in(metrics: Mapping[str, float | None]) -> float | None:
-    """Return the fraction by which a row's learning rate is chosen, higher is better; None if there is none.
+    """Return the number from 0 to 1 by which learning rates are compared; None if the metrics lack it.
 
-    It is the accuracy on the validation sequences; of a task in bits, the geometric mean of the probabilities that the
-    model gave to the right tokens there.
+    Higher is better. The number is the accuracy on the validation sequences. For a task in bits, it is the geometric
+    mean of the probabilities that the model gave to the right tokens of these sequences.
 
     >>> choice_in({"validation_accuracy": 0.5}), choice_in({"validation_accuracy": 0.5, "validation_bits": 2.0})
     (0.5, 0.25)

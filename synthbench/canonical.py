@@ -9,7 +9,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical_json(value: object) -> str:
-    """Write one text for one value: keys sorted, no blanks, no NaN.
+    """Write a value as JSON with sorted keys and no blanks, so that equal values give equal texts.
 
     Raises:
         ValueError: If the value holds NaN or an infinity.
@@ -18,7 +18,7 @@ def canonical_json(value: object) -> str:
 
 
 def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Write the canonical text of every entry, by name: what many identities share is written once.
+    """Return the canonical text of every entry, by name, so that entries shared by many identities are written once.
 
     >>> json_entries({"seed": 0, "task": "copy"})
     {'seed': '"seed":0', 'task': '"task":"copy"'}
@@ -30,7 +30,7 @@ def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def run_id_of(entries: Mapping[str, str]) -> str:
-    """Hash the :func:`json_entries` of a run's identity to its id."""
+    """Compute the id of a run: a hash of the :func:`json_entries` of its identity."""
     return sha256("{" + ",".join([entries[name] for name in sorted(entries)]) + "}")[:16]
 
 

@@ -16,9 +16,9 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
     """The sequences that a run reads from one stream, as pairs ``(inputs, targets)`` of int64 [length].
 
     A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, as
-    ``torch.nn.functional.cross_entropy`` ignores them by default. (Where ``metadata["readout"]`` is ``bottleneck``,
-    runs predict all targets from the whole sequence.) All sequences are drawn when the dataset is made and take 16
-    bytes per token, so every worker of a ``DataLoader`` reads the same ones, in any order.
+    ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, runs
+    predict all targets from the whole sequence.) All sequences are drawn when the dataset is created, so all workers of
+    a ``DataLoader`` read the same sequences, in any order. The dataset takes 16 bytes per token.
 
     >>> from torch.utils.data import DataLoader
     >>> dataset = TaskDataset("mqar:level=3", split="test", seed=42, count=256)
@@ -26,7 +26,7 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
     >>> inputs.shape == targets.shape == (32, dataset.metadata["length"])
     True
 
-    With a ``suite`` they are what its runs read:
+    With ``suite``, the dataset holds the sequences that runs of this suite read:
 
     >>> len(TaskDataset("copy", split="train", seed=42, suite="smoke"))  # 200 steps of 16 sequences
     3200

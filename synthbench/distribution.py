@@ -1,7 +1,8 @@
-"""Find installed packages that own files of ``synthbench``.
+"""Find other installed packages that own files of ``synthbench``.
 
-Another project's distribution, ``synthbench-eval``, installs a package and a command of the same name. Of two such
-packages, pip overwrites one's files with the other's and reports success, so the command line asks first.
+The distribution ``synthbench-eval`` of another project installs a package and a command of the same name. If both are
+installed, pip overwrites the files of one with those of the other and reports success. So the command line checks for
+such a conflict first.
 """
 
 from collections.abc import Iterable
@@ -13,15 +14,15 @@ DISTRIBUTION = "synthbench-attention"
 
 
 def is_overwritten() -> bool:
-    """Tell whether another package's ``synthbench/__init__.py`` replaced ours, which names its distribution."""
+    """Tell whether another package has overwritten our ``synthbench/__init__.py``, which names our distribution."""
     return getattr(synthbench, "DISTRIBUTION", None) != DISTRIBUTION
 
 
 def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
-    """List names and versions of other installed distributions that have files in ``synthbench/``.
+    """List names and versions of other installed distributions that contain ``synthbench/__init__.py``.
 
     Args:
-        installed: The distributions to look at; all of this environment if None.
+        installed: Distributions to examine; all of this environment if None.
     """
     return sorted(
         f"{each.name} {each.version}"
@@ -31,7 +32,7 @@ def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
 
 
 def conflict() -> str:
-    """Name the package that is in the way, and the remedy, in one line; empty if none is."""
+    """Name the conflicting package and the remedy, in one line; return an empty text if there is no conflict."""
     others = foreign()
     if not others and not is_overwritten():
         return ""

@@ -5,7 +5,7 @@
     SynthbenchError
     ├── UsageError         2  a name, argument, key, value or device that is not allowed; a plugin or suite file that
     │   │                     cannot be read
-    │   └── UnknownName    2  a name that nothing is registered under
+    │   └── UnknownName    2  a name under which nothing is registered
     ├── StoreError         3  results that cannot be read, or a file or folder that cannot be written
     ├── ClusterLost        3  a cluster with no machine left
     └── ContractError      4  a task or mechanism that fails a check or cannot be loaded
@@ -39,11 +39,11 @@ MEANT: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "seconds": ("wall_s",),
     }
 )
-"""Common wrong names with the right ones; the first that is allowed is suggested."""
+"""Right names by common wrong name; an error suggests the first right name that is allowed."""
 
 
 class SynthbenchError(Exception):
-    """An error by the user or in the environment; its message is the whole story."""
+    """An error by the user or in the environment; its message explains it without a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -55,7 +55,7 @@ class UsageError(SynthbenchError):
 
 
 class UnknownName(UsageError):
-    """A name that is not registered; carries the nearest names."""
+    """A name that is not registered; the message suggests the nearest names."""
 
     def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
         """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
@@ -72,7 +72,7 @@ class UnknownName(UsageError):
         super().__init__(f"no {kind} called {name!r}; {hint}")
 
     def __reduce__(self) -> tuple[type["UnknownName"], tuple[str, str, list[str]]]:
-        """Pickle by the arguments: an error must come back from a worker process."""
+        """Pickle by the constructor's arguments, so that a worker process can send the error back."""
         return UnknownName, (self.kind, self.name, self.allowed)
 
 
@@ -83,7 +83,7 @@ class StoreError(SynthbenchError):
 
 
 class ClusterLost(SynthbenchError):
-    """A cluster with no machine left; what has no row yet can be run again."""
+    """A cluster with no machine left; runs without a row can be started again."""
 
     exit_code = 3
 

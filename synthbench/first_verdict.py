@@ -1,8 +1,8 @@
-"""A first verdict on a mechanism: behind ``synthbench quick``, for people and for programs that search.
+"""A first verdict on a mechanism: the code of ``synthbench quick``, for people and for programs that search.
 
-A mechanism is checked and trained on three tasks. Unless it is hopeless there, it is trained on the others and compared
-with a reference. A mechanism that beats it at the level of its query must be confirmed on a fresh seed. The error rates
-are in docs/statistics.md.
+A mechanism is checked and trained on three tasks. Unless its scores there are hopeless, it is trained on the other
+tasks and compared with a reference. A query is one such comparison. A mechanism that beats the reference at its query's
+level of significance must be confirmed on a fresh seed. docs/statistics.md gives the error rates.
 """
 
 import json
@@ -49,21 +49,21 @@ from synthbench.training.cell import Cell, Run
 from synthbench.training.ladder_scores import USED, rescored
 
 SCHEMA_VERSION = 1
-"""Version of the JSON; it rises when a key goes or changes its meaning."""
+"""Version of the JSON output; it increases when a key is removed or changes its meaning."""
 LEDGER = "quick.jsonl"
-"""Default name of the ledger, in the results folder."""
+"""Default name of the ledger file in the results folder."""
 NUM_FIRST = 3
-"""Tasks of the first stage."""
+"""Number of tasks in the first stage."""
 HOPELESS = 0.01
-"""p value at which the first stage discards a mechanism; the rest of ``SIGNIFICANCE`` is for the end."""
+"""Largest p value at which the first stage discards a mechanism; the rest of ``SIGNIFICANCE`` is left for the end."""
 NOISE = 0.085
-"""Standard deviation, over tasks, of the difference between two runs of one mechanism: √2 times .06, the scatter over
-seeds of the packaged runs of suite core."""
+"""Standard deviation, over tasks, of the score difference between two runs of one mechanism. It is √2 times 0.06, the
+standard deviation over seeds of the packaged runs of suite ``core``."""
 PRIOR_DOF = 8.0
-"""Degrees of freedom of ``NOISE``, added to those of the differences."""
+"""Degrees of freedom assigned to ``NOISE``, which add to those of the measured differences."""
 RANK_CONFIDENCE = 0.9
 FRESH = 1 << 20
-"""First of the confirming seeds."""
+"""Smallest seed for a confirmation."""
 
 Decision = Literal["keep", "discard", "undecided"]
 
@@ -72,14 +72,15 @@ Decision = Literal["keep", "discard", "undecided"]
 
 
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
-    """Test whether a mechanism beats the reference over tasks like these; returns the one-sided p value.
+    """Return the one-sided p value for a mechanism beating the reference, with tasks treated as a random sample.
 
-    A t test of the balanced mean with a moderated variance, an average of the differences' own and ``NOISE`` ². Unlike
-    a test by changes of sign on few tasks, p has no lower limit.
+    The test is a t test of the mean difference, in which all categories have equal weight. The variance is moderated: a
+    weighted average of the variance of the differences and ``NOISE`` ². Unlike in a sign-flip test on few tasks, p has
+    no lower limit.
 
     Args:
-        differences: Mechanism less reference, a score in [0, 1] for each task.
-        categories: The tasks' categories.
+        differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
+        categories: Category of each task.
 
     Source: Smyth (2004), the moderated t statistic.
 
@@ -95,17 +96,18 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
 
 def level_of(query: int, num_kept: int) -> float:
-    """Return the largest p value that keeps a mechanism, by LOND.
+    """Return the largest p value at which the LOND procedure keeps the mechanism of a query.
 
-    Of the mechanisms that a ledger keeps, at most ``SIGNIFICANCE`` are no better, on average (the false discovery
-    rate). LOND holds for positively dependent p values, such as those against one reference.
+    LOND bounds the false discovery rate by ``SIGNIFICANCE``. This rate is the expected fraction of kept mechanisms that
+    are no better than their reference. The bound holds for positively dependent p values, such as those of comparisons
+    with the same reference.
 
     Args:
-        query: Its number in the ledger, from 1.
-        num_kept: Mechanisms kept before.
+        query: Number of the query in the ledger, from 1.
+        num_kept: Number of mechanisms kept before this query.
 
-    Source: Javanmard & Montanari (2018), LOND with their sequence, whose sum over all queries is 1; Zrnic et al. (2021)
-    for dependent p values.
+    Source: Javanmard & Montanari (2018) for LOND and its sequence of levels, which sums to 1 over all queries; Zrnic et
+    al. (2021) for dependent p values.
 
     >>> round(level_of(1, 0), 5), round(level_of(200, 10), 6)
     (0.00268, 0.000113)
@@ -115,10 +117,10 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide after all tasks; what is to be kept must still be confirmed.
+    """Decide from the p values after all tasks; a ``keep`` must still be confirmed.
 
-    A false discard costs one idea however many are tried, so each has the same chance: ``SIGNIFICANCE``, first stage
-    included.
+    A false discard loses one idea, however many are tried. So its probability is limited to the same value for each
+    idea: ``SIGNIFICANCE``, first stage included.
     """
     if better <= level:
         return "keep"
@@ -130,11 +132,11 @@ class Prediction(NamedTuple):
 
     value: float
     error: float
-    """Its standard error; NaN if the mechanisms are of fewer than three families."""
+    """Standard error of ``value``; NaN if the known mechanisms are of fewer than three families."""
     dof: int
 
     def rank_among(self, full: Float[np.ndarray, " mechanisms"]) -> Rank:
-        """Rank it among mechanisms with known means, with ``RANK_CONFIDENCE``; 1 is the best."""
+        """Return the rank among mechanisms with known means, 1 for the best, with its ``RANK_CONFIDENCE`` interval."""
         if math.isnan(self.error):
             return Rank(1 + int((full > self.value).sum()), 1, 1 + len(full))
         reach = float(stdtrit(self.dof, (1 + RANK_CONFIDENCE) / 2)) * self.error + TOLERANCE
@@ -145,10 +147,11 @@ class Prediction(NamedTuple):
 def predict(
     score: float, quick: Float[np.ndarray, " mechanisms"], full: Float[np.ndarray, " mechanisms"], families: list[str]
 ) -> Prediction:
-    """Predict the mean over all tasks, seeds and rates of the suite from one run at one rate on some tasks.
+    """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks at one seed and rate.
 
-    The mechanism is expected to change from ``quick`` to ``full`` as others did on average. The error is that of
-    predicting each of these from other families, since a new mechanism resembles none that is known.
+    ``quick`` and ``full`` hold both means, on these tasks and in the full suite, for known mechanisms. Their average
+    change from ``quick`` to ``full`` is added to ``score``. For the error, the change of each known mechanism is
+    predicted from the other families alone, since a new mechanism may resemble none of them.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -167,14 +170,14 @@ def predict(
 
 
 class Entry(BaseModel):
-    """A query of a ledger: a mechanism compared with a reference."""
+    """A query of a ledger: one comparison of a mechanism with a reference."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     query: int
-    """Its number, from 1."""
+    """Number of the query, from 1."""
     asked: str
-    """Hash of the compared runs; equal hashes are one query."""
+    """Hash of the compared runs; comparisons with the same hash are one query."""
     source: str
     """Hash of the mechanism's code and options."""
     mechanism: str
@@ -184,24 +187,27 @@ class Entry(BaseModel):
     level: float
     decision: Decision
     p_fresh: float | None = None
-    """The p value of the confirmation on a fresh seed."""
+    """The p value of the confirmation on a fresh seed; None if there was none."""
 
     @property
     def is_candidate(self) -> bool:
-        """True if it is to be confirmed."""
+        """True if the mechanism may be kept and is not confirmed yet."""
         return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
 
     @property
     def words(self) -> str:
-        """The query in words."""
+        """Name of the query in messages: ``query 3 (slay:R=3)``."""
         return f"query {self.query} ({self.mechanism})"
 
 
 class Ledger:
-    """The queries of a search, one line of JSON each; a query's last line counts. Commands may share a ledger."""
+    """File with the queries of a search, one JSON object per line; several commands may share it.
+
+    If a query has several lines, only the last one is used.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Take the file, which need not exist."""
+        """Use the file ``path``, which need not exist yet."""
         self.path = path
 
     def entries(self) -> list[Entry]:
@@ -227,7 +233,10 @@ class Ledger:
         p_values: tuple[float, float],
         is_hopeless: bool,
     ) -> Entry:
-        """Decide a query at the next level, unless it is there already."""
+        """Decide a new query at its level and add it to the file; return a known query unchanged.
+
+        The decision ``keep`` is written as ``undecided`` until it is confirmed.
+        """
         with self._locked():
             known = self.entries()
             for entry in known:
@@ -251,7 +260,10 @@ class Ledger:
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
-        """Keep what is better on the fresh seed too; None if there is nothing to confirm."""
+        """Add the result of a confirmation: keep the mechanism if ``p_fresh`` is at most ``SIGNIFICANCE``.
+
+        If ``p_fresh`` is None, the mechanism needs no confirmation and is kept.
+        """
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
         with self._locked():
@@ -279,15 +291,16 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 
 
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
-    """Read the runs of a request by their ids, so with its protocol, whatever suite made them; one line each.
+    """Read the rows of a request's runs by run id, so that rows of other suites with the same protocol are found too.
 
     Args:
-        request: Its runs on a CPU count too, beside those on its device.
-        stores: If several have a run, the first one's row counts.
+        request: Request whose runs are read, on its device and on a CPU.
+        stores: Folders of stores; if several have a run, the row of the first one is used.
 
     Returns:
-        ``mech``, ``task``, ``seed``, ``rate``, ``score`` (0 for a failed run), ``choice`` (what decides between rates),
-        ``has_fixed_state``, and some columns of the store.
+        One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
+        ``has_fixed_state``, and some columns of the store. Its ``choice`` is the number by which learning rates are
+        compared.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}
@@ -314,10 +327,10 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
 
 class Baselines:
-    """The mechanisms with known rows, with which a new one is compared and ranked."""
+    """The mechanisms that have rows already; a new mechanism is compared with them and ranked among them."""
 
     def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
-        """Average the runs of :func:`runs_of`; ``tasks`` are those of a first verdict."""
+        """Average the runs from :func:`runs_of`; ``tasks`` are the quick tasks, and ``rate`` is their learning rate."""
         runs = runs.drop_duplicates(["mech", "task", "seed", "rate"])
         self._categories = {
             task: suite.merged.get(TASKS[task].category(), TASKS[task].category()) for task in suite.tasks
@@ -327,7 +340,7 @@ class Baselines:
         )
         at_rate = runs[runs["rate"] == rate]
         self.means = _pivot(at_rate, tasks)
-        """Mean scores over seeds of the quick tasks at the one rate, a column per mechanism."""
+        """Mean scores over seeds at ``rate``, with one line per task in ``tasks`` and one column per mechanism."""
         variances = at_rate.groupby(["task", "mech"])["score"].var().groupby("task").mean().dropna()
         self._errors = (variances**0.5).to_dict()
         self._usual_error = float(variances.mean() ** 0.5) if len(variances) else None
@@ -337,16 +350,16 @@ class Baselines:
         is_control = (self.facts["family"] == CONTROL).to_dict()
         ranked = [name for name in suite.mechanisms if name in first and name in full and not is_control[name]]
         self.full = full[ranked]
-        """Mean over the full suite of each ranked mechanism, at the better rate of each seed."""
+        """Mean score of each ranked mechanism over the full suite, at the rate chosen for each task and seed."""
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Name the best ranked mechanism of the same class; None if none is ranked.
+        """Return the best ranked mechanism of the same class as a new mechanism; None if none is ranked.
 
         Args:
-            state: Numbers that the new mechanism keeps.
-            is_fixed: True if their count is the same at every length. The reference's state is then fixed too, and no
-                larger; if none is so small, the smallest is taken.
+            state: Size of the new mechanism's state, in numbers per layer.
+            is_fixed: True if this size is the same at every length. If possible, the returned mechanism then has a
+                fixed state too, of at most this size. If all fixed states are larger, the smallest is allowed.
         """
         facts = self.facts.reindex(self.full.index)
         if is_fixed and facts["is_fixed"].any():
@@ -355,7 +368,7 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Return the one-sided p values for better and for worse, from scores by task."""
+        """Return the one-sided p values for ``mine`` being better and worse than ``others``, given scores by task."""
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 
@@ -366,14 +379,14 @@ class Baselines:
         return predict(self._mean_of(scores), quick.to_numpy(), self.full.to_numpy(), families)
 
     def task_scores(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["TaskScore"]:
-        """Put the scores beside the reference's."""
+        """Yield the score on each task, its standard error and the reference's mean score."""
         for task in map(str, scores.index):
             beside = None if reference is None else float(self.means[reference][task])
             error = self._errors.get(task, self._usual_error)
             yield TaskScore(task, self._categories[task], float(scores[task]), error, beside)
 
     def profile(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["Part"]:
-        """Average over the tasks of each category, and last over all categories."""
+        """Yield the mean scores over the tasks of each category, and finally over all categories."""
         categories = self._categories_of(scores)
         for name in [*dict.fromkeys(categories), "mean"]:
             of_part = scores[[name in (category, "mean") for category in categories]]
@@ -396,12 +409,12 @@ class Baselines:
 
 
 def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
-    """Average scores over seeds: a line per task, a column per mechanism with a run of every task."""
+    """Average scores over seeds: one line per task, and one column per mechanism with a run of every task."""
     return runs.pivot_table("score", "task", "mech").reindex(list(tasks)).dropna(axis=1)
 
 
 def has_fixed_state(cell: Cell) -> bool:
-    """Tell whether a mechanism's state has one size at every length, so that its time is linear."""
+    """Tell whether a mechanism's state has the same size at every length, so that its time grows linearly."""
     model = cell.model(torch.Generator())
     half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))
     return half == whole
@@ -412,13 +425,13 @@ def has_fixed_state(cell: Cell) -> bool:
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The score of one run on a task, 0 to 1, beside the reference's mean over its seeds."""
+    """The score of one run on a task, 0 to 1, and the reference's mean score over its seeds."""
 
     task: str
     category: str
     score: float
     standard_error: float | None
-    """Over seeds, estimated from all mechanisms of the task."""
+    """Standard error of ``score`` over seeds, estimated from all mechanisms on the task."""
     reference: float | None
 
 
@@ -431,22 +444,22 @@ class Part:
     score: float
     reference: float | None
     best: float | None
-    """Score of the best ranked mechanism here."""
+    """Mean score of ``best_mechanism``, the best ranked mechanism on these tasks."""
     best_mechanism: str | None
 
 
 @dataclass(frozen=True)
 class FirstVerdict:
-    """The verdict on a mechanism from one seed of some tasks; None stands for unknown."""
+    """The verdict on a mechanism from one seed of some tasks; a field is None if unknown."""
 
     mechanism: str
-    """Its name as requested: ``slay:R=3``."""
+    """Name of the mechanism as requested, with options: ``slay:R=3``."""
     suite: str
     suite_version: str
     seed: int
     rate: float
     num_quick_tasks: int
-    """Quick tasks of the suite; ``tasks`` is shorter if fewer were run."""
+    """Number of quick tasks in the suite; ``tasks`` is shorter if fewer were run."""
     is_packaged: bool
     """True if the rows come with synthbench and nothing was trained."""
     next_command: str
@@ -457,38 +470,38 @@ class FirstVerdict:
     profile: tuple[Part, ...] = ()
     """Means by category, then over all categories."""
     parameters: int | None = None
-    """Number in the whole model."""
+    """Number of parameters in the whole model."""
     state: int | None = None
-    """Numbers that a layer keeps for the longest sequence."""
+    """Size of the state: how many numbers a layer keeps for the longest sequence."""
     has_fixed_state: bool | None = None
     step_ms: float | None = None
     combined_score: float | None = None
     """Mean score, 0 to 1, expected in the full suite; rank ideas by it."""
     combined_score_error: float | None = None
-    """Its standard error, from mechanisms of other families."""
+    """Standard error of ``combined_score``; see :func:`predict`."""
     rank: Rank | None = None
     """Expected rank in the full suite, 1 for the best, with 90 % confidence."""
     num_ranked: int = 0
     reference: str | None = None
     reference_state: int | None = None
     is_reference_named: bool = False
-    """False if it was chosen as the best of the same class."""
+    """False if the reference was chosen as the best mechanism of the same class."""
     decision: Decision | None = None
     is_hopeless: bool = False
-    """True if the first tasks decided."""
+    """True if the mechanism was discarded after the first tasks."""
     p_better: float | None = None
     p_worse: float | None = None
     p_fresh: float | None = None
-    """The p value for better on a fresh seed."""
+    """One-sided p value of being better on a fresh seed."""
     level: float | None = None
-    """The largest p value that keeps at this query."""
+    """Largest p value at which this query keeps the mechanism."""
     query: int | None = None
-    """Its number in the ledger, from 1."""
+    """Number of the query in the ledger, from 1."""
     ledger: str | None = None
     same_source_as: str | None = None
     """An earlier query of the ledger with the same code and options."""
     error: Mapping[str, str] | None = None
-    """``kind`` and ``message`` of the first failed run; nothing is then compared."""
+    """``kind`` and ``message`` of the first failed run, if any; nothing is compared then."""
 
     @property
     def ok(self) -> bool:
@@ -496,12 +509,12 @@ class FirstVerdict:
         return self.error is None
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Format the verdict for people."""
         return "\n".join(lines_of(self))
 
 
 def request_of(mechanism: str, suite: str, **how: Any) -> Request:
-    """Request the runs of a first verdict: the first seed and rate of a suite on its quick tasks.
+    """Build the request for a first verdict: the first seed and learning rate of a suite, on its quick tasks.
 
     Args:
         mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
@@ -510,7 +523,7 @@ def request_of(mechanism: str, suite: str, **how: Any) -> Request:
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder, or the term names more than one mechanism.
+        UsageError: If the suite has no ladder, or ``mechanism`` does not name exactly one mechanism.
     """
     terms = split_terms(mechanism)
     name = parse_term(terms[0])[0] if terms else ""
@@ -542,18 +555,18 @@ def quick(
     """Give a first verdict on a mechanism; :func:`synthbench.quick` explains the arguments.
 
     Args:
-        mechanism: Its name with options, or a plugin file that registers one mechanism.
-        against: The reference.
+        mechanism: Name with options, or a plugin file that registers one mechanism.
+        against: Mechanism to use as the reference. None: the best of the same class.
         suite: A suite with a ladder.
         results: Folder of the store.
-        ledger: File that counts the queries.
-        minutes: Most minutes of training; fewer tasks are run if they take longer.
-        plugins: Files and modules.
+        ledger: File that records the queries. None: ``quick.jsonl`` in ``results``.
+        minutes: Limit on training time, in minutes; fewer tasks are run if all would take longer. None: no limit.
+        plugins: Plugin files and Python modules to load.
         device: Device of the training.
         executor: Executor of the training.
-        workers: Worker processes.
-        run: Makes the missing runs of a request.
-        note: Called with messages for the user meanwhile.
+        workers: Number of worker processes.
+        run: Function that makes the missing runs of a request.
+        note: Function that is called with each progress message for the user.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -641,7 +654,7 @@ class _Query:
         return runs[~runs["run_id"].isin(own_ids)]
 
     def _trained(self, baselines: Baselines, reference: str | None) -> pd.DataFrame:
-        """Train on the first tasks and, unless these failed or are hopeless, on as many as time allows."""
+        """Train on the first tasks and, unless these failed or are hopeless, on as many others as time allows."""
         tasks = self.request.tasks
         first = self._run(tasks=tasks[:NUM_FIRST])
         if _error_in(first) is not None or (reference is not None and self._is_hopeless(first, baselines, reference)):
@@ -668,7 +681,7 @@ class _Query:
         return runs_of(replace(self.request, **changes), (store,))
 
     def _task_s(self, done: pd.DataFrame) -> float:
-        """Estimate the seconds of a task from the finished rows, so that a restart finds the same."""
+        """Estimate the seconds per task from the finished rows, so that a restarted command gets the same estimate."""
         cores = self.request.workers or os.cpu_count() or 1
         at_once = 1 if self.request.executor == "inline" else min(cores, NUM_FIRST)
         return float((done["wall_s"] / done["ensemble_size"]).mean()) / at_once
@@ -703,7 +716,7 @@ class _Query:
         if entry.is_candidate:
             entry = self._confirmed(entry, own, baselines, is_packaged=alone.is_packaged)
         answer = entry.model_dump(include={"decision", "p_better", "p_worse", "p_fresh", "level", "query"})
-        # Of earlier queries only, so that a repeated question has the same answer.
+        # Only among earlier queries, so that a repeated query has the same answer.
         same = (one.words for one in self.ledger.entries() if one.source == source and one.query < entry.query)
         answer["same_source_as"] = next(same, None)
         return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
@@ -731,7 +744,7 @@ class _Query:
 def has_packaged_rows(request: Request) -> bool:
     """Tell whether all runs of a request come with synthbench, so that nothing needs training.
 
-    They were made on a CPU; they count for device ``auto`` too.
+    Packaged runs were made on a CPU; they are used for device ``auto`` too.
     """
     term = registered(request.mechanisms[0], MECHANISMS.resolve)
     if request.device not in ("auto", "cpu") or not MECHANISMS.is_built_in(parse_term(term)[0]):
@@ -742,7 +755,7 @@ def has_packaged_rows(request: Request) -> bool:
 
 
 def require_checks(request: Request) -> None:
-    """Check foreign components before any training.
+    """Check the components that do not come with synthbench, before any training.
 
     Raises:
         ContractError: If a plugin cannot be loaded, or a component fails a check.
@@ -750,7 +763,7 @@ def require_checks(request: Request) -> None:
     findings = prepare(request).findings
     if findings:
         Store.open(request.results, create=True)
-        record(findings, request.results / CONTRACT)  # the runs need not find it out again
+        record(findings, request.results / CONTRACT)  # the runs need not repeat the checks
     for verdicts in findings.values():
         if (broken := first_failure(verdicts)) is not None:
             raise ContractError(broken)
@@ -788,7 +801,7 @@ def _step_ms(runs: pd.DataFrame) -> float | None:
 
 
 def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
-    """Return kind and message of the first run without a score; None if there is none."""
+    """Return kind and message of the first run without a score; None if every run has a score."""
     failed = runs[runs["status"] != "ok"].to_dict("records")
     return (
         {"kind": failed[0]["status"], "message": f"{failed[0]['task']}: {failed[0]['error_message']}"}
@@ -798,7 +811,7 @@ def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
 
 
 def _next_command(request: Request) -> str:
-    """Write the command that runs all tasks, rates and seeds, those of the request among them."""
+    """Write the command that runs all tasks, rates and seeds of the suite for the mechanism of a request."""
     words = ["synthbench", "run", "--suite", request.suite, "--mech", request.mechanisms[0]]
     for plugin in request.plugins:
         words += ["--plugin", plugin]
@@ -825,10 +838,10 @@ def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
 
 
 def lines_of(verdict: FirstVerdict) -> Iterator[str]:
-    """Write a first verdict for people."""
+    """Format a first verdict as lines for people."""
     yield _reference_line(verdict)
     if verdict.error is not None:
-        yield f"Nothing is compared, a run ended with {verdict.error['kind']}: {verdict.error['message']}"
+        yield f"Nothing is compared, because a run ended with {verdict.error['kind']}: {verdict.error['message']}"
     if verdict.profile:
         yield (
             f"Score, suite {verdict.suite} {verdict.suite_version}, {len(verdict.tasks)} of {verdict.num_quick_tasks} "

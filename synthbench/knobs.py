@@ -1,4 +1,4 @@
-"""The former name of :mod:`synthbench.options`: plugins import it, and an edit would change their version."""
+"""The former name of :mod:`synthbench.options`, for plugins that import it: editing a plugin changes its version."""
 
 from synthbench.options import check
 from synthbench.options import option as knob

@@ -1,7 +1,7 @@
-"""The few layers that every model is made of, written for one run or for many.
+"""The few layers that every model is made of; each works for one run or for many stacked runs.
 
-A *run* is one seed and learning rate of a cell. Stacked runs share a program: each tensor and each activation gets a
-leading run axis. A layer tells the two cases apart by its own weight.
+A *run* trains one mechanism on one task with one seed and learning rate. Stacked runs share a program: every weight and
+every activation gets a leading run axis. A layer recognises stacked runs by the number of axes of its own weight.
 """
 
 import math
@@ -22,7 +22,7 @@ class UndecayedParameter(nn.Parameter):
 
 
 def exempt_from_decay(module: nn.Module, *names: str) -> None:
-    """Exempt parameters of a module from weight decay, by name: ``gate.weight``, or ``gate`` for all in it."""
+    """Exempt named parameters of a module from weight decay: ``gate.weight``, or ``gate`` for all parameters in it."""
     for path, parameter in list(module.named_parameters()):
         if any(f"{path}.".startswith(f"{name}.") for name in names):
             owner, _, leaf = path.rpartition(".")
@@ -30,7 +30,7 @@ def exempt_from_decay(module: nn.Module, *names: str) -> None:
 
 
 def in_precision(module: M, dtype: torch.dtype) -> M:
-    """Convert a module in place to float32 or float64, and complex tensors to the complex type of that precision.
+    """Convert a module in place to float32 or float64; complex tensors get the complex type of the same precision.
 
     >>> in_precision(nn.ParameterList([torch.ones(1, dtype=torch.complex64)]), torch.float64)[0].dtype
     torch.complex128
@@ -57,7 +57,7 @@ def project(
 ) -> Float[Tensor, "*leading rows columns"]:
     """Multiply by a matrix whose leading axes broadcast against those of ``x``.
 
-    Unlike ``x @ weight`` it never expands the weight: axes that only ``x`` has become rows of one product.
+    Unlike ``x @ weight``, this never expands the weight: axes that only ``x`` has are treated as rows of one product.
 
     >>> project(torch.zeros(8, 4, 32, 16), torch.zeros(4, 16, 5)).shape  # one matrix for each of four heads
     torch.Size([8, 4, 32, 5])
@@ -66,7 +66,7 @@ def project(
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute ``x weight + bias`` for one run or for stacked ones."""
+    """Compute ``x weight + bias`` for one run or for stacked runs."""
     if weight.ndim == 2:
         return nn.functional.linear(x, weight.mT, bias)
     rows = x.flatten(1, -2)
@@ -80,11 +80,11 @@ def _beside(values: Tensor, x: Tensor) -> Tensor:
 
 
 class Mixer(nn.Module, ABC):
-    """The middle of a block: a mechanism, or the program that runs the mechanisms of many runs."""
+    """The sequence mixer of a block: a mechanism, or one program for the mechanisms of many runs."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """Mix positions causally; the shape stays."""
+        """Mix positions causally; the output has the shape of ``x``."""
 
     @abstractmethod
     def forward_last(self, x: Tensor) -> Tensor:
@@ -92,20 +92,21 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def stream_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Compute ``forward`` at one token of every sequence, [..., model_dim]; return it with the new state."""
+        """Compute ``forward`` for the next token of every sequence, [..., model_dim]; return it and the new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1 to 4 of a geometric curriculum; a mechanism without geometries goes on as before."""
+        """Enter a phase, 1 to 4, of a geometric curriculum; a mechanism without several geometries ignores it."""
 
     @property
     def has_phases(self) -> bool:
-        """True if it has several geometries for a curriculum to add; asked before runs are stacked."""
+        """True if a mechanism has several geometries for a curriculum to add in turn; read before runs are stacked."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
-        """Return numbers about what was learned, for the row, from some inputs of the layer: any shape, heads last.
+        """Return numbers that describe what the layer has learned, by name, to be stored in the row of the run.
 
-        Behind the run axis, if there is one, the axes of a value are flattened.
+        They may depend on ``x``, a sample of the layer's inputs. A value has any shape, with the heads as its last
+        axis. All its axes, except a leading run axis, are flattened.
         """
         return {}
 
@@ -126,20 +127,20 @@ class RunLayer(nn.Module):
 
 
 class Rotation(RunLayer, ABC):
-    """A rotation of queries and keys by their positions, so that their product sees the offset between them."""
+    """A rotation of queries and keys by their positions, which makes their inner product depend on the offset."""
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch heads length head_dim"]:
-        """Turn queries or keys at ``length`` positions, beginning with ``first``."""
+        """Rotate queries or keys at ``length`` consecutive positions, beginning with position ``first``."""
 
 
 class Linear(RunLayer):
     """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
 
-    ``weight`` is [in, out]; stacked it is [runs, in, out] and ``x`` begins with the run axis. ``bias`` is required: a
-    mechanism passes on its own, which the suite decides.
+    ``weight`` is [in, out]; if stacked, it is [runs, in, out] and ``x`` begins with the run axis. ``bias`` has no
+    default, so that a mechanism must pass on its own setting, which the suite decides.
 
     >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
     >>> gate(torch.zeros(8, 32, 16)).shape
@@ -160,7 +161,7 @@ class Linear(RunLayer):
         return _affine(x, self.weight, self.bias)
 
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Split the columns into as many equal parts as there are inputs, and apply each part to its own input."""
+        """Split the output columns into one equal part per input, and apply each part to its own input."""
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
         parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]
@@ -168,9 +169,9 @@ class Linear(RunLayer):
 
 
 class LayerNorm(RunLayer):
-    """Zero mean and unit variance over the last axis, then a gain and a shift that begin at 1 and 0.
+    """Zero mean and unit variance over the last axis, then a gain (at first 1) and a shift (at first 0).
 
-    ``weight`` and ``bias`` are [dim]; stacked they are [runs, dim] and ``x`` begins with the run axis.
+    ``weight`` and ``bias`` are [dim]; if stacked, they are [runs, dim] and ``x`` begins with the run axis.
 
     >>> LayerNorm(16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -195,9 +196,9 @@ class LayerNorm(RunLayer):
 
 
 class RmsNorm(RunLayer):
-    """Division by the root mean square over the last axis, then a gain that begins at 1.
+    """Division by the root mean square over the last axis, then a gain (at first 1).
 
-    ``weight`` is [dim]; stacked it is [runs, dim] and ``x`` begins with the run axis.
+    ``weight`` is [dim]; if stacked, it is [runs, dim] and ``x`` begins with the run axis.
 
     >>> RmsNorm(16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -217,10 +218,10 @@ class RmsNorm(RunLayer):
 
 
 class ShortConvolution(RunLayer):
-    r"""Causal filter per channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
+    r"""Causal filter per channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, with zeros before the start.
 
-    ``weight`` is [width, dim], the newest token first, and ``bias``, if there is one, is [dim]. Both are uniform in
-    ±1/√width, as in PyTorch's convolutions. Stacked they get a leading run axis, and ``x`` begins with it.
+    ``weight`` is [width, dim], with the newest token first, and ``bias``, if there is one, is [dim]. Both are drawn
+    uniformly in ±1/√width, as in PyTorch's convolutions. If stacked, both have a leading run axis, and so has ``x``.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -239,7 +240,7 @@ class ShortConvolution(RunLayer):
         y = x * _beside(newest, x)
         if self.bias is not None:
             y = y + _beside(self.bias, x)
-        # Shifted sums take any leading axes, cost what a grouped convolution costs, and add in one order on a GPU too.
+        # Shifted sums allow any leading axes, cost as much as a grouped convolution, and add in a fixed order on a GPU.
         for distance, taps in enumerate(earlier, start=1):
             if distance < x.shape[-2]:
                 y = y + nn.functional.pad(x[..., :-distance, :] * _beside(taps, x), (0, 0, distance, 0))
@@ -247,10 +248,10 @@ class ShortConvolution(RunLayer):
 
 
 class TokenShift(RunLayer):
-    r"""Mixes of every token with the one before it: :math:`x_t + m \odot (x_{t-1} - x_t)`, zeros before the start.
+    r"""Mixes of every token with the previous one: :math:`x_t + m \odot (x_{t-1} - x_t)`, with zeros before the start.
 
-    ``weight`` holds the shares m as rows, [mixes, dim]; each row gives a tensor like ``x``. Stacked it has a leading
-    run axis, and ``x`` begins with it.
+    ``weight``, [mixes, dim], holds one row of shares m per mix; each mix is a tensor of the shape of ``x``. If stacked,
+    ``weight`` has a leading run axis, and so has ``x``.
 
     >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
     [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
@@ -259,30 +260,30 @@ class TokenShift(RunLayer):
     """
 
     def __init__(self, shares: Float[Tensor, "mixes dim"]) -> None:
-        """Begin with these shares of the previous token."""
+        """Set the initial shares m of the previous token."""
         super().__init__()
         self.weight = nn.Parameter(shares.clone())
 
     def forward(
         self, x: Float[Tensor, "*leading length dim"], first: Float[Tensor, "*leading 1 dim"] | None = None
     ) -> list[Float[Tensor, "*leading length dim"]]:
-        """Mix; ``first`` is the token before the first one, if there was any."""
+        """Return the mixes; ``first`` is the token before the start of ``x`` (zeros if None)."""
         start = torch.zeros_like(x[..., :1, :]) if first is None else first
         change = torch.cat([start, x[..., :-1, :]], dim=-2) - x
         return [torch.addcmul(x, change, _beside(share, x)) for share in self.weight.unbind(-2)]
 
 
 class YatProduct(RunLayer):
-    r"""The Yat product with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
+    r"""The Yat product of the input with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 
-    It needs no activation, and tends to :math:`s (w_i \cdot u)^2` far out along a unit direction u. The scale :math:`s
-    = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, 1 at first; n is the number of units. Squared distances
-    come from inner products, in float32 or better, and are at least 0.
+    It needs no activation function. As x grows along a unit vector u, the product tends to :math:`s (w_i \cdot u)^2`.
+    The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned :math:`\alpha`, at first 1. Squared
+    distances are computed from inner products, in at least float32, and clamped to at least 0.
 
-    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; stacked they get a leading run axis and ``x`` begins
-    with one.
+    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; if stacked, all have a leading run axis, and so has
+    ``x``.
 
-    Source: Bouhsine (2026), sections 2.1 and 2.3. The sum over units written there is the linear layer that follows.
+    Source: Bouhsine (2026), sections 2.1 and 2.3. The paper's sum over units is left to the linear layer that follows.
     The paper does not give the initial weights; ours are uniform in ±1/√fan_in, as in :class:`Linear`.
 
     >>> units = YatProduct(16, 64, bias=True, generator=torch.Generator().manual_seed(0))
@@ -315,7 +316,7 @@ class YatProduct(RunLayer):
 
     def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading units"]:
         """Apply to the last axis."""
-        # Where w and x are close, half-precision products would leave nothing of their distance.
+        # If w and x are close, the distance would be lost to rounding in half precision.
         dtype = torch.promote_types(x.dtype, torch.float32)
         wide, weight = x.to(dtype), self.weight.to(dtype)
         inner = _affine(wide, weight, None)
@@ -325,7 +326,7 @@ class YatProduct(RunLayer):
         return (self.scale(x) * aligned.square() / (distances + self.epsilon)).to(x.dtype)
 
     def scale(self, x: Float[Tensor, "*leading in_features"]) -> Tensor:
-        """Compute the factor s, one per run, shaped to broadcast against the output at ``x``."""
+        """Compute the scale s, one per run, in a shape that broadcasts against the output for ``x``."""
         num_units = self.weight.shape[-1]
         return (_beside(self.alpha, x) * math.log(num_units / math.log1p(num_units))).exp()
 
@@ -333,7 +334,7 @@ class YatProduct(RunLayer):
 class Embedding(RunLayer):
     """A table of N(0, 1) vectors, looked up by token id.
 
-    ``weight`` is [tokens, dim]; stacked it is [runs, tokens, dim] and the ids begin with the run axis.
+    ``weight`` is [tokens, dim]; if stacked, it is [runs, tokens, dim] and the ids begin with the run axis.
 
     >>> Embedding(10, 16, generator=torch.Generator().manual_seed(0))(torch.tensor([[1, 4, 1]])).shape
     torch.Size([1, 3, 16])
@@ -345,7 +346,7 @@ class Embedding(RunLayer):
         self.weight = nn.Parameter(torch.empty(num_tokens, dim).normal_(generator=generator))
 
     def forward(self, ids: Int[Tensor, "*leading length"]) -> Float[Tensor, "*leading length dim"]:
-        """Look ids up in one flat table, with an offset per run."""
+        """Look up the vectors of ``ids``; for stacked runs, all tables are read as one flat table."""
         if self.weight.ndim == 2:
             return nn.functional.embedding(ids, self.weight)
         runs, num_tokens, dim = self.weight.shape

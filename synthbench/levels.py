@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 LADDER_SCORE = "height over rungs"
-"""Name that rows give to :func:`ladder_score`."""
+"""Name under which rows record :func:`ladder_score`."""
 HALF = 0.5
-"""Skill that defines the capacity."""
+"""Skill at which the load is called the capacity."""
 
 _FIELDS = ("load", "score", "base", "ceiling")
 
 
 class LevelScore(NamedTuple):
-    """One level in a row: its load, the accuracy on what is new, and that accuracy's baseline and ceiling."""
+    """One level in a row: its load, the accuracy on its scored targets, and that accuracy's baseline and ceiling."""
 
     load: float
     score: float
@@ -21,7 +21,7 @@ class LevelScore(NamedTuple):
 
     @property
     def skill(self) -> float:
-        """Accuracy as a share of the way from baseline (0) to ceiling (1)."""
+        """Accuracy, rescaled so that the baseline is 0 and the ceiling is 1."""
         return (self.score - self.base) / (self.ceiling - self.base)
 
 
@@ -35,7 +35,7 @@ def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Read the levels from the metrics of a row, easiest first; none in a row without a ladder.
+    """Read the levels from the metrics of a row, easiest first; the list is empty for a row without a ladder.
 
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
@@ -48,7 +48,7 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
 
 
 def isotonic(skills: Sequence[float]) -> list[float]:
-    """Fit non-increasing numbers by least squares: neighbours out of order become their mean.
+    """Fit non-increasing numbers to ``skills`` by least squares: neighbours out of order become their mean.
 
     Source: Ayer et al. (1955), pool adjacent violators.
 
@@ -74,7 +74,7 @@ def profile(levels: Sequence[LevelScore]) -> list[float]:
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """Return the mastered share of the levels, including parts of a level: 0 to 1.
+    """Return the mean of :func:`profile`: the fraction of the levels that is mastered, parts included, 0 to 1.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5
@@ -83,9 +83,10 @@ def ladder_score(levels: Sequence[LevelScore]) -> float:
 
 
 def load_at_half(levels: Sequence[LevelScore]) -> float:
-    """Find the load at half skill; between levels, interpolate linearly in the logarithm of the load.
+    """Return the capacity, the load at half skill, interpolated between levels linearly in the logarithm of the load.
 
-    ``inf`` if the skill stays above one half on the whole ladder; 0 if it is below one half on the first level.
+    The result is ``inf`` if the skill is at least one half on every level, and 0 if it is below one half on the first
+    level.
     """
     skills = profile(levels)
     below = next((index for index, skill in enumerate(skills) if skill < HALF), None)

@@ -1,4 +1,4 @@
-"""Load rows of a store as a data frame, without importing what trains."""
+"""Load the rows of a store as a data frame, without importing the training loop."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,15 +13,15 @@ from synthbench.trust.beside import NAMES
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Load rows of a store, one per run; scores of ladders are recomputed from the committed baselines.
+    """Load the rows of a store, one per run; scores of ladders are recomputed from the installed version's baselines.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']
 
     Args:
-        results: The store's folder; ``packaged`` is the rows that come with synthbench.
-        columns: Names of columns, as ``results/README.md`` explains them; all if None, which is slower.
-            :func:`synthbench.leaderboard` and :func:`synthbench.tables` need all.
+        results: Folder of the store, or ``packaged`` for the rows that come with synthbench.
+        columns: Names of the columns to load; ``results/README.md`` explains them. None: all columns, which is slower
+            but required by :func:`synthbench.leaderboard` and :func:`synthbench.tables`.
 
     Raises:
         UnknownName: If there is no such column.

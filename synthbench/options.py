@@ -1,7 +1,7 @@
-"""Options of components, and selectors: ``slay:R=3,P=8``, lists, globs, ``@category``, ``all`` and ``!name``.
+"""Options of components (``slay:R=3,P=8``), and selection by lists, globs, ``@category``, ``all`` and ``!name``.
 
-A component is a dataclass. A field made by :func:`option` is an option with its range, so that one function checks it,
-one prints it, and one reads it from ``slay:R=3,P=8``.
+A component is a dataclass. A field made by :func:`option` is an option with its range. So the functions here can check
+the options of any component, print them, and read them from a text such as ``slay:R=3,P=8``.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from synthbench.errors import UnknownName, UsageError
 
 MAX_SEEDS = 10_000
-"""Most seeds of one command: more would exhaust memory before any training."""
+"""Limit on the number of seeds in one command, since more would exhaust memory before any training."""
 LARGEST_SEED = 2**63 - 1
 """Largest seed that a row can hold."""
 
@@ -37,9 +37,9 @@ class Option:
     choices: tuple[str, ...]
     meaning: str
     absent: Value | None = None
-    """Value that ids and seeds leave out, that of rows older than the option; None if no value is left out."""
+    """Value at which ids and seeds leave out the option, as in rows older than the option. None: never left out."""
     is_location: bool = False
-    """True if it says where data are, not which; it is part of no id and no seed."""
+    """True if the option is a path to data; such an option is part of no id and no seed."""
 
     def allowed(self) -> str:
         """Describe the allowed values, e.g. ``int from 1 to 64``."""
@@ -63,9 +63,9 @@ def option(
 ) -> Any:
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
 
-    An option that is added after rows were made names as ``absent`` the value that changes no result. At that value it
-    is part of no id and no seed, so those rows remain. ``is_addition`` says that the default is that value.
-    ``is_location`` marks a file or folder; another option holds the hash of its content.
+    For an option that is added after rows were made, ``absent`` is the value that changes no result. At this value, the
+    option is part of no id and no seed, so older rows stay valid. ``is_addition`` uses the default as ``absent``.
+    ``is_location`` marks the path of a file or folder; another option holds the hash of its content.
     """
     metadata = {
         "meaning": meaning,
@@ -78,11 +78,11 @@ def option(
 
 
 def options_of(unit: type) -> Mapping[str, Option]:
-    """List the options of a component by name, in the order of declaration."""
+    """Return the options of a component by name, in the order of declaration."""
     return _options_of(unit)
 
 
-@cache  # a plan asks several times for every cell, and reading annotations is slow
+@cache  # a plan calls this several times for every cell, and reading annotations is slow
 def _options_of(unit: type) -> Mapping[str, Option]:
     hints = get_type_hints(unit)
     options = {}
@@ -106,14 +106,14 @@ def _options_of(unit: type) -> Mapping[str, Option]:
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """List the option values of an instance by name, but for locations and those that ids leave out."""
+    """Return the option values of an instance by name, except locations and values that ids leave out."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
-    """List every option of a class by name: the given argument, else the default.
+    """Return the value of every option of a class by name: the given argument, or else the default.
 
-    Locations and values that ids leave out are left out.
+    Locations and values that ids leave out are omitted.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -124,7 +124,7 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """List the options that a row omits although their default is another value, with the omitted value."""
+    """Return the ``absent`` value of each option with another default; a row without the option has this value."""
     return {
         name: declared.absent
         for name, declared in options_of(unit).items()
@@ -133,7 +133,7 @@ def absent_values(unit: type) -> dict[str, Value]:
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
-    """Write the term for a component with these arguments: ``aether:norm=pre``, with defaults if it is complete."""
+    """Write a component with its arguments as ``aether:norm=pre``; defaults are included only if ``is_complete``."""
     options = options_of(unit)
     given = {name: value for name, value in arguments.items() if is_complete or value != options[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
@@ -159,17 +159,18 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
 
 
 def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
-    """Find the registered name meant by a name or by a label in a table; unchanged if none is meant.
+    """Find the registered name for a name or table label in any spelling; return ``name`` unchanged if there is none.
 
-    Case, spaces, ``-`` and ``_`` do not count. A registered name comes before a label that reads the same.
+    Case, spaces, ``-`` and ``_`` are ignored. If a registered name and another component's label both match, the
+    registered name is used.
 
     Args:
         kind: The kind of component, for the message: ``mechanism``.
-        name: As the user writes it.
-        labels: Labels in tables, by registered name.
+        name: Name or label, as the user writes it.
+        labels: The label of each component in tables, by registered name.
 
     Raises:
-        UsageError: If it means several, as no name or label of synthbench does.
+        UsageError: If several components match, which cannot happen among those of synthbench.
 
     >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
     'gated-deltanet'
@@ -195,8 +196,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Read root seeds: ``42-44,50`` is 42, 43, 44, 50.
 
     Raises:
-        UsageError: If it is malformed, empty, runs backwards, names a seed twice, more than ``MAX_SEEDS`` or one that
-            no row can hold.
+        UsageError: If the text is malformed or empty, a range runs backwards, a seed appears twice or is larger than
+            ``LARGEST_SEED``, or there are more than ``MAX_SEEDS`` seeds.
     """
     seeds: list[int] = []
     for piece in text.split(","):
@@ -263,7 +264,7 @@ def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]
 
 
 def check(unit: object) -> None:
-    """Check every option of an instance, in ``__post_init__``; texts are not read as numbers.
+    """Check every option of an instance, for use in ``__post_init__``; strings are not converted to numbers.
 
     Raises:
         UsageError: If a value has the wrong type or lies outside its range.
@@ -306,13 +307,13 @@ def _convert(label: str, declared: Option, value: Any) -> Value:
     return number  # type: ignore[no-any-return]
 
 
-# Selectors: what a user names on the command line or in a request.
+# Selection of components and suites by a user, on the command line or in a request.
 
 
 MAIN_SUITE = "core"
-"""Suite used where none is named and there are no rows of your own."""
+"""Suite used if none is named and there are no rows of your own."""
 RUN_SUITE = "paper"
-"""Default suite of ``run``; benches measure its mechanisms in its model."""
+"""Default suite of ``run``; the commands of ``bench`` measure mechanisms of this suite in its model."""
 
 _AS_BUILT = "the layers as their authors build them"
 MOVED = MappingProxyType(
@@ -324,7 +325,7 @@ MOVED = MappingProxyType(
         "climb-long": ("core.extra", "the same two tasks with the steps of core; load('packaged') has the longer runs"),
     }
 )
-"""Former names of suites, with the new name and what is there. Rows keep the names they were made under."""
+"""New name and description of each renamed suite, by former name. Rows keep the name under which they were made."""
 STUDIED = frozenset({"digits", "digits-short", "labels", "labels-short"})
 """Suites whose tasks now belong to a study. Their rows stay in stores, but no command shows them in a table."""
 
@@ -336,11 +337,11 @@ def require_current(suite: str) -> None:
     """Refuse a former name of a suite.
 
     Raises:
-        UsageError: If it is one of ``MOVED`` or ``STUDIED``; the message says where it went.
+        UsageError: If the name is in ``MOVED`` or ``STUDIED``; the message names the replacement.
     """
     if suite in STUDIED:
         raise UsageError(
-            f"suite {suite!r} is a study by now: in a checkout, python -m studies.prototypes.train {suite} makes its "
+            f"suite {suite!r} is now a study: in a checkout, python -m studies.prototypes.train {suite} makes its "
             "runs (docs/upgrading.md)"
         )
     if suite in MOVED:
@@ -357,22 +358,23 @@ def select(
     unlisted: Sequence[str] = (),
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Selection:
-    """Return the names that some expressions select, with the arguments given to them.
+    """Return the names that a user's expressions select, each with the arguments given to it.
 
     Args:
         kind: The kind of component, for messages: ``task``.
-        expressions: Comma lists from the user, one per option. ``!`` before a term takes names away, so ``all,!parity``
-            is all but one. If every term begins with ``!``, the names are taken away from all.
+        expressions: Comma-separated lists, one for each time that the user gave the option. ``!`` before an item
+            excludes names, so ``all,!parity`` is all but one. If every item begins with ``!``, all other names are
+            selected. Arguments given with a name override those given before with ``all``, a group or a glob.
         names: Names to select from, in the order of the result.
         group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
-        unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last.
-        labels: Labels in tables, where they differ from the name; they select too, in any spelling that :func:`resolve`
-            knows.
+        unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last in
+            the result.
+        labels: Table labels that differ from the name, by name; a user may write the label instead of the name. Both
+            may have any spelling that :func:`resolve` accepts.
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
-        UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments. After
-            ``all``, a group or a glob, a name's own arguments override earlier ones.
+        UsageError: If an expression is malformed, no name is left, or a name is given twice with different arguments.
     """
     known = {name: labels.get(name, name) for name in [*names, *unlisted]}
     terms = [
@@ -398,7 +400,7 @@ def select(
 
 
 def split_terms(expression: str) -> list[str]:
-    """Split a comma list; ``P=8`` after ``slay:R=3`` belongs to the term before it."""
+    """Split a comma-separated list of items; ``P=8`` after ``slay:R=3`` belongs to the same item."""
     terms: list[str] = []
     for piece in (part.strip() for part in expression.split(",")):
         if "=" in piece and ":" not in piece.partition("=")[0] and terms:
@@ -409,7 +411,7 @@ def split_terms(expression: str) -> list[str]:
 
 
 def registered(term: str, resolve_name: Callable[[str], str]) -> str:
-    """Replace the user's name in a term by the registered one; ``all``, groups and globs stay as they are."""
+    """Replace the name in ``name:option=value`` by the registered name; ``all``, groups and globs stay as they are."""
     sign = "!" * term.startswith("!")
     name, colon, options = term.removeprefix("!").partition(":")
     return (

@@ -1,11 +1,11 @@
-"""Foreign components: offered by installed packages, or named as a file or a module.
+"""Foreign components: those from installed packages, files, modules or notebooks, not from synthbench itself.
 
-A package declares its components as entry points, ``name = "module:Class"`` in a group such as
-``synthbench.mechanisms``. Their names, ``distribution/name``, are read from its metadata. Names without a slash belong
-to synthbench, to files that the user names, and to notebooks. Choosing a component imports it, which runs the package's
-code.
+A package declares its components as entry points, ``name = "module:Class"``, in a group such as
+``synthbench.mechanisms``. The components' full names, ``distribution/name``, are read from the package's metadata.
+Names without a slash belong to synthbench, to files that the user names, and to notebooks. Using a component imports
+its module, which runs the package's code.
 
-A file or module is loaded, which runs it, if ``--plugin`` or ``synthbench.toml`` in the current folder names it::
+A file or module is loaded, which runs its code, if ``--plugin`` or ``synthbench.toml`` in the current folder names it::
 
     plugins = ["my_idea.py"]
 """
@@ -30,25 +30,25 @@ from typing import Any
 from synthbench.errors import ContractError, UnknownName, UsageError
 
 REGISTRIES: list[Any] = []
-"""Every :class:`synthbench.registry.Registry` of this process; each adds itself."""
+"""Every :class:`synthbench.registry.Registry` of this process; each registry adds itself."""
 
 GROUPS = ("tasks", "mechanisms", "positions", "blocks", "suites")
 SWITCH = "SYNTHBENCH_PLUGINS"
-"""Environment variable; ``off`` hides every package and the plugins of the working folder."""
+"""Environment variable; ``off`` hides the components of all packages and the plugins of the working folder."""
 
 STANDS_FOR = "_synthbench_unit"
-"""Attribute of a plain module's class: the mechanism made of it, which an entry point for the class means."""
+"""Attribute of a plain ``nn.Module`` class that holds the mechanism made of it, for which its entry point stands."""
 
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-"""Pattern of a bare name."""
+"""Pattern of a bare name, one without a distribution."""
 _UNIT = rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?"
 NAME = re.compile(rf"{_UNIT}(\+{_UNIT})*")
-"""Pattern of a bare name, of a package component's name, or of several joined by ``+``, for layers."""
+"""Pattern of a component's name, with or without a distribution, or of several joined by ``+`` (one per layer)."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A component that a package declares, not imported yet."""
+    """A component that a package declares and that need not be imported yet."""
 
     name: str
     """``distribution/name``."""
@@ -57,13 +57,13 @@ class Offer:
     origin: str
     """``distribution==version``."""
     fault: str | None = None
-    """The reason why it cannot be used, if the metadata alone tell."""
+    """Reason why the component cannot be used, if the package's metadata alone show it."""
 
     def load(self) -> object:
-        """Import the module and take the object from it.
+        """Import the module and return the declared component.
 
         Raises:
-            ContractError: If that fails, whatever the package raises; the message is the reason.
+            ContractError: If the import fails, whatever the package raises; the message gives the reason.
         """
         if self.fault is not None:
             raise ContractError(f"{self.name!r} is broken: {self.fault}")
@@ -75,10 +75,10 @@ class Offer:
 
 
 def is_enabled() -> bool:
-    """Tell whether packages and the working folder may offer plugins.
+    """Tell whether plugins of installed packages and of the working folder are used.
 
     Raises:
-        UsageError: If the switch has an unknown value.
+        UsageError: If the environment variable ``SYNTHBENCH_PLUGINS`` has an unknown value.
     """
     value = os.environ.get(SWITCH, "on")
     if value not in ("on", "off"):
@@ -87,14 +87,14 @@ def is_enabled() -> bool:
 
 
 def offers(group: str) -> dict[str, Offer]:
-    """List the offers of installed packages in one group, by name, in alphabetical order."""
+    """Return the components that installed packages declare in one group, by name, in alphabetical order."""
     return _offers(group) if is_enabled() else {}
 
 
 def package_of(module: str) -> str | None:
-    """Find the distribution whose entry points name something in a module's package; None if none does.
+    """Return the distribution that has entry points in a module's top-level package; None if none has.
 
-    The switch changes nothing here: a component has one name, however it was imported.
+    ``SYNTHBENCH_PLUGINS`` has no effect here, so that a component has the same name however it was imported.
     """
     if module.partition(".")[0] == "synthbench":
         return None
@@ -112,7 +112,7 @@ def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def _distribution_name(point: importlib.metadata.EntryPoint) -> str:
-    """Normalise the name as the index does: lower case, runs of other signs as one hyphen."""
+    """Normalise the name as the package index does: lower case, and a hyphen for each run of ``-``, ``_`` and ``.``."""
     return re.sub(r"[-_.]+", "-", point.dist.name if point.dist else "").lower()
 
 
@@ -140,14 +140,14 @@ def _distributions() -> dict[str, str]:
 # Files and modules.
 
 SETTINGS = "synthbench.toml"
-"""File of a working folder that names its plugins."""
+"""Name of the file in a working folder that lists the plugins to load there."""
 
 _loaded: dict[str, str] = {}
-"""Hash of the content by path: an unchanged file is not run twice."""
+"""Hash of the content of each loaded file, by module name, so that an unchanged file is not run twice."""
 
 
 def resolved(plugin: str) -> str:
-    """Return a plugin's name that holds in any folder: a file's absolute path, or a module's name.
+    """Return a plugin's name in a form that is valid in any folder: a file's absolute path, or a module's name.
 
     Raises:
         UsageError: If there is no such file, or the name is neither that of a file nor of a module.
@@ -163,7 +163,7 @@ def resolved(plugin: str) -> str:
 
 
 def no_file(kind: str, name: str) -> UsageError:
-    """Build the error for a missing file, with a nearby file that may be meant."""
+    """Build the error for a missing file; it suggests a file of a similar name in the same folder, if there is one."""
     path = Path(name).absolute()
     if not path.parent.is_dir():
         return UsageError(f"no {kind} {name!r}: there is no folder {os.fspath(Path(name).parent)!r}")
@@ -172,11 +172,11 @@ def no_file(kind: str, name: str) -> UsageError:
 
 
 def of_folder(folder: Path) -> list[str]:
-    """List the plugins that a working folder names, resolved; none without settings or with plugins switched off.
+    """List the resolved plugins of a folder's ``synthbench.toml``; empty if it is missing or plugins are off.
 
     Raises:
-        UnknownName: If the settings have an unknown key.
-        UsageError: If they cannot be read, or name a file that does not exist.
+        UnknownName: If the file has an unknown key.
+        UsageError: If the file cannot be read, or names a plugin file that does not exist.
     """
     path = folder / SETTINGS
     if not is_enabled() or not path.exists():
@@ -201,22 +201,22 @@ def named(given: Sequence[str] | None) -> list[str]:
     """List the plugins of the current folder, then those named on the command line.
 
     Raises:
-        UsageError: If a file does not exist, or the folder's settings are malformed.
+        UsageError: If a plugin file does not exist, or the folder's ``synthbench.toml`` is malformed.
     """
     return [*of_folder(Path.cwd()), *map(resolved, given or [])]
 
 
 def load(plugins: Sequence[str]) -> list[str]:
-    """Run plugins, whose decorators register their components; skip those already loaded and unchanged.
+    """Run plugins, whose decorators register their components; skip unchanged plugins that are already loaded.
 
     Args:
-        plugins: Files and modules.
+        plugins: Plugin files, and names of Python modules.
 
     Returns:
-        Their names as they hold in any folder and any process.
+        The plugins' names as returned by :func:`resolved`, without repetitions.
 
     Raises:
-        UsageError: If there is no such file or module, or two components have one name.
+        UsageError: If there is no such file or module, or two components have the same name.
         ContractError: If a plugin cannot be loaded, whatever it raises, or registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
@@ -228,14 +228,15 @@ def load(plugins: Sequence[str]) -> list[str]:
 
 
 def units_of(module: str) -> list[tuple[str, str]]:
-    """List kind and name of every component that a module registered."""
+    """List the kind and name of every component that a module registered."""
     return [(registry.kind, name) for registry in REGISTRIES for name in registry.registered_by(module)]
 
 
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
-    """List the plugins that register the components of some modules; all plugins if one is unknown.
+    """List those of ``plugins`` that must be loaded for the components defined in ``modules``.
 
-    Components of an installed package need none: they are imported on request.
+    If a module belongs to no plugin, all plugins are listed. Modules of an installed package need no plugin,
+    since they are imported on request.
     """
     of_module = {
         module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]
@@ -254,14 +255,14 @@ def loaded() -> list[str]:
 
 
 def module_of(plugin: str) -> str:
-    """Return the module name of a resolved plugin: for a file, its stem and a hash of its path."""
+    """Return the module name under which a resolved plugin is loaded; for a file, it contains a hash of the path."""
     if not plugin.endswith(".py"):
         return plugin
     return f"synthbench_plugin_{Path(plugin).stem}_{hashlib.sha256(plugin.encode()).hexdigest()[:8]}"
 
 
 def hint_for(name: str) -> str:
-    """Write an addition to ``no mechanism called ...`` if a file in the current folder has this name."""
+    """Write a hint for ``no mechanism called ...`` if a file in the current folder has this name; else empty."""
     # Not Path.is_file, which raises for a name that is too long for a file.
     is_there = name.isidentifier() and os.path.isfile(f"{name}.py")  # noqa: PTH113
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""
@@ -278,9 +279,9 @@ def _load_file(path: Path) -> str:
         return name
     module = ModuleType(name)
     module.__file__ = os.fspath(path)
-    sys.modules[name] = module  # dataclasses look their module up while it is loaded
+    sys.modules[name] = module  # dataclasses look up their module while it is loaded
     try:
-        # Not through an import: that would take bytecode from before an edit within the same second.
+        # Not by an import, which would use old bytecode if the file was edited within the same second.
         exec(compile(content, path, "exec"), vars(module))  # noqa: S102 - the user named the file
     except UsageError:
         del sys.modules[name]
@@ -305,25 +306,25 @@ def _load_module(name: str) -> str:
 
 
 def _located(problem: BaseException, path: Path) -> str:
-    """Return the reason, and the last line of the file that led to it."""
+    """Return the reason, with the last line of the file on the traceback."""
     line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")
 
 
-# Where a component comes from, and where its code stands: the file and line that a message names.
+# The origin of a component, and the file and line of its code for messages.
 
 BUILT_IN = "builtin"
 """The origin of a component that comes with synthbench."""
 
 LONGEST = 300
-"""Most characters shown of an exception: compilers print what they were compiling."""
+"""Limit on the characters shown of an exception, since compilers print the code that they were compiling."""
 
 OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
-"""Top-level modules in which no author looks for a fault of their own."""
+"""Top-level modules whose lines are never shown to an author as the place of an error."""
 
 
 def place_of(unit: type) -> str:
-    """Locate a class: ``my_idea.py:12``; empty for one of synthbench, or without a known file."""
+    """Return the file and line of a class, ``my_idea.py:12``; empty if the class is from ``OURS`` or has no file."""
     author_class = written(unit)
     if _is_ours(author_class):
         return ""
@@ -335,26 +336,26 @@ def place_of(unit: type) -> str:
 
 
 def raised_at(problem: BaseException, unit: type) -> str:
-    """Return the innermost line of the class's file that led to an exception: ``my_idea.py:12``; else empty."""
+    """Return the innermost traceback line in the files of a class and its bases, ``my_idea.py:12``; empty if none."""
     return last_line(problem, {file for one in written(unit).__mro__ if (file := _file_of(one)) and not _is_ours(one)})
 
 
 def last_line(problem: BaseException, files: set[str]) -> str:
-    """Return the innermost line of some files that led to an exception: ``my_idea.py:12``; else empty."""
+    """Return the innermost line of an exception's traceback in some files, as ``my_idea.py:12``; empty if none."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)]
     inside = [f"{Path(file).name}:{line}" for file, line in frames if file in files]
     return inside[-1] if inside else ""
 
 
 def described(problem: BaseException, unit: type) -> str:
-    """Describe an exception in one line: type, message and the line of the class's file behind it, else its first."""
+    """Describe an exception in one line: type, message, and the line of :func:`raised_at` or else :func:`place_of`."""
     place = raised_at(problem, unit) or place_of(unit)
     text = " ".join(f"{type(problem).__name__}: {problem}".split())
     return (text if len(text) <= LONGEST else f"{text[:LONGEST]} ...") + (f" ({place})" if place else "")
 
 
 def written(unit: type) -> type:
-    """Return the class that an author wrote, where a mechanism was made of a module."""
+    """Return the class that the author wrote: for a mechanism made of an ``nn.Module``, the class of this module."""
     wrapped = getattr(unit, "module_class", unit)
     return wrapped if isinstance(wrapped, type) else unit
 

@@ -1,10 +1,10 @@
-"""Prepare a process for foreign code: containment, and the same numbers every time on a GPU.
+"""Prepare a process for foreign code: contain its side effects, and make results on a GPU reproducible.
 
-Containment keeps what a component does to its process away from later jobs and from the machine.
+Containment protects later jobs and the machine from changes that a component makes to its process. It does not protect
+from malicious code: a plugin is arbitrary code and runs with the user's rights.
 
-It is no protection from malicious code: a plugin is arbitrary code and runs with the user's rights.
-
-This module imports nothing heavy: a worker ties itself to its driver first, and importing torch takes seconds.
+This module imports nothing slow. A worker must tie itself to its driver, the process that started it, before it imports
+torch, which takes seconds.
 """
 
 import ast
@@ -32,36 +32,37 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 """Constant from ``linux/prctl.h``."""
 STARTED_BY = "SYNTHBENCH_STARTED_BY"
-"""Variable that names the driver whose worker a process descends from."""
+"""Environment variable that identifies the driver whose worker started a process."""
 LONGEST_END_S = 10.0
-"""Longest wait until a job's processes are gone."""
+"""Limit on the wait until a job's processes are gone, in seconds."""
 
 SILENT_EXIT = 120
-"""Exit code of a worker process that a component ended with code 0."""
+"""Exit code that replaces 0 if a component ends its worker process with ``os._exit(0)``."""
 
 
 def exit_with_parent() -> None:
-    """Let the kernel end this process when its driver is gone, whatever either was doing.
+    """Make the kernel end this process as soon as its driver is gone, whatever this process is doing.
 
-    No thread could do that while code in C holds the interpreter's lock. Does nothing in a process without a driver.
+    A thread could not end the process while C code holds the interpreter's lock. This function does nothing in a
+    process without a driver.
     """
     driver = parent_process()
     if driver is None:
         return
-    # An end of a pipe that only the driver holds open. When it closes the kernel sends SIGIO, which ends a process.
+    # The sentinel is a pipe that only the driver holds open. When it closes, the kernel sends SIGIO, which ends us.
     fcntl.fcntl(driver.sentinel, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(driver.sentinel, fcntl.F_GETFL)
     fcntl.fcntl(driver.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
-    if not driver.is_alive():  # it has closed already, of which nothing is sent
+    if not driver.is_alive():  # the pipe has closed already, so no signal will come
         os._exit(1)
 
 
 def begin(location: str, *arguments: Any) -> None:
-    """Tie this process to its driver, then import a function and call it: the initialiser of a process pool.
+    """Tie this process to its driver, then import and call a function; serves as the initialiser of a process pool.
 
     Args:
-        location: Module and name, ``package.module:function``.
-        arguments: Its arguments, of types that need no import of ours.
+        location: Module and name of the function, ``package.module:function``.
+        arguments: Arguments of the function, of types that are defined outside synthbench.
     """
     exit_with_parent()
     module, _, name = location.partition(":")
@@ -70,7 +71,7 @@ def begin(location: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
-    """Restore process-wide settings that a job may change: generators, threads, default dtype, folder."""
+    """Restore, after the block, process-wide settings: random generators, threads, default dtype, working folder."""
     import numpy as np
     import torch
 
@@ -93,29 +94,30 @@ def settings_restored() -> Iterator[None]:
 
 
 def become_worker() -> None:
-    """Prepare this process for foreign code: one thread, no Ctrl-C, and an end with its driver.
+    """Prepare this process for foreign code: one thread, Ctrl-C ignored, and ended together with its driver.
 
-    Ctrl-C goes to the whole process group; the driver decides what it means.
+    Ctrl-C reaches the whole process group, but only the driver reacts to it.
     """
     import torch
 
     torch.set_num_threads(1)
     _workers.add(os.getpid())
-    if sys.platform == "linux":  # what a child of this process leaves behind becomes a child of this process
+    if sys.platform == "linux":  # orphans of a child of this process become children of this process
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     _note_silent_exits()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     exit_with_parent()
 
 
-# What somebody else's code starts ends with its job. Linux says which processes there are in /proc; elsewhere nothing
-# is done.
+# Processes that foreign code starts end with its job. Linux lists all processes in /proc; on other systems nothing is
+# done.
 
 
 def end_children() -> None:
-    """End every process that a worker's job started, in any way, and wait until all are gone.
+    """End every process that a worker's job started, directly or not, and wait until all are gone.
 
-    A worker becomes the parent of what its children leave behind. Does nothing in any other process.
+    Orphans of a worker's children are found because the worker becomes their parent. This function does nothing in a
+    process that is no worker.
     """
     if os.getpid() not in _workers:
         return
@@ -134,10 +136,10 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """End, after this block, every process that code in one of the driver's workers has started.
+    """End, after the block, every process that killed workers of this driver have left behind.
 
-    Yields the token in the environment of the workers started here, by which :func:`end_orphans` finds what a killed
-    worker left behind.
+    Yields a token. Workers started inside the block have it in their environment, and so have the processes that they
+    start; :func:`end_orphans` finds them by it.
     """
     token = uuid4().hex
     try:
@@ -161,7 +163,7 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(token: str) -> None:
-    """End the processes that killed workers left behind; those with a parent below this process stay."""
+    """End the processes that killed workers have left behind; descendants of this process are not ended."""
     mark = f"{STARTED_BY}={token}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
@@ -169,7 +171,7 @@ def end_orphans(token: str) -> None:
 
 
 _workers: set[int] = set()
-"""This process, if it is a worker; a fork of one is none."""
+"""Id of this process if it is a worker; a fork of a worker has another id, so it is no worker."""
 
 
 def _parents() -> dict[int, int]:
@@ -203,10 +205,10 @@ def _kill(pids: list[int]) -> None:
 
 
 def require_guarded_main() -> None:
-    """Refuse an unguarded main script, which every process that is started would import.
+    """Refuse a main script without a guard, since every worker process would import it and so run it again.
 
     Raises:
-        UsageError: If the script has no ``if __name__ == "__main__":`` or the like, so that each would run it again.
+        UsageError: If the script has neither ``if __name__ == "__main__":`` nor a similar condition.
     """
     main = sys.modules["__main__"]
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
@@ -231,9 +233,9 @@ def exit_of(code: int | None) -> str:
 
 
 def _note_silent_exits() -> None:
-    """Make ``os._exit(0)`` visible: the driver takes code 0 for a regular end and waits for a result.
+    """Make ``os._exit(0)`` end with ``SILENT_EXIT``, since the driver takes 0 for a regular end and waits for a result.
 
-    Processes that this one forks are left alone.
+    In forks of this process, ``os._exit`` works as usual.
     """
     worker, leave = os.getpid(), os._exit
 
@@ -245,10 +247,11 @@ def _note_silent_exits() -> None:
 
 @contextlib.contextmanager
 def contained(log: Path) -> Iterator[None]:
-    """Give a worker's job a folder of its own, and send what it prints, if anything, to a file.
+    """Run a worker's job in a temporary folder, with its output sent to a file.
 
     Args:
-        log: File for the output of Python and of libraries; replaces that of an earlier try.
+        log: File for the output of Python and of libraries. It replaces the file of an earlier try, and is removed if
+            empty.
     """
     from synthbench.results.store import mark_in_use
 
@@ -265,24 +268,24 @@ def contained(log: Path) -> Iterator[None]:
             yield
         finally:
             end_children()
-            os.chdir(log.parent)  # a folder that somebody stands in cannot be removed everywhere
-    # It is gone if somebody cleared the folder, or if the job ran twice because its first worker was taken for dead.
+            os.chdir(log.parent)  # on some systems, the current folder of a process cannot be removed
+    # The log is gone if its folder was cleared, or if the job ran twice because its first worker was taken for dead.
     with contextlib.suppress(FileNotFoundError):
         if not log.stat().st_size:
             log.unlink()
 
 
 def log_of(results: Path, run_id: str, driver: str) -> Path:
-    """Return where one driver puts the output of the job whose first missing row has this id.
+    """Return the path of the log of a job, given the id of its first missing row and the driver.
 
-    Another driver on the same store may run the same job at the same time.
+    The name contains the driver, since another driver on the same store may run the same job at the same time.
     """
     return results / "logs" / f"{run_id}.{driver}.log"
 
 
 @contextlib.contextmanager
 def _sent_to(target: int) -> Iterator[None]:
-    """Redirect what is written to the descriptors of stdout and stderr."""
+    """Redirect the file descriptors of stdout and stderr to the descriptor ``target``."""
     before = [os.dup(number) for number in (1, 2)]
     try:
         for number in (1, 2):
@@ -296,8 +299,8 @@ def _sent_to(target: int) -> Iterator[None]:
             os.close(copy)
 
 
-# The same numbers every time on a GPU: settings that must all be made, one of them before CUDA starts. A CPU with one
-# thread needs none of them. Nothing is promised across devices, or across versions of PyTorch.
+# Reproducible results on a GPU need all of these settings, one of them before CUDA starts. A CPU with one thread needs
+# none. Results may still differ between devices, and between versions of PyTorch.
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
@@ -305,10 +308,10 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Fix the workspaces of cuBLAS in this process and those that it starts; does nothing on a CPU.
+    """Set ``WORKSPACE`` for this process and those that it starts; does nothing on a CPU.
 
     Raises:
-        UsageError: If CUDA has started without.
+        UsageError: If CUDA has already started without an allowed value.
     """
     import torch
 
@@ -325,10 +328,10 @@ def reserve_workspace(device: "torch.device") -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
-    """Restrict PyTorch inside the block to algorithms that repeat their bits; it raises where there is none.
+    """Restrict PyTorch inside the block to deterministic algorithms; an operation without one raises an error.
 
     Raises:
-        UsageError: If it is too late for that.
+        UsageError: If CUDA has already started without an allowed value of ``WORKSPACE``.
     """
     import torch
 
@@ -347,5 +350,5 @@ def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
 
 
 def is_refused(problem: BaseException) -> bool:
-    """Tell whether PyTorch raised this because it knows no deterministic way to compute something."""
+    """Tell whether PyTorch raised this error because an operation has no deterministic implementation."""
     return isinstance(problem, RuntimeError) and "does not have a deterministic implementation" in str(problem)

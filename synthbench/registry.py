@@ -1,7 +1,7 @@
-"""One registry for every kind of component: tasks, mechanisms, position encodings, blocks.
+"""The registry, with one instance for every kind of component: tasks, mechanisms, position encodings, blocks.
 
-Adding its file registers a built-in component: the package is imported file by file on first use. A component of an
-installed package is known from the metadata and imported on request.
+To register a built-in component, it is enough to add its file, since all files of the package are imported on first
+use. A component of an installed package is listed from the package's metadata and imported on request.
 """
 
 import ast
@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 CONTROL = "control"
-"""Family of the mechanisms that show what a task gives away for nothing: references, never rivals."""
+"""Family of the mechanisms that show the score of a task without learned mixing: references, not competitors."""
 
 NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
-"""Top-level modules that no plugin's hash covers; rows have the versions of synthbench and PyTorch."""
+"""Top-level modules that no plugin's hash covers; rows record the versions of synthbench and PyTorch instead."""
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders whose code has the version of a distribution."""
+"""Names of folders for installed packages, whose code is identified by the version of its distribution."""
 
 PLAIN = (bool, int, float, str)
 """Types of notebook values that the hash covers."""
@@ -65,15 +65,15 @@ class Registry(Mapping[str, type[T]]):
 
     Args:
         kind: The kind in the singular, for messages: ``task``.
-        room: The package whose modules register the built-in components when they are imported. Its last name is the
-            entry-point group in which other packages offer theirs.
+        room: The package whose modules register the built-in components when they are imported. The last part of its
+            name is the entry-point group in which other packages declare their components.
     """
 
     all: ClassVar["list[Registry[Any]]"] = REGISTRIES
-    """All registries so far."""
+    """All registries created so far."""
 
     def __init__(self, kind: str, room: str) -> None:
-        """Begin empty; the room is imported on first use."""
+        """Create an empty registry; the package ``room`` is imported on first use."""
         self.kind = kind
         self._room = room
         self._units: dict[str, type[T]] = {}
@@ -114,7 +114,7 @@ class Registry(Mapping[str, type[T]]):
         """Return the class called ``name``.
 
         Raises:
-            UnknownName: If there is none; the message names the nearest.
+            UnknownName: If there is no such component; the message suggests the nearest names.
         """
         self._load()
         if name not in self._units and name in self._offers():
@@ -125,7 +125,7 @@ class Registry(Mapping[str, type[T]]):
             raise UnknownName(self.kind, name, self) from None
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names in alphabetical order; imports no package."""
+        """Iterate over the names in alphabetical order, without importing other packages."""
         self._load()
         return iter(sorted({*self._units, *self._offers()}))
 
@@ -134,24 +134,24 @@ class Registry(Mapping[str, type[T]]):
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a component has this name; imports no package."""
+        """Tell whether a component has this name, without importing other packages."""
         self._load()
         return name in self._units or name in self._offers()
 
     def resolve(self, name: str) -> str:
-        """Find the registered name meant by a name or a label, however it is spelled; imports no package.
+        """Find the registered name for a name or label in any spelling, without importing other packages.
 
         Raises:
-            UsageError: If it means several.
+            UsageError: If several components match.
         """
         return name if name in self else resolve(self.kind, name, {known: self._label(known) for known in self})
 
     def configured(self, term: str) -> tuple[type[T], dict[str, Value]]:
-        """Return the component that ``name`` or ``name:option=value`` names, and its options.
+        """Return the class and the options that ``name`` or ``name:option=value`` stands for.
 
         Raises:
-            UnknownName: If a name does not exist.
-            UsageError: If a value is out of range.
+            UnknownName: If the component or an option does not exist.
+            UsageError: If ``term`` is malformed, or a value has the wrong type or is out of range.
         """
         name, arguments = parse_term(term)
         unit = self[name]
@@ -162,7 +162,7 @@ class Registry(Mapping[str, type[T]]):
         return label if isinstance(label, str) else name
 
     def broken(self) -> dict[str, str]:
-        """Return the faults of packages' unusable components, by name; imports every package that offers one."""
+        """Return the faults of packages' unusable components, by name; imports every package that declares one."""
         self._load()
         faults = {}
         for name, offer in self._offers().items():
@@ -173,12 +173,12 @@ class Registry(Mapping[str, type[T]]):
         return faults
 
     def usable(self) -> list[str]:
-        """List the names of all components but the broken ones; imports every package that offers one."""
+        """List the names of all components except the broken ones; imports every package that declares one."""
         faults = self.broken()
         return [name for name in self if name not in faults]
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether a component comes with synthbench; imports no package."""
+        """Tell whether a component comes with synthbench, without importing other packages."""
         self._load()
         return name in self._units and self._units[name].__module__.startswith(f"{self._room}.")
 
@@ -197,7 +197,7 @@ class Registry(Mapping[str, type[T]]):
         """Import the module of an offer, whose decorator registers the component.
 
         Raises:
-            ContractError: If it cannot be imported, now or before, or registers no such component.
+            ContractError: If the import fails or has failed before, or the module registers no such component.
         """
         if offer.name in self._faults:
             raise ContractError(self._faults[offer.name])
@@ -226,18 +226,19 @@ class Registry(Mapping[str, type[T]]):
 
 
 def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
-    """Find the registered name meant by a name or a label, in the first registry that knows it."""
+    """Find the registered name for a name or label in the first registry that has it; ``name`` itself if none has."""
     if any(name in registry for registry in registries):
         return name
     return next((meant for registry in registries if (meant := registry.resolve(name)) in registry), name)
 
 
 def code_hash(unit: type[Any]) -> str:
-    """Hash a component's source to 12 hex digits; comments, docstrings and layout do not count.
+    """Hash a component's source to 12 hex digits, without comments, docstrings and layout.
 
     For a built-in component, the hash covers the class. For any other, it covers the modules that register it or define
-    its class and bases, except synthbench, PyTorch and the standard library. Other installed packages count by their
-    version. The hash tells where to look when two runs disagree; :func:`version_of` says what a component computes.
+    its class and bases, except synthbench, PyTorch and the standard library. For other installed
+    packages, it covers only the version. The hash shows where to look if two runs disagree; run ids contain
+    :func:`version_of` instead.
 
     Raises:
         UsageError: If the source cannot be found.
@@ -249,12 +250,12 @@ def code_hash(unit: type[Any]) -> str:
 
 
 def set_code_hash(unit: type[Any], value: str) -> None:
-    """Set :func:`code_hash` for a class whose source is not here."""
+    """Set the result of :func:`code_hash` for a class whose source cannot be found."""
     _HASHES[unit] = value
 
 
 def bare_source(source: str) -> str:
-    """Return Python source without comments, docstrings of functions and classes, and layout."""
+    """Return Python source with comments, docstrings and layout removed."""
     tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (
@@ -275,10 +276,10 @@ def _sources(unit: type[Any]) -> list[str]:
 
 
 def _source(classes: list[type], *, is_own: bool) -> str:
-    """Return what the hash covers of one module, which defines these classes."""
+    """Return the text that the hash covers for one module, which defines these classes."""
     module = sys.modules.get(classes[0].__module__)
     if not is_own and INSTALLED & {*Path(getattr(module, "__file__", None) or "").parts}:
-        return repr((origin_of(classes[0]),))  # a text alone would be a docstring
+        return repr((origin_of(classes[0]),))  # a string alone would be taken for a docstring
     try:
         return inspect.getsource(module or classes[0])
     except (OSError, TypeError):
@@ -286,8 +287,8 @@ def _source(classes: list[type], *, is_own: bool) -> str:
 
 
 def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
-    """Return the source of notebook classes, and of every class, function and plain value they lead to."""
-    # A notebook is no file, but its cells can be found again from the functions in them.
+    """Return the source of notebook classes, and of every class, function and plain value that they use."""
+    # A notebook has no module file, but its cells can be found from the functions in them.
     texts: dict[str, str] = {}
     pending: list[tuple[str, Any]] = [(one.__qualname__, written(one)) for one in classes]
     while pending:
@@ -309,7 +310,7 @@ def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
 
 
 def _functions_of(unit: type) -> dict[str, Any]:
-    """List the functions that a class defines, those behind properties and class methods too."""
+    """List the functions that a class defines, including those behind properties and class methods."""
     functions = {}
     for name, value in vars(unit).items():
         inner = next((getattr(value, key) for key in ("__func__", "fget", "func") if hasattr(value, key)), value)
@@ -340,18 +341,18 @@ def _global_names(source: str) -> set[str]:
 
 
 def version_of(unit: type[Any]) -> str:
-    """Return the version of what a component computes, a part of every id: the declared one, ``2``.
+    """Return the version of what a component computes, which is part of every run id: the declared version, as ``2``.
 
-    The version of a foreign component that declares none itself is its source, ``1+3f9a0c11d2e4``: no golden output
-    pins what it computes, so every edit counts. A base class's version does not count, since it says nothing of what
-    the subclass changes.
+    If a foreign component declares no version itself, the hash of its source is appended: ``1+3f9a0c11d2e4``. Without a
+    stored reference output to compare with, every edit may change the results. A base class's version does not replace
+    the hash, since it says nothing about what the subclass changes.
     """
     declared = str(getattr(unit, "version", 1))
     return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"
 
 
 def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
-    """Tell whether a class replaces one that the same code defined: its file or cell was run once more."""
+    """Tell whether ``unit`` was defined by running again the file or notebook cell that defined ``known``."""
     if (known.__module__, _full_name(known)) != (unit.__module__, _full_name(unit)):
         return False
     module = sys.modules.get(unit.__module__)

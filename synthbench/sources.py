@@ -1,4 +1,4 @@
-"""The papers behind components, by key, and their BibTeX."""
+"""The papers on which components are based, by key, with their BibTeX entries."""
 
 from collections.abc import Iterable
 from importlib.resources import files
@@ -9,7 +9,7 @@ AUTHORS = "The synthbench developers"
 
 
 def of_suite(suite: str, version: str) -> str:
-    """Write the BibTeX entry of synthbench, with the suite that was used."""
+    """Write the BibTeX entry of synthbench, with a note on the suite that was used."""
     return (
         "@software{synthbench,\n"
         f"  author = {{{{{AUTHORS}}}}},\n"

@@ -299,7 +299,7 @@ def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
 
     assert verdict.error == {"kind": "diverged", "message": f"{TASKS[0]}: loss is nan"}
     assert (verdict.decision, verdict.combined_score, verdict.query) == (None, None, None)
-    assert "Nothing is compared, a run ended with diverged" in str(verdict)
+    assert "Nothing is compared, because a run ended with diverged" in str(verdict)
     assert Ledger(scene.results / "quick.jsonl").entries() == []
 
 

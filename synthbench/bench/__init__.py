@@ -1,6 +1,6 @@
-"""Measurements of speed; nothing is trained to an end."""
+"""Measurements of speed, memory and approximation errors; no model is trained to the end."""
 
 import os
 
-# PyTorch's profiler, which counts memory, tells stderr of every start and stop. It reads this as PyTorch is imported.
+# PyTorch's profiler, which measures memory, reports each start and stop on stderr unless this is set before import.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")

@@ -1,4 +1,4 @@
-"""The longest sequence that fits into a given memory, found by trying and not by a formula."""
+"""The longest sequence that fits into a given memory, found by trial instead of a formula."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,13 +24,13 @@ from synthbench.registry import version_of
 SHORTEST = 128
 
 IDENTITY = ("mechanism", "direction", "gigabytes", "batch_size", "dtype", "tried_to", "max_seconds")
-"""Columns that tell rows of one device apart."""
+"""Columns that identify a row among the rows of one device."""
 
 SHOWN = (
     *("mechanism", "direction", "gigabytes", "batch_size", "dtype"),
     *("length", "peak_bytes", "seconds", "ended"),
 )
-"""Printed columns of a row."""
+"""Columns of a row that are printed."""
 
 
 def measure(
@@ -43,18 +43,19 @@ def measure(
     batch_size: int,
     dtype: str,
 ) -> Iterator[Row]:
-    """The longest length of every mechanism as a layer, in both directions, to within a 16th.
+    """Find the longest sequence that a layer of each mechanism can process, to within a 16th.
 
-    A row that the table has, of the same version of the mechanism, is not measured again.
+    It is found for the forward pass alone, and for both passes together. Rows that the table already has, for the
+    same version of the mechanism, are not measured again.
 
     Args:
-        mechanisms: Arguments by name.
-        table: Takes the rows; its device is the one that is measured.
-        gigabytes: What tensors may hold beyond parameters and inputs, in GiB.
-        longest: No length beyond it is tried.
-        max_seconds: A length at which one call takes longer is not exceeded.
-        batch_size: Sequences a call.
-        dtype: Type of number.
+        mechanisms: Options of each mechanism, by its name.
+        table: Table to which rows are added; its device is measured.
+        gigabytes: Limit on the memory of tensors beyond parameters and inputs, in GiB.
+        longest: Longest length to try, in tokens.
+        max_seconds: Time limit of a call, in seconds; after a length that takes longer, no longer one is tried.
+        batch_size: Sequences per call.
+        dtype: Name of the number type, such as ``float32``.
     """
     device, kind = table.device, dtype_of(dtype)
     with as_in_a_worker():
@@ -89,7 +90,7 @@ def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: 
 def _longest(
     attempt: Callable[[int], Call], device: torch.device, budget: int, longest: int, max_seconds: float
 ) -> dict[str, Any]:
-    """Double the length until it does not fit, then halve the gap."""
+    """Double the length until it no longer fits, then bisect between the last two lengths."""
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
     ended, too_long, length = "memory", None, SHORTEST
     while length <= longest:

@@ -1,11 +1,12 @@
-"""Measures how close linear attention comes to its kernel, beside content-blind estimators.
+"""Errors of linear attention against the kernel that it approximates, compared with a content-blind estimator.
 
-The protocol is that of the SLAY paper's Table 6: random inputs and random projections, tied between all estimators, and
-the error of the layer's outputs. Three things are added that its tables lack: the content-blind running mean, the
-limits of infinitely many features, and the error of each of the three approximations by itself.
+The protocol is that of the SLAY paper's Table 6. Inputs and projections are random and shared by all estimators; the
+error is measured on the layer's outputs. Three results are added that the paper's tables lack: the content-blind
+running mean, the limits of infinitely many features, and the error of each of the three approximations alone.
 
-The projections of the published protocol have biases. They add the same right part to every estimator, the running mean
-included, so all errors look smaller: without biases the mean is at 0.79 instead of 0.64.
+The projections of the published protocol have biases. The biases add the same correct part to the outputs of every
+estimator, including the running mean, so all errors look smaller. Without biases, the error of the running mean is 0.79
+instead of 0.64.
 
 Source: Luna et al. (2026), section 3.2 and table 6.
 """
@@ -35,24 +36,24 @@ from synthbench.registry import version_of
 BATCH_SIZE, MODEL_DIM, NUM_HEADS, EPSILON = 8, 64, 4, 1e-6
 
 Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From q, k, v [batch, heads, length, head_dim] to the outputs of the heads."""
+"""A function from q, k, v [batch, heads, length, head_dim] to the outputs of the heads."""
 Others = Callable[["Budget", int, torch.device], dict[str, Estimator]]
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A length, and how many features an estimator may use."""
+    """A sequence length, and the numbers of features that an estimator may use."""
 
     name: str
     length: int
     nodes: int
     features: int
-    """Positive random features a node."""
+    """Positive random features per quadrature node."""
     polynomial: int
     """Width of the polynomial factor."""
     arguments: tuple[tuple[str, Any], ...] = ()
-    """Options of the mechanism that differ."""
+    """Further options of the mechanism that differ from its defaults, as pairs of name and value."""
 
 
 BUDGETS = {
@@ -73,7 +74,7 @@ COMPARED = (
 
 
 IDENTITY = ("budget", "estimator", "bias", "seed")
-"""Columns that tell rows of one device apart."""
+"""Columns that identify a row among the rows of one device."""
 
 
 def measure(
@@ -85,21 +86,21 @@ def measure(
     bias: bool = True,
     mechanisms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Row]:
-    """Error and latency of every estimator at some budgets of the paper, one row per seed.
+    """Measure error and latency of every estimator at some budgets of the paper, one row per seed.
 
     Rows that the table already has, for the same versions, are not measured again.
 
     Args:
-        names: Budgets: small, medium, large.
-        seeds: Each draws inputs, projections and features anew.
-        table: Takes the rows; its device is the one that is measured.
-        num_repeats: Timings of an estimator; the median counts.
-        bias: Whether the projections have biases, as those of the paper have.
-        mechanisms: Options by name, in place of the estimators of the paper.
+        names: Names of budgets: small, medium, large.
+        seeds: Seeds, each of which draws new inputs, projections and features.
+        table: Table to which rows are added; its device is measured.
+        num_repeats: Number of timings of an estimator, of which the median is reported.
+        bias: True if the projections have biases, as in the paper.
+        mechanisms: Mechanisms to measure instead of the paper's estimators: their options by name.
 
     Raises:
-        UnknownName: If there is no budget or option of a name.
-        UsageError: If a mechanism has no attention of given queries, keys and values.
+        UnknownName: If a budget, mechanism or option does not exist.
+        UsageError: If a mechanism is not attention by queries, keys and values.
         StoreError: If the table cannot be written.
     """
     for name in names:
@@ -111,7 +112,7 @@ def measure(
 
 
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
-    """Changes that bring ``slay`` below the running mean, one at a time from the smallest budget.
+    """Measure ``slay`` at the smallest budget, and with single changes that bring its error below the running mean's.
 
     Arguments and errors are those of :func:`measure`.
     """
@@ -135,7 +136,7 @@ def _all(
     num_repeats: int,
     bias: bool,
 ) -> Iterator[Row]:
-    """Rows of the exact kernel, ``slay``, the running mean and the others; a seed whose rows are there is left out."""
+    """Yield rows of the exact kernel, ``slay``, the running mean and the others; skip seeds that the table has."""
     for budget in budgets:
         for seed in seeds:
             begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
@@ -149,14 +150,17 @@ def _all(
 
 
 def _about(estimator: str) -> dict[str, str]:
-    """An estimator, and the versions of the mechanism that it is or is a part of and of the exact one."""
+    """Name an estimator, with the versions of its own mechanism and of the exact one."""
     name, _ = parse_term(estimator)
     unit = MECHANISMS[name] if name in MECHANISMS and name != "mean" else Slay
     return {"estimator": estimator, "mech_version": f"{version_of(unit)} against {version_of(YatSpherical)}"}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and sample standard deviation over seeds for every budget and estimator, in the order of the rows."""
+    """Compute means over seeds for every budget and estimator, in the order of the rows.
+
+    ``rel_l2_std`` is the sample standard deviation over seeds, and ``latency_ms`` the median.
+    """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["budget"], row["estimator"]), []).append(row)
@@ -187,7 +191,7 @@ def _rows(
     num_repeats: int,
     bias: bool,
 ) -> list[dict[str, Any]]:
-    """Draw everything on the CPU, so that it is the same everywhere, and compare on the device."""
+    """Draw all random numbers on the CPU, so that they are the same everywhere, and compare on the device."""
     generator = torch.Generator().manual_seed(seed)
     target = YatSpherical(model_dim=MODEL_DIM, num_heads=NUM_HEADS, epsilon=EPSILON, bias=bias, generator=generator)
     x = torch.randn(BATCH_SIZE, budget.length, MODEL_DIM, generator=generator)
@@ -216,7 +220,7 @@ def _rows(
 
 
 def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim"]) -> dict[str, float]:
-    """Relative L2 error, mean cosine of the output vectors, and mean squared error."""
+    """Compute the relative L2 error, the mean cosine similarity of output vectors, and the mean squared error."""
     difference = out - expected
     return {
         "rel_l2": float(difference.norm() / expected.norm()),
@@ -226,7 +230,7 @@ def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim
 
 
 def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, Estimator]:
-    """The limits, the parts of the error, and the mechanisms."""
+    """Build the estimators by name: single approximations, limits of infinitely many features, and mechanisms."""
     slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
 
     def exponentials(x: Tensor) -> Tensor:
@@ -271,12 +275,12 @@ def _chosen(
 
 
 def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
-    """The mean of the values so far, whatever is asked: what a table of errors has to be read against."""
+    """Average the values so far, whatever the query is: the content-blind reference for every error."""
     return v.cumsum(-2) / torch.arange(1, v.shape[-2] + 1, dtype=v.dtype, device=v.device).unsqueeze(-1)
 
 
 def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
-    """A mechanism of the budget's size; variants without a polynomial factor have its features instead."""
+    """Build a mechanism of the budget's size; a variant with one set of features, ``M``, gets ``D`` x ``P`` of them."""
     unit = MECHANISMS[name]
     sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
     sizes["M"] = budget.features * budget.polynomial

@@ -1,20 +1,21 @@
-"""Ways to compute a mechanism, and calls of them on random inputs, 8 heads of 32.
+"""Forms of a mechanism, that is, ways to compute it; and calls on random inputs with 8 heads of width 32.
 
-``layer`` is the whole mechanism with its projections. ``attend`` is the part between them, from q, k, v to the outputs
-of the heads. Both take the form that the mechanism chooses itself. The other forms compute the same as ``attend``:
+``layer`` is the whole mechanism with its projections. ``attend`` is the part between the projections, from q, k, v to
+the outputs of the heads. Both use the algorithm that the mechanism chooses itself. The other forms compute the same as
+``attend``, each by a fixed algorithm:
 
 ===============  =====================================================================================================
-form             of features
+form             algorithm for attention by features
 ===============  =====================================================================================================
 ``gram``         naive: the masked matrix of kernel values
-``recurrent``    one token at a time, as a decoder goes
-``chunked``      linear in the length, features of all tokens in memory
-``streamed``     the same with features made block by block, and again in the backward pass
-``kernel``       Triton, on a GPU
-``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
+``recurrent``    one token at a time, as in decoding
+``chunked``      linear in the length, with the features of all tokens in memory
+``streamed``     like ``chunked``, but features are computed block by block, and again in the backward pass
+``kernel``       a Triton kernel, on a GPU
+``published``    as in the papers' code: prefix sums, or a loop over nodes and chunks
 ===============  =====================================================================================================
 
-Of scores there are ``dense``, ``blocked``, ``tiled`` and ``kernel``.
+Attention by scores has the forms ``dense``, ``blocked``, ``tiled`` and ``kernel``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +45,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 Takes = Literal["layer", "heads"]
 Inputs = dict[Takes, tuple[Tensor, ...]]
-"""Arguments of forms, by the kind of input."""
+"""Arguments for calls of forms, by kind of input."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,15 @@ class Form:
 
     name: str
     takes: Takes
-    """True if it is called with the tokens [batch, length, width], or with q, k and v of all heads."""
+    """Kind of input: ``layer`` for token vectors [batch, length, width], ``heads`` for q, k and v of all heads."""
     call: Callable[..., Tensor]
     counted: Callable[..., Tensor] | None = None
-    """Form with the same arithmetic in PyTorch's operations, which can be counted."""
+    """The same arithmetic in PyTorch's own operations, which can be counted; None if ``call`` itself uses these."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Inputs of a form."""
+    """Direction, sizes, device and number type of a measured call."""
 
     direction: str
     length: int
@@ -71,7 +72,7 @@ class Setting:
 
 
 def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
-    """The forms of a mechanism that the device of the setting can run; those of its heads all compute the same."""
+    """List the forms of a mechanism that the setting's device can run; all that take ``heads`` compute the same."""
     forms = [Form("layer", "layer", unit.forward)]
     if not isinstance(unit, Attention):
         return forms
@@ -111,7 +112,7 @@ def _named(name: str, forms: Iterable[Form]) -> Form:
 
 
 def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:
-    """A mechanism of the measured width, for sequences of the setting's length."""
+    """Build a mechanism of the measured width, for sequences of the setting's length."""
     unit = MECHANISMS[name]
     given: dict[str, Any] = coerce("mechanism", unit, dict(arguments))
     mechanism = unit(
@@ -125,7 +126,7 @@ def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanis
 
 
 def inputs_of(setting: Setting) -> Inputs:
-    """Random tokens, and random queries, keys and values."""
+    """Draw random token vectors, and random queries, keys and values."""
     generator = torch.Generator(setting.device).manual_seed(setting.length)
     about: dict[str, Any] = {"generator": generator, "device": setting.device, "dtype": setting.dtype}
 
@@ -137,7 +138,7 @@ def inputs_of(setting: Setting) -> Inputs:
 
 
 def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
-    """A call of a form on some inputs, in the direction of the setting."""
+    """Make a call of a form on some inputs: a forward pass, with a backward pass if the setting's direction says so."""
     given = inputs[form.takes]
 
     def forward() -> None:
@@ -151,10 +152,10 @@ def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The type of number with a name.
+    """Return the PyTorch number type with the given name.
 
     Raises:
-        UsageError: If it is not allowed.
+        UsageError: If the name is not one of ``DTYPES``.
     """
     if name not in DTYPES:
         raise UsageError(f"dtype is {name!r}; allowed: {', '.join(DTYPES)}")

@@ -1,4 +1,4 @@
-"""Times a forward pass of one mechanism beside softmax attention."""
+"""Time of a mechanism's forward pass, compared with softmax attention."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ BATCH_SIZE = 8
 
 
 def forward_ms(mechanism: Mechanism, length: int) -> float:
-    """Median milliseconds of a forward pass of 8 sequences in float32, in this process, on its threads."""
+    """Measure the median milliseconds of a forward pass of 8 sequences, in this process with its threads."""
     x = torch.randn(BATCH_SIZE, length, mechanism.model_dim, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         timer = Timer("mechanism(x)", globals={"mechanism": mechanism, "x": x}, num_threads=torch.get_num_threads())
@@ -21,7 +21,7 @@ def forward_ms(mechanism: Mechanism, length: int) -> float:
 
 
 def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """Milliseconds by length, and how many times those of softmax that is."""
+    """Time a mechanism at each length, in milliseconds and as a multiple of the time of softmax attention."""
     times: dict[int, dict[str, float]] = {}
     for length in LENGTHS:
         unit, softmax = (

@@ -1,4 +1,4 @@
-"""Instruments of benches: seconds of calls that take turns, peak memory, and what the device can do."""
+"""Instruments of benchmarks: the time of calls that take turns, peak memory, and the rates that a device reaches."""
 
 import ctypes
 import gc
@@ -23,25 +23,27 @@ Call = Callable[[], object]
 T = TypeVar("T")
 
 QUEUED_S = 4e-3
-"""On a GPU, shorter calls than this are queued until their launches fill the queue, about a thousand.
+"""Seconds: on a GPU, a shorter call is queued repeatedly, until all repeats together take this long.
 
-Below about 8,000 tokens, the host takes longer to launch a call than the GPU to compute it.
+The queue of a GPU holds about a thousand launches. Below about 8,000 tokens, the host takes longer to launch a call
+than the GPU takes to compute it.
 """
 CLOCK_HZ = 2e9
-"""Cycles per second of a GPU, at most."""
+"""Upper bound of a GPU's clock rate, in cycles per second."""
 
 SQUARE = {"cpu": 1024, "cuda": 8192}
-"""Side of the matrices whose product shows what the device can multiply."""
+"""Side of the square matrices whose product measures a device's arithmetic rate."""
 COPIED = {"cpu": 2**25, "cuda": 2**28}
-"""Numbers whose copy shows what it can move: more than any cache holds."""
+"""Count of numbers whose copy measures a device's memory rate: more than any cache holds."""
 
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Measure as workers train: in one thread, and with a process that keeps the memory it frees.
+    """Measure under the conditions of a training worker: one thread, and a process that keeps the memory it frees.
 
-    With other work on the machine more threads wait for each other, and freed memory is faulted in again. The windows
-    of ``local`` at length 16,384 took 83 and 102 ms so, and 58 and 54 where they were kept.
+    On a busy machine, several threads wait for each other. Memory that was returned to the system has to be faulted in
+    again. For the windows of ``local`` at length 16,384, calls took 83 and 102 ms with memory returned, and 58 and 54
+    ms with memory kept.
 
     Afterwards, the number of threads is restored; the memory settings of glibc are not.
     """
@@ -58,7 +60,7 @@ def give_back_memory() -> None:
     """Return unused memory of this process to the system, where possible.
 
     Blocks freed by calls of one size do not fit calls of another. Without this, a process that searched for the longest
-    sequences of 17 mechanisms in 1 GiB held 16 GiB in the end.
+    sequences of 17 mechanisms in 1 GiB held 16 GiB at the end.
     """
     trim = of_glibc("malloc_trim")
     if trim is not None:
@@ -66,14 +68,14 @@ def give_back_memory() -> None:
 
 
 def of_glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc, or None where there is another C library."""
+    """Return a function of glibc, or None if the system has another C library."""
     if not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None), name, None)
 
 
 def keep_freed_memory() -> None:
-    """Tell this process from now on what workers are told as they start, where it can be told."""
+    """Make this process keep freed memory from now on, by the settings that workers start with; needs glibc."""
     tell = of_glibc("mallopt")
     if tell is not None:
         for option, name in _GLIBC_OPTIONS.items():
@@ -85,7 +87,7 @@ _GLIBC_OPTIONS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
 
 
 def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each call, which take turns: a slow minute slows all of them."""
+    """Measure the seconds of several calls that take turns, so that a slow minute slows all of them."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(num_repeats):
         for name, call in calls.items():
@@ -94,14 +96,14 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 
 
 def seconds(call: Call, device: torch.device) -> float:
-    """Seconds of one call: by a GPU's own clock, or those that this process had a core.
+    """Measure the seconds of one call: by a GPU's own clock, or as the CPU time of this process.
 
-    With one thread the latter is what the call takes on a machine that has nothing else to do. On a GPU a short call is
-    queued several times while the GPU waits, so that the time is the GPU's and not that of the host, which launches. A
-    call that waits for the GPU itself cannot be queued; what it waits for is then part of its time.
+    With one thread, CPU time is what the call takes on an idle machine. On a GPU, a short call is queued several times
+    while the GPU is held up. So the time measured is that of the GPU, not that of launches by the host. A call that
+    itself waits for the GPU cannot be queued, so its waiting is part of the time.
 
-    Python's collector waits until the end, since its work grows with what a call holds. An lstm at length 16,384 took
-    47 us a token with it and 37 without; at 2,048 both took 36.
+    Python's garbage collector is off during the call, since its work grows with the number of objects in use. An
+    ``lstm`` at length 16,384 took 47 us per token with the collector and 37 us without; at 2,048 both took 36 us.
     """
     with _uncollected():
         if device.type != "cuda":
@@ -112,12 +114,12 @@ def seconds(call: Call, device: torch.device) -> float:
         if once >= QUEUED_S:
             return once
         count = math.ceil(QUEUED_S / max(once, queued_s, 1e-5))
-        # Twice the time that the host needs, since its launches do not all take equally long.
+        # Hold the GPU up for twice the time that the host needs, since launches do not all take equally long.
         return _queued(call, count, device, held_s=2 * count * queued_s)[1]
 
 
 def _queued(call: Call, count: int, device: torch.device, *, held_s: float) -> tuple[float, float]:
-    """Queue some calls on a GPU that is busy with nothing for a while; the host's and the GPU's seconds of each."""
+    """Queue calls on a GPU that is held up for ``held_s`` seconds; return the host's and the GPU's seconds per call."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     if held_s:
@@ -144,7 +146,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:
-    """Most memory that tensors held during a call, beyond what they held before it."""
+    """Measure the peak memory of tensors during a call, beyond their memory before it, in bytes."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -158,7 +160,7 @@ def peak_bytes(call: Call, device: torch.device) -> int:
 
 
 def flops_of(call: Call) -> int:
-    """Floating-point operations of the matrix products in a call, which PyTorch's operations do."""
+    """Count the floating-point operations of matrix products in a call; only PyTorch's own operations are counted."""
     in_place = dict.fromkeys((torch.ops.aten.addmm_, torch.ops.aten.baddbmm_), _flops_of_product)  # not counted else
     counter = FlopCounterMode(display=False, custom_mapping=in_place)
     counter.mod_tracker = _Untracked()
@@ -172,7 +174,7 @@ def _flops_of_product(_added_to: torch.Size, a: torch.Size, b: torch.Size, **_: 
 
 
 class _Untracked(ModuleTracker):
-    """Puts no hooks on modules: they fail on those that a form calls where gradients are not recorded."""
+    """A module tracker without hooks, which would fail on modules that a form calls while gradients are off."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def __enter__(self) -> "_Untracked":  # noqa: PYI034
@@ -183,12 +185,12 @@ class _Untracked(ModuleTracker):
 
 
 def unless_out_of_memory(call: Callable[[], T]) -> T | None:
-    """Return the call's value, or None if the memory does not suffice."""
+    """Return the call's value, or None if the call runs out of memory."""
     try:
         return call()
     except (torch.OutOfMemoryError, MemoryError):
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # in pieces that are of no use to the next
+            torch.cuda.empty_cache()  # its pieces may be of no use to the next call
         return None
     except RuntimeError as problem:
         if "can't allocate memory" not in str(problem):  # what PyTorch raises on a CPU
@@ -198,18 +200,18 @@ def unless_out_of_memory(call: Callable[[], T]) -> T | None:
 
 @dataclass(frozen=True)
 class Roof:
-    """Measured rates of a device."""
+    """The rates of arithmetic and of memory access that were measured on a device."""
 
     flops_per_s: float
     bytes_per_s: float
 
     def floor_s(self, flops: int, moved_bytes: int) -> float:
-        """Seconds that this work takes at least."""
+        """Compute the least seconds that this work takes at the measured rates."""
         return max(flops / self.flops_per_s, moved_bytes / self.bytes_per_s)
 
 
 def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:
-    """The roof of a device for a type of number."""
+    """Measure the rates of a device for a number type."""
     side, count = SQUARE[device.type], COPIED[device.type]
     square = torch.randn(side, side).to(device, dtype)
     numbers = torch.zeros(count, device=device, dtype=dtype)
@@ -222,10 +224,10 @@ def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> R
 
 
 def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:
-    """The power of the length that a cost grows with: the slope of a straight line in logarithms.
+    """Estimate the exponent with which a cost grows with the length, by a straight line through the logarithms.
 
     Raises:
-        ValueError: If there are fewer than two lengths.
+        ValueError: If there are fewer than two distinct lengths.
     """
     if len(set(lengths)) < 2:
         raise ValueError(f"an exponent needs two lengths; there is {len(set(lengths))}")

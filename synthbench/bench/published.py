@@ -1,7 +1,7 @@
-"""Linear attention in the forms that were published: what a faster form of the same function is compared with.
+"""Attention as its authors published it: the reference for faster forms of the same function.
 
-Source: the code of Luna et al. (2026) for :func:`per_node_chunks`; that of Katharopoulos et al. (2020), and the linear
-baselines of the former, for :func:`prefix_sums`. Written anew from their description.
+Source: the code of Luna et al. (2026) for :func:`per_node_chunks`; for :func:`prefix_sums`, the code of Katharopoulos
+et al. (2020) and the linear baselines of Luna et al. (2026). Both are rewritten from descriptions of that code.
 """
 
 from functools import partial, reduce
@@ -21,9 +21,10 @@ CHUNK = 128
 
 
 def publish(model: nn.Module) -> bool:
-    """Make the attention of a model compute in its published form from now on; whether it has one.
+    """Switch the attention of a model to its published form; return whether the model has any such attention.
 
-    That is prefix sums or a loop over nodes for features, and scores that are all written out for the softmax.
+    The published form is prefix sums or a loop over nodes for attention by features, and a full matrix of scores for
+    softmax attention.
     """
     has_published = False
     for module in model.modules():
@@ -35,7 +36,7 @@ def publish(model: nn.Module) -> bool:
 
 
 def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute a mechanism in its published form."""
+    """Compute the attention of a mechanism in its published form."""
     if isinstance(unit, Softmax):
         return scores.dense(unit.scores, unit.normaliser, q, k, v)
     if isinstance(unit, ProductAttention):
@@ -45,7 +46,7 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 
 
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend chunk by chunk with a loop over quadrature nodes, whose P x D features are written out for every token."""
+    """Attend chunk by chunk, with a loop over quadrature nodes; a node's P x D features are stored per token."""
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
     values = with_ones(v)
@@ -70,6 +71,6 @@ def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: Valu
 
 
 def prefix_sums(query: FeatureRows, key: FeatureRows, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend by the running sum of key ⊗ value, one matrix for every token."""
+    """Attend by the running sum of key ⊗ value, with one matrix stored per token."""
     states = (key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)).cumsum(-3)
     return normalise((query.unsqueeze(-2) @ states).squeeze(-2), guard, delta)

@@ -1,6 +1,6 @@
-"""Writes the measurements of a device as files: tables in Markdown and CSV, and figures each with its numbers.
+"""Reports on the measurements of a device: tables in Markdown and CSV, and figures with their numbers.
 
-All of it comes from the rows: the same rows give the same bytes.
+A report depends only on the rows: the same rows give the same bytes.
 """
 
 import itertools
@@ -22,32 +22,32 @@ from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
 
 MOST_CURVES = 7
-"""As many as there are colours."""
+"""Limit on the curves of a figure: the number of colours."""
 NUMBERS = (
     ("median_ms", "milliseconds", 1.0),
     ("peak_bytes", "MiB", 2.0**-20),
     ("tokens_per_s", "tokens per second", 1.0),
 )
-"""Quantities in figures of scaling: column, label, factor."""
+"""Quantities in the figures of scaling, each as column, label and factor."""
 
 Facts = Sequence[Mapping[str, Any]]
 
 
 class Panel(NamedTuple):
-    """Columns of rows over another one, a curve for each group of rows."""
+    """One plot: a column of the rows against another column, with one curve per group of rows."""
 
     title: str
     curves: Mapping[str, Sequence[tuple[float, float]]]
-    """Points by label."""
+    """Points (x, y) of each curve, by its label."""
     x_label: str
     y_label: str
 
 
 def devices(folder: Path) -> list[Path]:
-    """The folders in a folder that have rows, in alphabetical order.
+    """List the subfolders of a folder that contain rows, in alphabetical order.
 
     Raises:
-        StoreError: If there is none.
+        StoreError: If no subfolder contains rows.
     """
     folders = sorted({file.parent for name in _SECTIONS for file in folder.glob(f"*/{name}.parquet")})
     if not folders:
@@ -56,7 +56,7 @@ def devices(folder: Path) -> list[Path]:
 
 
 def build(folder: Path, *, has_figures: bool = True) -> dict[str, str | bytes]:
-    """Make the files of a report of the rows in a folder, ``scaling.parquet`` and so on, by name."""
+    """Build a report on the rows in a folder (``scaling.parquet`` and so on); return file contents by file name."""
     tables = {name: load(folder / f"{name}.parquet") for name in _SECTIONS if (folder / f"{name}.parquet").exists()}
     names = sorted({row["device_name"] for rows in tables.values() for row in rows})
     blocks = [f"# {escape(', '.join(names))}"]
@@ -72,7 +72,7 @@ def build(folder: Path, *, has_figures: bool = True) -> dict[str, str | bytes]:
 
 
 def _about(rows: Sequence[Row], file: str) -> str:
-    """Name the folder of the rows, and what they were measured with."""
+    """Describe the rows: their file and number, and the dates and software of the measurements."""
     versions = sorted({f"torch {row['torch']}, synthbench {row['synthbench_version']}" for row in rows})
     days = sorted({row["measured_at"][:10] for row in rows})
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
@@ -113,7 +113,7 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 
 def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing | None:
-    """Layers of the mechanisms that the papers compare."""
+    """Draw the cost of a layer of each mechanism that the papers compare."""
     names = load_suite(RUN_SUITE).mechanisms
     chosen = {name: [row for row in rows if (row["mechanism"], row["form"]) == (name, "layer")] for name in names}
     return _drawing(
@@ -125,7 +125,7 @@ def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing 
 
 
 def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) -> Drawing | None:
-    """Ways to compute the attention of one mechanism."""
+    """Draw the cost of the forms of one mechanism's attention."""
     names = [form for form in forms.FORMS if form not in ("layer", "attend")]
     chosen = {form: [row for row in rows if (row["mechanism"], row["form"]) == (mechanism, form)] for form in names}
     return _drawing(
@@ -231,7 +231,7 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Row]], tuple[list[str], list[Drawing]
 
 
 def _grouped(rows: Sequence[Row], *columns: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
-    """Rows by the values of some columns, in alphabetical order."""
+    """Group rows by the values of some columns; sort the groups by these values."""
 
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(row[column] for column in columns)

@@ -1,4 +1,4 @@
-"""Rows of measurements: Parquet tables of their own, since nothing in them was trained."""
+"""Rows of measurements, in Parquet tables apart from those of training results."""
 
 import os
 import time
@@ -18,18 +18,18 @@ from synthbench.runner.environment import hardware, software
 Row = Mapping[str, Any]
 
 SAVE_EVERY_S = 2.0
-"""Seconds between saves: rows that were measured since the last one are lost when a process is killed."""
+"""Least seconds between saves; rows measured since the last save are lost if the process is killed."""
 
 
 class Table:
-    """Rows of one kind, known by their identity, with what they were measured on; a new row replaces an equal one.
+    """A table of rows of one kind; a new row replaces the row with the same identity columns and device.
 
-    With a file they outlast the process: what it holds is there from the beginning, and what is added is written soon,
-    at the latest when the ``with`` block ends.
+    Each row also records the device and the software of its measurement. With a file, rows outlast the process.
+    The rows of the file are read at the start; added rows are saved soon, at the latest when the ``with`` block ends.
     """
 
     def __init__(self, identity: Sequence[str], device: torch.device, file: Path | None = None) -> None:
-        """Read the file, if there is one."""
+        """Read the rows of the file, if it exists."""
         self._software = software()  # before anything is measured, since it may be refused
         self.identity = (*identity, "device_name")
         self.device = device
@@ -47,17 +47,17 @@ class Table:
 
     @property
     def rows(self) -> list[Row]:
-        """Rows of this device, the oldest first."""
+        """Rows of this device, in the order in which they were first measured."""
         here = hardware(self.device)["device_name"]
         return [row for row in self._rows.values() if row["device_name"] == here]
 
     def find(self, row: Row) -> Row | None:
-        """The row with the identity of this one, measured on this device and at its version of the mechanism."""
+        """Find the row with the same identity and mechanism version, measured on this device; None if there is none."""
         known = self._rows.get(self._key({**row, **hardware(self.device)}))
         return known if known is not None and known.get("mech_version") == row.get("mech_version") else None
 
     def add(self, row: Row) -> None:
-        """Take in a row that was measured just now."""
+        """Add a row that was just measured."""
         measured_at = datetime.now(UTC).isoformat(timespec="seconds")
         whole = {**row, **hardware(self.device), **self._software, "measured_at": measured_at}
         self._rows[self._key(whole)] = whole
@@ -69,7 +69,7 @@ class Table:
         """Write the file, if there is one and anything was added.
 
         Raises:
-            StoreError: If it cannot be written; what it held before is still there.
+            StoreError: If the file cannot be written; its earlier contents are kept.
         """
         if self.file is None or self._is_saved:
             return
@@ -90,10 +90,10 @@ class Table:
 
 
 def load(file: Path) -> list[Row]:
-    """The rows of a file, in the order in which they were first measured; what is missing is None.
+    """Load the rows of a file, in the order in which they were first measured; missing values are None.
 
     Raises:
-        StoreError: If there is no such file, or it is not Parquet.
+        StoreError: If the file does not exist or is not Parquet.
     """
     try:
         rows: list[Row] = pq.read_table(file).to_pylist()

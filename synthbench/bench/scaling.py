@@ -1,10 +1,10 @@
-"""Measures the cost of attention as sequences grow: time, memory, and the distance from the floor of its arithmetic.
+"""Cost of attention by sequence length: time, memory, and a lower bound of the time for comparison.
 
-Time is the median of repeats in which all forms and lengths take turns. So a slow minute changes neither the gain of a
-form nor the growth of the time. On a CPU it is the time that the process has a core. Memory is the peak of what tensors
-held beyond the inputs. The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that
-the device reaches in a large product and a large copy. Triton's arithmetic is not counted, so a kernel is taken to do
-that of the PyTorch form in their place.
+Time is the median of repeats in which all forms and lengths take turns. So a slow minute distorts neither the
+comparison of forms nor the growth with the length. On a CPU, time is the CPU time of the process. Memory is the peak
+of what tensors hold beyond the inputs. The lower bound is the time for a form's arithmetic, or for moving its inputs
+and outputs, whichever is longer. It assumes the rates that the device reaches in a large matrix product and a large
+copy. The arithmetic of a Triton kernel cannot be counted, so that of the corresponding PyTorch form is used.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,27 +48,27 @@ from synthbench.process import variable_set
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
-"""Forms that write out what others never hold."""
+"""Naive forms, which store in full what other forms never hold at once."""
 
 FITTED_SPAN = 16
-"""Exponents are fitted over the lengths from the longest down to this part of it."""
+"""Largest ratio between two lengths over which exponents are fitted."""
 ONE_PIECE = max(streaming.BLOCK, scores.DENSE_MAX_LENGTH)
-"""Up to this length mechanisms may attend in one piece, and beyond it not: exponents are fitted on one side of it."""
+"""Largest length at which mechanisms may attend in one piece; exponents are fitted on the longest length's side."""
 BRIEF_S = 0.05
-"""Calls shorter than this are made once untimed before each timing: what other lengths left in caches is not theirs."""
+"""Calls shorter than this, in seconds, are made once untimed before each timing, to replace data in caches."""
 
 IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
-"""Columns that tell rows of one device apart."""
+"""Columns that identify a row among the rows of one device."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Beyond what a form is not measured at longer lengths."""
+    """Limits of a call; a form that would exceed one is not measured at longer lengths."""
 
     seconds: float
-    """One call."""
+    """Limit on the time of one call, in seconds."""
     gigabytes: float
-    """Peak memory."""
+    """Limit on peak memory, in GiB."""
 
 
 def measure(
@@ -84,28 +84,28 @@ def measure(
     limits: Limits,
     on_begin: Callable[[str, str], None] = lambda _mechanism, _direction: None,
 ) -> Iterator[Row]:
-    """Rows for every mechanism, form, direction and length; what the table has is not measured.
+    """Measure every mechanism, form, direction and length, except for rows that the table already has.
 
-    They come for one mechanism and direction at a time, since its forms and lengths take turns.
+    The rows of a mechanism and direction are yielded together, since its forms and lengths take turns.
 
-    A form that would exceed a limit, as it grew so far, has a row that says so and none at longer lengths. A row of an
-    older version of a mechanism is measured again.
+    A form that is expected to exceed a limit gets a row that says so, and no rows at longer lengths. For this, cost is
+    assumed to quadruple from one length to the next. A row of an older version of a mechanism is measured again.
 
     Args:
-        mechanisms: Arguments by name.
-        lengths: In any order.
-        table: Takes the rows; its device is the one that is measured.
-        forms: Those to measure, of those that are offered.
-        offered: Returns the forms of a mechanism.
-        batch_size: Sequences a call.
-        num_repeats: Timings; the median counts.
-        dtype: Type of number.
-        limits: Beyond what a form is not measured.
-        on_begin: Called with a mechanism and a direction before their rows are measured.
+        mechanisms: Options of each mechanism, by its name.
+        lengths: Sequence lengths in tokens, in any order.
+        table: Table to which rows are added; its device is measured.
+        forms: Names of the forms to measure, if the mechanism offers them.
+        offered: Function that lists the forms of a mechanism.
+        batch_size: Sequences per call.
+        num_repeats: Number of timings of a call, of which the median is reported.
+        dtype: Name of the number type, such as ``float32``.
+        limits: Limits beyond which a form is not measured.
+        on_begin: Function that is called with a mechanism and a direction before these are measured.
 
     Raises:
-        UnknownName: If a mechanism or an argument does not exist.
-        UsageError: If the type is not allowed.
+        UnknownName: If a mechanism or an option does not exist.
+        UsageError: If the number type is not allowed.
         StoreError: If the table cannot be written.
     """
     kind = dtype_of(dtype)
@@ -128,14 +128,14 @@ def measure(
                 rows = [trial.row(roof) for trial in trials]
                 for row in rows:
                     table.add(row)
-                table.save()  # minutes may pass until the next ones come
+                table.save()  # minutes may pass until the next rows come
                 yield from rows
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For every mechanism, form and direction the longest length, its cost, and the exponents of time and memory.
+    """Summarise each mechanism, form and direction: longest length, its cost, and exponents of time and memory.
 
-    Rows are of one device, batch size and type of number.
+    All rows must have the same device, batch size and number type.
     """
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -172,11 +172,11 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute the speed-up over the naive form at each length, and the share of its memory.
+    """Compute the speed-up over the naive form at each length, and the memory as a fraction of the naive form's.
 
-    The naive form is the published one, or scores that are all written out. It is compared with what the mechanism
-    chooses by itself, and with tiles where it has them. The share is that at the longest length that both were measured
-    at. Rows are of one device, batch size and type of number.
+    The naive form is the published one, or one that stores all scores. It is compared with ``attend``, for which the
+    mechanism chooses the algorithm, and with ``tiled`` if the mechanism has this form. The memory is that at the
+    longest length at which both forms were measured. All rows must have the same device, batch size and number type.
     """
     measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
     by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}
@@ -198,34 +198,34 @@ def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 class _Course:
-    """One mechanism in one direction over growing lengths: what its forms may still be measured at."""
+    """The progress of one mechanism in one direction over growing lengths: which forms may still be measured."""
 
     def __init__(self, table: Table, limits: Limits) -> None:
         self.table, self.limits = table, limits
         self.latest: dict[str, Row] = {}
 
     def status(self, form: str) -> str | None:
-        """``ok`` if a form may be measured, ``over budget`` if not, None if there is nothing more to say."""
+        """Return ``ok`` if a form may be measured, ``over budget`` if not, None if an earlier row has ended it."""
         latest = self.latest.get(form)
         if latest is None:
             return "ok"
         if latest["status"] != "ok":
             return None
-        # As if the cost grew with the square, should the length double.
+        # This assumes that the cost grows with the square of the length, and that the length doubles.
         is_too_slow = 4 * latest["median_ms"] > 1e3 * self.limits.seconds
         return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
 
     def has(self, row: Row) -> bool:
-        """Return whether the table has such a row, which is then the latest."""
+        """Return whether the table has a row; if so, note it as the latest of its form."""
         known = self.table.find(row)
-        # What limits said they may say no more.
+        # A row that was over earlier limits may be within the present ones.
         if known is None or (known["status"] == "over budget" and row["status"] != known["status"]):
             return False
         self.latest[row["form"]] = known
         return True
 
     def take(self, trial: "_Trial") -> None:
-        """Take in what was tried, which is then the latest of its form."""
+        """Note a trial as the latest row of its form."""
         cost = trial.cost
         spent = {} if cost is None else {"median_ms": 1e3 * cost.seconds, "peak_bytes": cost.peak_bytes}
         self.latest[trial.form.name] = {**trial.about, **spent}
@@ -238,7 +238,7 @@ class _Cost:
     peak_bytes: int
     flops: int
     seconds: float
-    """Of one call, before all lengths take turns."""
+    """Seconds of one call, measured before all lengths take turns."""
 
 
 @dataclass
@@ -248,14 +248,14 @@ class _Trial:
     form: Form
     setting: Setting
     about: Row
-    """Its row without numbers."""
+    """The row of the trial, without measured numbers."""
     cost: _Cost | None
-    """None if it is not measured."""
+    """Cost of one call; None if the form is not measured."""
     taken: list[float] = field(default_factory=list)
-    """Seconds of the calls that count."""
+    """Seconds of each timed call."""
 
     def row(self, roof: Roof) -> dict[str, Any]:
-        """Give the measurement, with the share of the device's roof that was reached."""
+        """Return the row of the trial, with the lower bound of the time and its ratio to the median time."""
         names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
         if self.cost is None:
             return {**self.about, **dict.fromkeys(names)}
@@ -273,7 +273,7 @@ class _Trial:
 
 
 def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
-    """Measure once the forms that may and need be measured at one length."""
+    """Call each form once at one length, if it may be measured and the table has no row of it."""
     wanted = {}
     for form in forms:
         status = course.status(form.name)
@@ -293,7 +293,7 @@ def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course)
 
 
 def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
-    """Time the calls of what can be measured; lengths take turns, and at each length forms."""
+    """Time the trials that can run; the lengths take turns, and so do the forms at each length."""
     can_run = [trial for trial in trials if trial.cost is not None]
     for _ in range(num_repeats):
         for setting, group in groupby(can_run, key=lambda trial: trial.setting):
@@ -304,7 +304,7 @@ def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
 
 
 def _turn(trial: _Trial, inputs: Inputs) -> float:
-    """Seconds of one call, with a call before it that does not count if it is brief."""
+    """Time one call; if it is brief, make an untimed call before it."""
     call = call_of(trial.form, inputs, trial.setting)
     if trial.cost is not None and trial.cost.seconds < BRIEF_S:
         call()

@@ -1,7 +1,7 @@
-"""Measures how fast runs train: in a plain loop, as one batched program, replayed, in processes, and as published.
+"""Speed of training: in a loop, as one batched program, replayed from a CUDA graph, in processes, and as published.
 
-All rates are run-steps a second: one gradient step of one run at the suite's batch size. Ratios are taken within
-one run.
+All rates are in run-steps per second; a run-step is one gradient step of one run at the suite's batch size. Ratios
+compare rates of the same row.
 """
 
 import time
@@ -28,19 +28,19 @@ from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
 TASK = "reverse"
-"""Scored at every position, so nothing of the model is left out; and defined at every length."""
+"""Task to train on: it is scored at every position, so that the whole model is computed, and has every length."""
 
 IDENTITY = ("mechanism", "length", "members", "rates", "num_steps")
-"""Columns that tell rows of one device apart."""
+"""Columns that identify a row among the rows of one device."""
 
 SHOWN = (
     *("mechanism", "length", "members", "rates", "workers", "loop", "batched", "captured", "processes", "published"),
     *("loop/published", "batched/loop", "captured/loop", "processes/loop", "not_captured"),
 )
-"""Printed columns of a row."""
+"""Columns of a row that are printed."""
 
 LOOPED = 4
-"""Runs of a plain loop, whose rate does not depend on their number, unless fewer are asked for."""
+"""Limit on the runs in a plain loop, whose rate does not depend on the number of runs."""
 
 
 def measure(
@@ -53,23 +53,23 @@ def measure(
     num_steps: int,
     num_repeats: int,
 ) -> Iterator[Row]:
-    """Rates of every selected mechanism (those of the suite if none is) at every length, medians of some repeats.
+    """Measure the rates of every selected mechanism at every length, as medians of repeated timings.
 
-    Worker processes are not timed on a GPU, whose memory they would share; steps are replayed on a GPU only. What the
-    table has, of the same version of a mechanism, is not measured again.
+    Worker processes are not timed on a GPU, since they would share its memory; steps are replayed only on a GPU. Rows
+    that the table already has, for the same version of a mechanism, are not measured again.
 
     Args:
-        expressions: Select mechanisms.
-        lengths: Of the sequences.
-        table: Takes the rows; its device is the one that is measured.
-        num_runs: Sizes of the batched program, a row each.
-        num_rates: Learning rates of the runs; a seed has a run for each.
-        num_steps: Steps of one timing.
-        num_repeats: Timings.
+        expressions: Expressions that select mechanisms; if empty, all mechanisms of the suite.
+        lengths: Sequence lengths, in tokens.
+        table: Table to which rows are added; its device is measured.
+        num_runs: Numbers of runs in the batched program; each number gives one row.
+        num_rates: Number of learning rates; each seed has one run per rate.
+        num_steps: Training steps per timing.
+        num_repeats: Number of timings, of which the median is reported.
 
     Raises:
         UnknownName: If an expression names no mechanism.
-        UsageError: If a length is not allowed, or the rates do not divide a number of runs.
+        UsageError: If a length is not allowed, or a number of runs is not a multiple of ``num_rates``.
         StoreError: If the table cannot be written.
     """
     for count in num_runs:
@@ -106,13 +106,13 @@ def measure(
 
 
 def _runs(cell: Cell, count: int, num_rates: int) -> list[Run]:
-    """Runs of as many seeds as it takes, each seed with the suite's rate, a half of it, a quarter, ..."""
+    """Make ``count`` runs; each seed has one run at the suite's rate, one at half of it, one at a quarter, ..."""
     rate = cell.suite.training.learning_rates[0]
     return [Run(cell, index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
 
 
 def _rates(runs: Sequence[Run], num_steps: int, num_repeats: int, device: torch.device) -> dict[str, Any]:
-    """The rate of every way to train in one process; None of a way that there is not."""
+    """Measure the rate of each way to train in one process; None for a way that is not available."""
     program = partial(Program, num_steps=num_steps, device=device)
     looped = runs[:LOOPED]
     rates: dict[str, Any] = {
@@ -141,12 +141,12 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
 
 
 def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str) -> list[Cell]:
-    """The cells of some mechanisms that are timed."""
+    """Make the cells that are timed, one per mechanism."""
     return make_cells(suite, {TASK: {"length": str(length)}}, mechanisms, device_type=device_type, is_full=False)
 
 
 def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
-    """Run-steps a second when the programs take turns."""
+    """Measure the run-steps per second of programs that take turns."""
     seconds = []
     for repeat in range(-programs[0].num_warm_ups, num_repeats):
         began = time.perf_counter()
@@ -158,13 +158,13 @@ def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
 
 
 def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | None:
-    """The same with every mechanism in its published form; None if it has none."""
+    """Measure the rate with every mechanism in its published form; None if a mechanism has no such form."""
     is_published = [publish(program.trainer.model) for program in programs]
     return _rate(programs, num_repeats) if all(is_published) else None
 
 
 class Program:
-    """A trainer with the batches that it is timed on."""
+    """A trainer, with the batches on which it is timed."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Program:
         is_captured: bool = False,
     ) -> None:
         self.trainer = Trainer(runs, device, is_captured=is_captured)
-        # The step that is recorded comes after those that are taken as they are.
+        # A step is recorded only after a few steps without recording.
         self.num_warm_ups = 1 + (WARM_UP_STEPS // num_steps if is_captured else 0)
         batch_size = self.trainer.suite.training.batch_size
         blocks = device_blocks(runs, "train", num_batches=num_steps, batch_size=batch_size, device=device)
@@ -190,14 +190,14 @@ class Program:
             torch.cuda.synchronize(self.device)
 
     def take_steps(self) -> None:
-        """Take all steps; a device that has a queue may not have done them yet."""
+        """Take all steps; a GPU may still be working on them afterwards."""
         for inputs, targets, columns in self.blocks:
             for batch, labels in zip(inputs, targets, strict=True):
                 self.trainer.step(batch, labels, columns)
 
 
 def _process_rate(cell: Cell, num_steps: int, num_repeats: int, num_workers: int) -> float:
-    """Run-steps a second of all worker processes together, each running one run in one thread."""
+    """Measure the run-steps per second of all worker processes together, each with one run and one thread."""
     return sum(side_by_side(partial(_worker_rate, num_steps=num_steps, num_repeats=num_repeats), [cell] * num_workers))
 
 

@@ -1,4 +1,4 @@
-"""Worker processes side by side, whose timed parts begin at the same moment."""
+"""Worker processes that run side by side and begin their timed parts at the same moment."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ _barrier: Barrier | None = None
 def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
     """Call a function once per argument, each call in its own process with one thread.
 
-    The function may call `wait_for_all`, equally often in every process.
+    The function may call :func:`wait_for_all`, equally often in every process.
 
     Raises:
-        Exception: What the function raised in one of the processes; it does not wait for the others.
+        Exception: If the function raises one in any process; the other processes then stop waiting for each other.
     """
     os.environ.update(WORKER_ENVIRONMENT)
     context = get_context("spawn")
@@ -38,7 +38,7 @@ def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Arg
 
 
 def wait_for_all() -> None:
-    """Wait in a process of `side_by_side` until all of them are here; returns at once in any other."""
+    """Wait until all processes of :func:`side_by_side` have called this; return at once in any other process."""
     if _barrier is not None:
         _barrier.wait()
 

@@ -15,14 +15,15 @@ from synthbench.options import option
 class Aether(Block):
     """``y = x + mix(x)``, then ``y + linear(yat(y))``: no norm, no activation, no dropout.
 
-    In the paper the mechanism is ``yat``; here it is whichever is measured. ``norm`` brings LayerNorm back, before each
-    part (``pre``: of what it reads) or after each sum (``post``): the paper's ablation, which diverged there.
+    In the paper, the mechanism is ``yat``; here, it can be any. The option ``norm`` adds LayerNorm, either to the input
+    of each part (``pre``) or after each sum (``post``). This is an ablation of the paper, where training diverged.
 
-    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The units have the biases of section 2.1, and so
-    has the linear layer; the language model there has none (table 7). The paper gives no epsilon.
+    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units have biases, as in section 2.1, and
+    so has the linear layer; the paper's language model has no biases (table 7). The paper gives no epsilon.
 
-    The authors' package ``nmn`` has 1e-5 for it, and multiplies its units by a learned number alpha that begins at 1.
-    Here alpha is an exponent, as in section 2.3: the factor is (n / log(1 + n))^alpha, with n the number of units.
+    The authors' package ``nmn`` uses an epsilon of 1e-5, and multiplies its units by a learned number alpha that begins
+    at 1. Here, alpha is an exponent, as in section 2.3: the factor is (n / log(1 + n))^alpha, with n the number of
+    units.
     """
 
     name: ClassVar = "aether"
@@ -41,7 +42,7 @@ class Aether(Block):
             self.mixer_norm, self.yat_norm = LayerNorm(self.model_dim), LayerNorm(self.model_dim)
 
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Add what was mixed, then what the Yat units make of it."""
+        """Add the mechanism's output, then the output of the Yat units and the linear layer."""
         mixed = mix(self.mixer_norm(x) if self.norm == "pre" else x)
         y = last_rows(x, mixed) + mixed
         if self.norm == "post":

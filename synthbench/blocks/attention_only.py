@@ -1,4 +1,4 @@
-"""The mechanism and a residual, nothing else."""
+"""The mechanism with a residual connection, and nothing else."""
 
 from typing import ClassVar
 
@@ -12,13 +12,14 @@ from synthbench.forms.shapes import Tokens
 class AttentionOnly(Block):
     """``x + mix(x)``: no normalisation, no MLP, no dropout.
 
-    Source: the published synthetic table's model (Luna, Bouhsine & Choromanski, 2026, table 8), as coded.
+    Source: the model of the published table of synthetic tasks (Luna, Bouhsine & Choromanski, 2026, table 8), as in
+    its code.
     """
 
     name: ClassVar = "attention_only"
     source: ClassVar = "slay2026"
 
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Add what was mixed."""
+        """Add the mechanism's output to the input."""
         mixed = mix(x)
         return last_rows(x, mixed) + mixed

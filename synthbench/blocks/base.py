@@ -1,4 +1,4 @@
-"""Defines a block: the layer around a mechanism."""
+"""Base class of blocks; a block is one layer of the model, built around a mechanism."""
 
 import inspect
 from abc import abstractmethod
@@ -21,26 +21,27 @@ from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
 Mix = Callable[[Tensor], Tensor]
-"""Stand-in for the mechanism of a block: from its input, [..., length, model_dim], to all rows or the last."""
+"""Function in place of a block's mechanism: from its input, [..., length, model_dim], to all rows or the last row."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Block(FieldModule):
-    """One layer of the model: a mechanism and what stands around it.
+    """One layer of the model: a mechanism and the parts around it.
 
-    Hyper-parameters are the fields made by :func:`synthbench.options.option`. What else a block holds is made of layers
-    that know of runs: :class:`synthbench.layers.RunLayer`. :meth:`around` says what it does, whether with all
-    positions, with the last one alone, or token by token.
+    The fields made by :func:`synthbench.options.option` are its hyper-parameters. The parts around the mechanism are
+    made of layers that support stacked runs: :class:`synthbench.layers.RunLayer`. The method :meth:`around` defines the
+    block's computation for all positions, for the last position alone, and token by token.
 
-    Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``
-    the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation (Allen-Zhu, 2025).
-    With ``conv_on=qkv`` queries, keys and values first become ``silu(conv(q))`` and so on, as in the layer of DeltaNet
-    (Yang et al., 2024) and those after it.
+    Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``,
+    the mechanism's input is ``x + conv(x)``, as after a Canon layer of kind A without an activation (Allen-Zhu, 2025).
+    With ``conv_on=qkv``, queries, keys and values are replaced by ``silu(conv(q))`` and so on, as in DeltaNet (Yang et
+    al., 2024) and later layers.
 
-    With ``gate`` the mechanism's output is multiplied by a sigmoid of a projection of what it reads. Qiu et al. (2025)
-    find most in a gate before the output projection; this one stands behind it, so that it fits any mechanism.
+    With ``gate``, the mechanism's output is multiplied by a sigmoid of a projection of the mechanism's input. Qiu et
+    al. (2025) find that a gate before the output projection helps most. The gate here comes after that projection, so
+    that it fits any mechanism.
 
-    ``layers`` is the number of blocks in a model. No block reads it: :class:`synthbench.training.cell.Cell` does.
+    ``layers`` is the number of blocks in a model. Only :class:`synthbench.training.cell.Cell` uses it.
     """
 
     kind: ClassVar = "block"
@@ -62,8 +63,8 @@ class Block(FieldModule):
         """Check the hyper-parameters and draw the parts around the mechanism; the convolution and the gate come last.
 
         Raises:
-            UsageError: If a hyper-parameter lies outside its range, the convolution acts on queries, keys and values
-                and the mechanism has none, or it acts on something and is none.
+            UsageError: If a hyper-parameter lies outside its range, or ``conv_on`` is ``qkv`` and either ``conv`` is 0
+                or the mechanism has no queries, keys and values.
         """
         check(self)
         self.initialise(generator)
@@ -85,27 +86,28 @@ class Block(FieldModule):
             self.output_gate = Linear(self.model_dim, self.model_dim, bias=True, generator=generator)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Create what stands around the mechanism; a block that adds nothing leaves this alone."""
+        """Create the parts around the mechanism; a block without such parts need not override this."""
 
     @abstractmethod
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Apply the block to ``x``, where ``mix`` stands for its mechanism: to all positions, or to the last one.
+        """Apply the block to ``x``, with the function ``mix`` in place of its mechanism.
 
-        It gives as many rows as ``mix`` does, and is the same function of each: see :func:`last_rows`.
+        The output has as many rows as the result of ``mix``: all positions, or the last one alone. Each row is computed
+        in the same way in both cases: see :func:`last_rows`.
         """
 
     def forward(self, x: Tokens) -> Tokens:
-        """Mix positions, then transform each."""
+        """Apply the block to all positions."""
         return self.around(x, lambda x: self._mixed(self.mixer, self._read(x, None)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position: the mechanism sees every position, the rest only the last."""
+        """Compute ``forward`` at the last position; the mechanism sees all positions, other parts only the last."""
         return self.around(x, lambda x: self._mixed(self.mixer.forward_last, self._read(x, None)))
 
     def stream_step(
         self, x: Float[Tensor, "*leading batch model_dim"], state: State
     ) -> tuple[Float[Tensor, "*leading batch model_dim"], State]:
-        """Take in one token of every sequence; what ``forward`` gives there, and the state after it."""
+        """Process one token of every sequence; return the output of ``forward`` at this token, and the new state."""
         after = state.copied()
 
         def mix(x: Tensor) -> Tensor:
@@ -123,17 +125,17 @@ class Block(FieldModule):
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 
     def _read(self, x: Tensor, state: State | None) -> Tensor:
-        """Compute the input of the mechanism: the block's, after its convolution if it has one."""
+        """Compute the input of the mechanism: ``x``, or ``x + conv(x)`` if the block has such a convolution."""
         return x if self.convolution is None else x + convolved(self.convolution, x, state)
 
 
 def last_rows(x: Float[Tensor, "*leading length model_dim"], mixed: Tensor) -> Tensor:
-    """The rows of a block's input that what was mixed is added to: all of them, or the last one."""
+    """Return the rows of a block's input to which ``mixed`` is added: all rows, or only the last."""
     return x if mixed.shape[-2] == x.shape[-2] else x[..., -1:, :]
 
 
 def conv_elements(conv: int, conv_on: str, model_dim: int) -> int:
-    """Numbers that the convolution of a block keeps from one token to the next."""
+    """Count the numbers that a block's convolution keeps from one token to the next."""
     return max(0, conv - 1) * model_dim * (3 if conv_on == "qkv" else 1)
 
 
@@ -142,10 +144,12 @@ BLOCKS: Registry[Block] = Registry("block", room="synthbench.blocks")
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
 def block(unit: type[T]) -> type[T]:
-    """Make a block of a class: its annotated fields become hyper-parameters, its name is registered.
+    """Turn a class into a dataclass, register it as a block, and return it.
+
+    Its fields made by :func:`synthbench.options.option` are its hyper-parameters.
 
     Raises:
-        UsageError: If its name is malformed or taken, or an option has the name of one that every block has.
+        UsageError: If the name is malformed or taken, or an option has the same name as an option that all blocks have.
     """
     if taken := sorted(options_of(Block).keys() & inspect.get_annotations(unit).keys()):
         raise UsageError(

@@ -26,7 +26,7 @@ class Transformer(Block):
     expansion: int = option(4, "hidden units of the MLP for each channel", low=1, high=16)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the MLP."""
+        """Create the norms, and draw the MLP."""
         hidden = self.expansion * self.model_dim
         self.mixer_norm = LayerNorm(self.model_dim)
         self.mlp_norm = LayerNorm(self.model_dim)
@@ -34,7 +34,7 @@ class Transformer(Block):
         self.narrow = Linear(hidden, self.model_dim, bias=True, generator=generator)
 
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Add what was mixed, then what the MLP makes of it."""
+        """Add the mechanism's output, then the output of the MLP."""
         mixed = mix(self.mixer_norm(x))
         y = last_rows(x, mixed) + mixed
         added: Tensor = self.narrow(gelu(self.widen(self.mlp_norm(y))))

@@ -1,4 +1,4 @@
-"""The command line: one command or small group per file, with its output.
+"""The command line: each file has one command or a small group of commands, with their output.
 
 Results go to stdout, progress and messages to stderr. Slow imports are inside the commands, so that ``--help`` answers
 at once.

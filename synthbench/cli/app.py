@@ -1,4 +1,4 @@
-"""The commands by purpose, and their handling of wrong command lines, errors and full disks."""
+"""The commands, grouped by purpose, and the handling of wrong command lines, errors and full disks."""
 
 import io
 import os
@@ -29,20 +29,20 @@ from synthbench.errors import StoreError, SynthbenchError, UnknownName, UsageErr
 from synthbench.plugins import hint_for
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType({"--members": "--batched"})
-"""Renamed options, whose old names still work."""
+"""Present names of renamed options, by old name; old names still work."""
 
 _WrongLine: type[Any] = typer.BadParameter.__mro__[1]
-"""The base of typer's errors in a command line, which typer does not export."""
+"""The base class of typer's errors for wrong command lines, which typer does not export."""
 
 
 class Command(TyperCommand):
     """A command whose options may take several values; an error names the wrong word in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words after the command's name.
+        """Parse the words after the command's name.
 
         Raises:
-            UsageError: If one is not allowed.
+            UsageError: If a word is not allowed.
         """
         if not any(isinstance(parameter, TyperArgument) for parameter in self.params):
             args = spread(args, [name for parameter in self.params if parameter.multiple for name in parameter.opts])
@@ -63,13 +63,13 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under one name; a misspelt one gets the nearest."""
+    """A group of commands; the error for a misspelt command suggests the nearest name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the first word names.
 
         Raises:
-            UnknownName: If there is none.
+            UnknownName: If there is no such command.
         """
         if args[0] not in self.commands and not args[0].startswith("-"):
             raise UnknownName("command", args[0], self.commands)
@@ -77,7 +77,7 @@ class Group(TyperGroup):
 
 
 def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:
-    """Give every name of ``--mech a b`` its own option, ``--mech a --mech b``.
+    """Repeat the option before each of its values: ``--mech a b`` becomes ``--mech a --mech b``.
 
     >>> spread(["--mech", "slay", "gla", "--seeds", "1"], ["--mech"])
     ['--mech', 'slay', '--mech', 'gla', '--seeds', '1']
@@ -132,7 +132,7 @@ def run_app() -> None:
     """Run the command line; answer a user error or a full disk with one line on stderr and the documented exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its code
+            stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is shown as its code
     try:
         app()
     except SynthbenchError as problem:
@@ -141,7 +141,7 @@ def run_app() -> None:
         sys.exit(problem.exit_code)
     except OSError as problem:
         say(f"synthbench: {problem}", err=True)
-        # The unwritten text is still in the buffer of stdout, and would fail again when Python ends.
+        # The unwritten text is still in the buffer of stdout; writing it would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(StoreError.exit_code)
 

@@ -28,7 +28,7 @@ BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
-    """Make the table of a bench, with the rows that a file already has."""
+    """Create the table of a bench, filled with the rows already in the file ``out``."""
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
 
@@ -66,7 +66,7 @@ def fidelity(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure how close linear attention comes to the spherical Yat kernel, beside a content-blind running mean."""
+    """Measure how well linear attention approximates the spherical Yat kernel; the baseline is a running mean."""
     from synthbench.bench import fidelity as bench
 
     if mech and sweep:
@@ -102,7 +102,7 @@ def scaling(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
+    """Measure time and peak memory of every form of attention over the length, with 8 heads of 32; fit exponents."""
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
     from synthbench.forms import kernels

@@ -12,14 +12,14 @@ from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
 
 MOST_LINES = 10
-"""Most mechanisms shown."""
+"""Limit on the number of mechanisms shown."""
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Yield rank, mechanism and skill of the best, then the number of others; nothing without a ranking.
+    """Yield rank, name and skill of the best mechanisms, then the number of others and the mechanisms without rank.
 
     Args:
-        board: A ranking; None where nothing can be ranked.
+        board: A ranking. None or an empty ranking yields no lines.
     """
     if board is None or not board.entries:
         return
@@ -35,7 +35,7 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
 
 
 def lines_of_table(table: Table) -> Iterator[str]:
-    """Yield a table of a report without marks: its title, columns and lines."""
+    """Yield a table of a report as plain text: its title, column names and lines."""
     yield table.title
     body = [[*line.labels, *(_cell_text(cell) for cell in line.cells)] for line in table.lines]
     yield from aligned([[*table.headings, *(column.label for column in table.columns)], *body])
@@ -46,7 +46,7 @@ def _cell_text(cell: Cell) -> str:
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the ranking for a reader: the verdict, a line per ranked mechanism, then those that lack a run."""
+    """Yield the ranking for a reader: the verdict, a line per ranked mechanism, then the mechanisms that lack a run."""
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
     others = [one for one in facts["mechanisms"] if one["rank"] is None]
     num_tasks = f"{len(facts['tasks'])} task{'s' * (len(facts['tasks']) != 1)}"
@@ -80,7 +80,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def csv_of_standings(facts: dict[str, Any]) -> str:
-    """Return the ranking as tidy CSV: a line for the mean of each mechanism, and one for each of its parts."""
+    """Return the ranking as tidy CSV: for each mechanism, a line with its mean and one line per category or task."""
     of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
     keys = ("name", "label", "condition", "positions", "sees_places", "rank", "num_seeds", "num_tasks")
     ends = ("skill", "low", "high")
@@ -102,7 +102,7 @@ def _seeds(number: int) -> str:
 
 
 def _called(one: dict[str, Any]) -> str:
-    """Return the label, with the name if no command accepts the label, and a star before the user's own mechanisms."""
+    """Return the label, with a star for the user's own mechanism, and with the name if commands reject the label."""
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
     name = "" if is_taken else f" ({one['name']})"

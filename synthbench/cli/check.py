@@ -1,4 +1,4 @@
-"""Checks of a component, or of all in a plugin, reported so that a person can act on them."""
+"""Checks of a component, or of all components of a plugin, with a report for people."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ def check(
         target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
         named: Other plugins to load first.
         timeout_s: Seconds after which a hanging component is killed; 300 if None.
-        devices: Each mechanism is checked on the first of these on which it runs.
+        devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
-        For each component its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
+        One report per component: its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
     """
     names = list(named)
     if target.endswith(".py"):
@@ -60,7 +60,7 @@ def lines_of(report: Report) -> list[str]:
         if result["detail"]:
             lines.append(f"{'':<12}{result['detail']}")
     lines += ["", *(f"  {name}: {value}" for name, value in report["facts"].items())]
-    verdict = "its rows are ranked" if report["passed"] else "refused, it is not trained and not ranked"
+    verdict = "its rows are ranked" if report["passed"] else "refused: neither trained nor ranked"
     warned = f", {num['warning']} with a warning" if num["warning"] else ""
     return [*lines, f"  {sum(num.values())} of {len(results)} checks passed{warned}: {verdict}"]
 
@@ -99,7 +99,7 @@ def _facts(subject: Subject, trial: Trial, devices: Devices) -> dict[str, str]:
 
 
 def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
-    """Describe a component that passed its checks; its speed only if the CPU is asked for."""
+    """Describe a component that passed its checks; its speed is measured only if ``devices`` contains the CPU."""
     if subject.kind == TASKS.kind:
         known = task_facts(subject.name, subject.arguments)
         return {
@@ -126,7 +126,7 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
 
 
 def _parameters(mechanism: Mechanism, device: str) -> str:
-    """Count the parameters and the trained ones, and name the others."""
+    """Count all parameters and the trained ones; name the frozen ones and those without effect on the output."""
     x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
     unused = unused_parameters(mechanism.to(device), x)
     frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]

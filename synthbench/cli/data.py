@@ -1,4 +1,4 @@
-"""``synthbench data``: the sequences of a task as a file, without the trainer."""
+"""``synthbench data``: write the sequences of a task to a file, without the trainer."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Adds seeds on a ladder until every pair of mechanisms is decided: plans the runs after each look at the rows."""
+"""Add seeds on a ladder until every pair of mechanisms is decided; each interim analysis (look) plans more runs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,25 +17,25 @@ from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.training.cell import Run
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]
-"""Seeds per cell at each look."""
+"""Number of seeds per task and mechanism at each look."""
 
 
 class Looked(NamedTuple):
-    """The outcome of a look at the rows."""
+    """The outcome of a look, an interim analysis of the rows."""
 
     words: str
-    """The number of decided pairs, in a sentence."""
+    """A sentence with the numbers of decided and undecided pairs."""
     further: Request | None
     """Runs that the next look needs; None if every pair is decided, or this was the last look."""
 
 
 def require_decidable(request: Request) -> None:
-    """Refuse a request that cannot be run until pairs of mechanisms are decided.
+    """Refuse a request to which ``--until-decided`` cannot be applied.
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder or begins with another number of seeds, or the request selects seeds or a
-            part of the plan, or shortens runs.
+        UsageError: If the suite has no ladder or not ``SEEDS[0]`` seeds, or the request selects seeds, rates or a part
+            of the plan, or shortens runs.
     """
     suite = _suite_of(request)
     if suite.ladder is None:
@@ -65,8 +65,8 @@ def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
     the request's mechanisms are compared.
 
     Args:
-        request: As :func:`require_decidable` allows.
-        runs: The runs that this and earlier looks need, by id; all have rows.
+        request: A request that :func:`require_decidable` accepts.
+        runs: The runs that this look and earlier ones need, by id; all of them have rows.
         number: Number of the look, from 0.
     """
     rows = planned_rows(runs, request.results)
@@ -84,7 +84,7 @@ def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
 
 
 def prepare_look(request: Request) -> Prepared:
-    """Prepare the missing runs of the first look that lacks rows, or of the last look if none does."""
+    """Prepare the missing runs of the first look that lacks rows, or of the last look if all looks have their rows."""
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
     for number in range(len(LOOKS)):

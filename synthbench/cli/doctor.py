@@ -1,4 +1,4 @@
-"""``synthbench doctor``: checks an installation and a results folder, and says what is broken."""
+"""``synthbench doctor``: check an installation and a results folder for faults."""
 
 import os
 import shutil
@@ -28,11 +28,11 @@ def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: 
 
 
 def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
-    """Run every check; its state is ``ok``, ``note`` (works, but know it) or ``broken``.
+    """Run every check; its state is ``ok``, ``note`` (it works, but you should know) or ``broken``.
 
     Args:
         results: Folder of the results.
-        broken_plugins: Reasons why named plugins cannot be loaded, by name.
+        broken_plugins: Reason why a plugin cannot be loaded, by the name of the plugin.
     """
     from synthbench.runner.environment import usable_cores
 
@@ -111,7 +111,7 @@ def _suites() -> list[Finding]:
 
 
 def _folder(results: Path) -> Finding:
-    """Check that files can be made where the store is or would be."""
+    """Check that files can be written in the folder of the store, or its nearest existing parent."""
     existing = results.absolute()
     while not existing.exists():
         existing = existing.parent

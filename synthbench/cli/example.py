@@ -1,4 +1,4 @@
-"""Describes a task by its own code, with one of its sequences, for the page of a report."""
+"""Describe a task from its code, with an example sequence, for the page of a report."""
 
 import json
 from typing import Any
@@ -11,22 +11,23 @@ from synthbench.reports.descriptions import Description, Example, Token
 from synthbench.tasks import IGNORE, TASKS, sized
 
 LONGEST = 512
-"""Most tokens of a drawn sequence: arguments come from rows, and nobody looks at more."""
+"""Limit on the length of an example, in tokens: arguments come from rows, and longer examples are not useful."""
 _FIRST, _LAST = 40, 100
-"""Tokens shown at either end of a sequence longer than both together: answers stand late."""
+"""Numbers of tokens shown at the start and at the end of a longer sequence; the end has most answers."""
 _SEED = 0
 
 
 def describe(name: str, version: str, arguments: str) -> Description | None:
-    """Describe a task from its code, and draw a sequence with some arguments.
+    """Describe a task from its code, and draw a sequence with the arguments of a row.
 
     Args:
-        name: The name in a row.
-        version: The version in the row.
-        arguments: The row's arguments with the length, as JSON; the first level of a ladder is drawn.
+        name: Name of the task in the row.
+        version: Version of the task in the row.
+        arguments: The row's arguments with the length, as JSON; for a ladder, the first level is drawn.
 
     Returns:
-        None if this version of the task is not installed or refuses the arguments, since rows may come from anywhere.
+        The description, or None if this version of the task is not installed, refuses the arguments, or would draw more
+        than ``LONGEST`` tokens.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None
@@ -58,9 +59,9 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
 
 
 def _first_level(given: Any) -> Any:
-    """Return the arguments and length of the first level if a row has a ladder, else what is given."""
+    """Return the arguments and length of the first level if a row has a ladder, otherwise ``given`` itself."""
     try:
         level = given["rungs"][0]
         return {**level["task"], "length": level["length"]}
-    except (KeyError, IndexError, TypeError):  # not as a run on a ladder writes it
+    except (KeyError, IndexError, TypeError):  # not the arguments of a run on a ladder
         return given

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from synthbench.mechanisms import Mechanism
 
 STATE_LENGTHS = (64, 1024)
-"""Lengths at which the state of a mechanism is given, at width 64 in 4 heads."""
+"""Sequence lengths at which the size of a mechanism's state is given, at width 64 with 4 heads."""
 
 
 def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
     Args:
         name: The registered name.
-        arguments: ``level``, ``length`` and options, as a suite gives them. Default: the task's own length.
+        arguments: ``level``, ``length`` and options, as in a suite. Default: the length and options of the task itself.
     """
     return {
         **task_bounds(name, arguments),
@@ -33,7 +33,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return category, version and bounds of a task at one size: a row of a table, quicker than all facts."""
+    """Return category, version and bounds of a task at one size, for a row of a table; faster than all facts."""
     length, options = sized(name, arguments or {})
     task = TASKS[name](**options)
     return {"name": name, "category": task.category(), **_bounds(task, length), "version": version_of(TASKS[name])}
@@ -73,7 +73,7 @@ def mechanism_facts(name: str) -> dict[str, Any]:
 
 
 def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
-    """Return the options in which the conditions differ, positions, and sizes at width 64 in 4 heads."""
+    """Return the options that differ between conditions, the positions, and the sizes at width 64 with 4 heads."""
     from synthbench.mechanisms import condition_options, num_parameters
 
     options: dict[str, Any] = condition_options(unit, condition)

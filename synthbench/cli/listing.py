@@ -62,21 +62,21 @@ def list_mechanisms(
 
 
 def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[str]:
-    """Return the names in the wanted group, or all without one."""
+    """Return the names in the wanted group, or all names if ``wanted`` is None."""
     if wanted is not None and wanted not in groups.values():
         raise UnknownName(kind, wanted, set(groups.values()))
     return [name for name, group in groups.items() if wanted in (None, group)]
 
 
 def _mentions(unit: type[Any], words: str) -> bool:
-    """Tell whether words of a component's name, docstring or source begin with each of the given ones."""
+    """Tell whether each of the given words begins a word in a component's name, docstring or source."""
     text = f"{unit.name} {inspect.getdoc(unit)} {describe(unit.source)}"
     return all(re.search(rf"(?<![^\W_]){re.escape(word)}", text, re.IGNORECASE) for word in words.split())
 
 
 @list_app.command("polynomials")
 def list_polynomials(as_json: AsJson = False) -> None:
-    """List how the SLAY variants compute the factor x² of their kernel: table 1 of the paper, from the code."""
+    """List how the SLAY variants compute the factor x² of their kernel: table 1 of the paper, made from the code."""
     from synthbench.mechanisms.slay._polynomials import table_1
 
     facts = [row._asdict() for row in table_1()]
@@ -137,7 +137,7 @@ def show(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one component or suite: options, bounds, source; of a task also a drawn example."""
+    """Show one component or suite: options, bounds and source; for a task, also an example sequence."""
     from rich.console import Console
 
     from synthbench.cli.show import facts_of, print_page

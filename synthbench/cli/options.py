@@ -1,4 +1,4 @@
-"""Options that several commands share, by panel of the help, and parsers of their values."""
+"""Options that several commands share, grouped by panel of the help, and parsers of their values."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -117,7 +117,7 @@ Plugins = Annotated[
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn the first argument of a command, a dataclass, into options of the command, one per field."""
+    """Replace the first argument of a command, a dataclass, by one option of the command per field."""
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -134,7 +134,7 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options ``--quiet`` and ``--verbose`` to a command; they also work before its name."""
+    """Add the options ``--quiet`` and ``--verbose`` to a command; both also work before the command's name."""
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in (("quiet", Quiet), ("verbose", Verbose))
@@ -152,7 +152,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load the plugins; return the faults of broken ones by name, so that they do not hide other faults."""
+    """Load all plugins that can be loaded; return the faults of the others, by name, instead of raising them."""
     faults = {}
     for plugin in plugins.named(named):
         try:

@@ -1,4 +1,4 @@
-"""Prints facts, tables, durations and messages, as many as the verbosity allows."""
+"""Print facts, tables, durations and messages, depending on the verbosity."""
 
 import json
 import math
@@ -23,7 +23,7 @@ class Verbosity(Enum):
     """Errors and results only."""
     NORMAL = "normal"
     VERBOSE = "verbose"
-    """File names, ids and the tracebacks of foreign code too."""
+    """Also file names, ids and the tracebacks of foreign code."""
 
 
 _verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NORMAL)
@@ -46,28 +46,28 @@ def is_quiet() -> bool:
 
 
 def is_verbose() -> bool:
-    """Return whether more is printed than usual."""
+    """Return whether file names, ids and tracebacks are printed too."""
     return _verbosity.get() is Verbosity.VERBOSE
 
 
 def inert(text: str) -> str:
-    """Replace control characters from rows or foreign code by their codes, since a terminal would obey them."""
+    """Replace control characters by their codes, since a terminal would execute those in rows or foreign text."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
 
 
 def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print a text, on stderr if asked: every line of a command goes through here, and no terminal obeys it."""
+    """Print a text after :func:`inert`, on stderr if ``err``; commands print every line with this function."""
     typer.echo(inert(str(text)), nl=nl, err=err)
 
 
 def note(text: str) -> None:
-    """Print a message that is not a result on stderr, unless ``--quiet``."""
+    """Print a message that is no result to stderr, unless ``--quiet`` is set."""
     if not is_quiet():
         say(text, err=True)
 
 
 def print_problem(problem: SynthbenchError, hint: str = "") -> None:
-    """Print an error as one line; with ``--verbose``, the traceback of its cause above it."""
+    """Print an error as one line; with ``--verbose``, print the traceback of its cause first."""
     if is_verbose() and problem.__cause__ is not None:
         say("".join(traceback.format_exception(problem.__cause__)), nl=False, err=True)
     say(f"synthbench: {problem}{hint}", err=True)
@@ -85,7 +85,7 @@ def print_facts(
     as_json: bool,
     broken: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Print all facts as JSON, or some columns as a table; then the broken components and the reasons."""
+    """Print all facts as JSON or some columns as a table, then the broken components with the reasons."""
     if as_json:
         say(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
         return
@@ -101,21 +101,21 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return "--" if math.isnan(value) else f"{value:.4g}"
     if isinstance(value, dict):
-        # Options carry more than their default; other facts are plain.
+        # Each option is a dictionary with its default; other facts are plain values.
         plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}
         return " ".join(f"{name}={entry}" for name, entry in plain.items())
     return "" if value is None else inert(str(value)).replace("\n", "U+000A")
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Align the lines of a table, its columns two spaces apart."""
+    """Format a table as aligned lines, with two spaces between columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ([text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in lines)
     return ["  ".join(line).rstrip() for line in padded]
 
 
 def about(seconds: float) -> str:
-    """Word an estimate no more precisely than it is known.
+    """Write an estimated time in words, without false precision.
 
     >>> about(20.0), about(1860.0), about(8000.0), about(200_000.0)
     ('less than a minute', 'about 31 min', 'about 2 h 10 min', 'about 2.3 days')

@@ -1,4 +1,4 @@
-"""``synthbench new`` and ``synthbench check``: components of your own."""
+"""``synthbench new`` and ``synthbench check``: write and check your own components."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def new(
         bool, typer.Option("--module", help="Write the mechanism as a plain nn.Module with its own layers.")
     ] = False,
 ) -> None:
-    """Write a working mechanism or task, with its test, into the current folder, for you to edit."""
+    """Write a working mechanism or task, with its test, into the current folder as a starting point."""
     from synthbench.cli.scaffold import NEXT_STEPS, write
 
     for path in write(kind, name, Path.cwd(), is_package=is_package, is_module=is_module):

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal, one line per row elsewhere, and a heartbeat when rows are slow."""
+"""Progress on stderr: a bar in a terminal, otherwise one line per row, and a sign of life if rows are slow."""
 
 import threading
 import time
@@ -23,18 +23,19 @@ from synthbench.training.cell import Cell, Run
 
 HEARTBEAT_S = 30.0
 LOOK_S = 1.0
-"""Seconds between two looks for rows in the store."""
+"""Interval at which the store is searched for new rows, in seconds."""
 NUM_LATEST = 100
-"""Latest rows of a kind that count in an estimate: the load of the machine changes."""
+"""Number of latest rows that an estimate uses; older rows are dropped since the load of the machine changes."""
 
 Latest = partial(deque[float], maxlen=NUM_LATEST)
 
 
 class Eta:
-    """Estimates the time left from the trainings that a plan still needs, tuning included, and their seconds.
+    """Estimate of the time left: the number of trainings still to be done, tuning included, times their duration.
 
-    A training is expected to take the median time of those seen in its cell. Without any, its cost in the plan is
-    corrected by the plan's error so far for the same mechanism, else for its family, else for all.
+    A training is expected to take the median time of finished trainings of the same task and mechanism. If there are
+    none, the plan's estimate is multiplied by the median error of such estimates so far. Errors are taken from the same
+    mechanism if possible, otherwise from its family, otherwise from all mechanisms.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -42,7 +43,7 @@ class Eta:
         self._costs = {cell: plan.estimates.cost(cell) for cell in cells}
         self._is_timed = all(plan.estimates.seconds(cell) is not None for cell in cells)
         self._left: dict[str, tuple[Cell, int]] = {}
-        """A row's cell, and the trainings done when it is written, by row id."""
+        """Cell of each missing row, and the number of trainings that are done once the row is written, by row id."""
         self._tuning_ids: dict[str, Collection[str]] = {}
         for job in plan.jobs:
             tuning = _trainings(job.untuned, job.untuned)
@@ -60,27 +61,27 @@ class Eta:
 
     @property
     def num_left(self) -> int:
-        """Trainings still to be done."""
+        """Number of trainings still to be done."""
         return sum(num_trainings for _, num_trainings in self._left.values())
 
     def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
-        """Record a written row; each counts once.
+        """Record a written row; a row that is recorded again is ignored.
 
         Args:
-            outcome: What the row says.
-            is_last: Whether its job has ended, so that its missing tuning rows will never come.
+            outcome: The outcome in the row.
+            is_last: True if the job has ended, so that its missing tuning rows will never be written.
         """
         if outcome.run_id in self._left:
             cell, _ = self._left.pop(outcome.run_id)
             self._seconds[cell].append(outcome.share_s)
-            if outcome.status in ("ok", "diverged"):  # how long a failure takes says nothing of other cells
+            if outcome.status in ("ok", "diverged"):  # the time until a failure says nothing about other cells
                 for kin in _kin(cell):
                     self._slowness[kin].append(outcome.share_s / self._costs[cell])
         for name in self._tuning_ids.pop(outcome.run_id, ()) if is_last else ():
             self._left.pop(name, None)
 
     def left_s(self) -> float | None:
-        """Return the seconds of one worker until the last row; None if nothing is known."""
+        """Return the seconds that a single worker needs for all missing rows; None if an estimate is missing."""
         left: Counter[Cell] = Counter()
         for cell, num_trainings in self._left.values():
             left[cell] += num_trainings
@@ -98,23 +99,23 @@ class Eta:
 
 
 def _kin(cell: Cell) -> tuple[object, ...]:
-    """Return the keys under which cells share errors of the plan's times, the most specific first."""
+    """Return the keys under which cells share the errors of the plan's estimates, the most specific first."""
     return cell.mechanism, cell.mechanism.family, None
 
 
 def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tuple[Cell, int]]:
-    """Map rows to their cell and number of trainings; runs that only train again count with the first row."""
+    """Map rows to their cell and number of trainings; trainings without a missing row are added to the first row."""
     rows = [run for run in together if run in missing]
     num_again = len(together) - len(rows)
     return {run.run_id: (run.cell, 1 + num_again * (run is rows[0])) for run in rows}
 
 
 class Watch:
-    """Finds new rows in a store, tuning rows included: an executor reports only jobs that have ended.
+    """Search for new rows in a store, tuning rows included, before their job ends and the executor reports them.
 
     Args:
         results: Folder of the store.
-        run_ids: The rows to wait for, without those already in the store.
+        run_ids: Ids of the rows to wait for, none of them in the store yet.
     """
 
     def __init__(self, results: Path, run_ids: Collection[str]) -> None:
@@ -123,7 +124,7 @@ class Watch:
         self._seen = set(self._store.loose())
 
     def new_rows(self) -> list[RunOutcome]:
-        """Return the rows written since the last call; quick if there are none."""
+        """Return the rows written since the last call; fast if there are none."""
         files = set(self._store.loose()) - self._seen
         self._seen |= files
         rows = [row for row in self._store.rows_in(sorted(files)) if row["run_id"] in self._waiting]
@@ -132,12 +133,12 @@ class Watch:
 
 
 class Progress:
-    """Counts trainings and rows, and estimates the time left as soon as something is known.
+    """Display of finished trainings and rows, and of the time left as soon as it can be estimated.
 
     Args:
         results: Folder of the store that the workers write to.
-        is_quiet: Print nothing.
-        is_verbose: Print one line per row in a terminal too, with its id.
+        is_quiet: True to print nothing.
+        is_verbose: True to add the row's id to each line, and to print one line per row even in a terminal.
     """
 
     def __init__(self, results: Path, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
@@ -162,7 +163,7 @@ class Progress:
             self._bar.stop()
 
     def begin(self, plan: Plan, executor: Executor) -> None:
-        """Take note of a plan."""
+        """Start to show the progress of a plan."""
         self._num_rows = plan.num_missing
         self._executor = executor
         self._eta = Eta(plan)
@@ -196,8 +197,8 @@ class Progress:
             self._line(f"{outcome.task} {outcome.mechanism} seed {outcome.seed} {outcome.status}{score}{name}")
 
     def look(self) -> None:
-        """Count the rows that appeared in the store since the last look."""
-        with suppress(OSError, StoreError):  # who runs the jobs meets that too, and says so
+        """Count the rows written to the store since the last call."""
+        with suppress(OSError, StoreError):  # the process that runs the jobs meets this error too, and reports it
             news = self._watch.new_rows() if self._watch is not None else []
             with self._lock:
                 for outcome in news:
@@ -206,7 +207,7 @@ class Progress:
                 self._redraw()
 
     def _state(self) -> str:
-        """Return ``trainings 37/624 · rows 3/240 · about 31 min left``, without trainings if each gives a row."""
+        """Return ``trainings 37/624 · rows 3/240 · about 31 min left``; trainings are omitted if each makes one row."""
         with self._lock:
             num = self._eta.num_trainings
             num_done = num - self._eta.num_left
@@ -217,7 +218,7 @@ class Progress:
             return " · ".join(parts) + self._left(" · ", " left")
 
     def _left(self, before: str, after: str) -> str:
-        """Return ``about 31 min`` between two other texts, or nothing if nothing is known."""
+        """Return ``about 31 min`` between two other texts, or an empty text if the time is unknown."""
         with self._lock:
             left_s = self._eta.left_s() if self._eta.num_left else None
         return "" if left_s is None else f"{before}{about(left_s / (self._executor.num_workers or 1))}{after}"
@@ -239,18 +240,18 @@ class Progress:
             self.look()
             if self._bar is None and time.monotonic() - self._last_line >= HEARTBEAT_S:
                 self._line("still running")
-            self._stopped.wait(20 * (time.monotonic() - began))  # a slow file system is not to be kept busy
+            self._stopped.wait(20 * (time.monotonic() - began))  # do not keep a slow file system busy
 
 
 def to_do(plan: Plan) -> str:
-    """Say what a plan lacks: ``240 runs to do after 384 tuning runs``."""
+    """Describe the missing runs of a plan: ``240 runs to do after 384 tuning runs``."""
     num_tuning = sum(len(job.untuned) for job in plan.jobs)
     runs = f"{plan.num_missing} {'run' if plan.num_missing == 1 else 'runs'} to do"
     return f"{runs} after {num_tuning} tuning {'run' if num_tuning == 1 else 'runs'}" if num_tuning else runs
 
 
 def workers_of(executor: Executor) -> str:
-    """Say ``2 workers``, or where jobs run if there are no worker processes or their number is unknown."""
+    """Return ``2 workers``, or the place of the jobs if there are no worker processes or their number is unknown."""
     if executor.name == "inline":
         return "in this process"
     if executor.num_workers is None:

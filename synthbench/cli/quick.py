@@ -34,7 +34,7 @@ def quick(
     results: Results = Path("results"),
     ledger: Annotated[
         Path | None,
-        typer.Option(help="File that counts the comparisons of a search. Default: quick.jsonl in --results."),
+        typer.Option(help="File that records the comparisons of a search. Default: quick.jsonl in --results."),
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Train for about this long at most: on fewer tasks if these take longer.")
@@ -44,9 +44,9 @@ def quick(
 ) -> None:
     """Check a mechanism, run one seed of a ladder's quick tasks and predict how it will rank in the full suite.
 
-    It prints the mean score per category beside the reference's, the expected rank, and whether to keep the mechanism
-    or discard it. It stops after three tasks if these are hopeless. A mechanism that is kept was better on a fresh seed
-    too. synthbench run keeps these rows and adds the rest. Packaged mechanisms are not trained.
+    The output is the mean score per category beside the reference's, the expected rank, and the decision to keep or
+    discard the mechanism. Training stops after three tasks if their scores are hopeless. A mechanism that is kept was
+    better on a fresh seed too. synthbench run reuses these rows and adds the rest. Packaged mechanisms are not trained.
     """
     from synthbench import first_verdict
 

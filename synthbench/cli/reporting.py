@@ -39,17 +39,17 @@ class Shown:
     packaged: options.Packaged = True
 
     def read(self, *, curves: bool = False) -> tuple["Joined", str, str]:
-        """Return the rows, and the suite and version in which to show them."""
+        """Return the rows, and the name and version of the suite in which to show them."""
         read = read_rows(self.results, self.beside, suite=self.suite, packaged=self.packaged, curves=curves)
         return read, *read.shown(self.suite, self.suite_version)
 
     @property
     def root_seeds(self) -> tuple[int, ...] | None:
-        """Root seeds to show; None: all with rows."""
+        """Root seeds to show; None for all seeds that have rows."""
         return None if self.seeds is None else parse_seeds(self.seeds)
 
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
-        """Select the rows of the chosen mechanisms, or of the suite's, your own and foreign ones, without variants."""
+        """Select the rows of some mechanisms, without variants; by default the suite's, yours and foreign ones."""
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
 
@@ -94,9 +94,9 @@ def report(
 ) -> None:
     """Regenerate the tables and figures of a suite from your rows and those that come with synthbench.
 
-    It shows the suite's mechanisms and all of yours, or those that --mech selects: --mech all is everything that has
-    rows. It prints the verdict, the top of the ranking and the path of the page. For the ranking alone: synthbench
-    leaderboard. For a single table on stdout: synthbench export.
+    The report shows the suite's mechanisms and all of yours, or those that --mech selects; --mech all shows everything
+    that has rows. The command prints the verdict, the top of the ranking and the path of the page. To print the ranking
+    alone, use synthbench leaderboard; to print a single table, synthbench export.
     """
     from synthbench.cli.board import lines_of, lines_of_table
     from synthbench.cli.example import describe
@@ -137,8 +137,8 @@ def leaderboard(
 ) -> None:
     """Print the ranking of a suite, from your rows and those that come with synthbench.
 
-    It shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run are
-    listed below. For all tables and figures: synthbench report.
+    The ranking shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run
+    are listed below it. To write all tables and figures, use synthbench report.
     """
     from synthbench.cli.board import csv_of_standings, lines_of_standings
     from synthbench.reports.render.spreadsheet import json_text
@@ -219,8 +219,9 @@ def export(
 ) -> None:
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
-    Numbers are means over the runs of a cell that have a score. --task and --mech select from the rows, as in
-    synthbench run. Default: all. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
+    A cell is a task with a mechanism; its number is the mean over its runs that have a score. --task and --mech select
+    from the rows, as in synthbench run. Default: all rows. A table for a paper:
+    synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS
     from synthbench.reports.export import export as make_export
@@ -274,7 +275,7 @@ def _eee(made: "Report", _results: Path, _url: str | None) -> str:
 
 
 def _croissant(made: "Report", results: Path, url: str | None) -> str:
-    """Describe all files of the user's store; without one, of the packaged rows."""
+    """Describe all files of the user's store, or those of the packaged rows if there is no such store."""
     from synthbench.reports.exchange import croissant, row_data
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.results import Store, published
@@ -285,11 +286,11 @@ def _croissant(made: "Report", results: Path, url: str | None) -> str:
 
 
 _OF_OTHERS = {"eee": _eee, "croissant": _croissant}
-"""Foreign formats by their names in --format."""
+"""Functions that write formats of other projects, by their name in --format."""
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:
-    """Name on stderr the user's own cells of a selection's suite and version that have no row in it."""
+    """List on stderr the user's own tasks and mechanisms of the suite and version that have no row in a selection."""
     from synthbench.reports.selection import full_runs
 
     full = full_runs(own[own["causal_checked"].isin([True])])

@@ -1,4 +1,4 @@
-"""Reads and selects the rows of a store for commands."""
+"""Read and select the rows of a store for commands."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,10 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """Read a store and those beside it, seen from a suite; leave out damaged rows and name them on stderr."""
+    """Read the rows of a store, of another store and of the package, as seen from a suite.
+
+    Damaged rows are left out and listed on stderr.
+    """
     from synthbench.trust.beside import join
 
     if suite is not None:
@@ -34,12 +37,12 @@ def read_rows(
         note("no rows of your own: these come with synthbench")
     seen = joined.seen_from(suite)
     if lost := set(joined.rows.loc[joined.is_own, "run_id"]) - set(seen.rows["run_id"]):
-        note(f"not shown: {len(lost)} of your rows, whose tasks have other levels in the suite by now")
+        note(f"not shown: {len(lost)} of your rows, whose tasks now have other levels in the suite")
     return seen
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
-    """Select tasks or mechanisms in the rows by terms, with the options that they set."""
+    """Select tasks or mechanisms in the rows by a user's expressions, with the options that these set."""
     from synthbench.options import select
 
     unit, group, label = ("task", "task_category", "task") if kind == "task" else ("mech", "mech_family", "mech_label")

@@ -30,7 +30,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Selection:
-    """Options that select the runs, and the folder of their rows; most are fields of a request."""
+    """Options that select the runs and the folder of their rows; most of them are fields of a request."""
 
     tasks: options.TaskTerms = None
     mechanisms: options.MechanismTerms = None
@@ -49,7 +49,7 @@ class Selection:
     plugins: options.Plugins = None
 
     def request(self) -> "Request":
-        """Make a request from these options."""
+        """Build a request from these options."""
         from synthbench.runner.request import Request
 
         given = vars(self) | {
@@ -63,10 +63,10 @@ class Selection:
         return Request(**{name: given[name] for name in given.keys() - {"conv", "gate"}})
 
     def _around(self) -> str | None:
-        """Return the block with the requested convolution and gate; None: the suite's.
+        """Return the block with the requested convolution and gate; None stands for the suite's block.
 
         Raises:
-            UsageError: If the block already has one of them.
+            UsageError: If the block already sets the convolution or the gate.
         """
         from synthbench.suites import EXTRA, load_suite
 
@@ -83,7 +83,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class RunOptions(Selection):
-    """Options that select the runs and say how to make them."""
+    """Options that select the runs, and settings for their execution."""
 
     steps: Annotated[
         int | None, options.executing(help="Train for fewer steps. The rows are marked and enter no report.")
@@ -145,7 +145,7 @@ def run(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run every missing task × mechanism × seed, then print the skills.
+    """Run every missing combination of task, mechanism and seed, then print the skills.
 
     Finished runs are skipped; run the same command again to resume.
     """
@@ -215,7 +215,7 @@ def missing_cells(plan: "Plan") -> Iterator[str]:
 
 
 def missing_rows(plan: "Plan") -> Iterator[str]:
-    """Yield one line for each missing row, with its id."""
+    """Yield one line for each missing row, beginning with its id."""
     for fact in row_facts(plan):
         yield "  ".join("tuned" if value is None else str(value) for value in fact.values())
 
@@ -236,7 +236,7 @@ def row_facts(plan: "Plan") -> list[dict[str, Any]]:
 
 
 def plan_facts(prepared: "Prepared") -> dict[str, Any]:
-    """Return a plan as JSON; seconds are null if the time is unknown."""
+    """Return a plan as values for JSON; ``seconds`` is null if the time is unknown."""
     plan = prepared.plan
     suite = plan.jobs[0].cells[0].suite.model_dump(mode="json") if plan.jobs else None
     return {
@@ -252,7 +252,7 @@ def plan_facts(prepared: "Prepared") -> dict[str, Any]:
 
 
 def forecast(prepared: "Prepared") -> str:
-    """Say ``24 runs to do, 0 already done: 24 trainings, about 2 min on 2 workers``."""
+    """Summarise a plan: ``24 runs to do, 0 already done: 24 trainings, about 2 min on 2 workers``."""
     from synthbench.cli.progress import to_do, workers_of
 
     plan, executor = prepared.plan, prepared.executor
@@ -269,7 +269,7 @@ def forecast(prepared: "Prepared") -> str:
 
 
 def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
-    """Return the seconds until the last job ends if each worker takes the next one; None if a job's time is unknown."""
+    """Return the seconds until the last job ends if free workers take the next job; None if a job's time is unknown."""
     durations = [_job_s(plan, job) for job in plan.jobs]
     known = [duration for duration in durations if duration is not None]
     if len(known) < len(durations):
@@ -287,7 +287,7 @@ def _job_s(plan: "Plan", job: "Job") -> float | None:
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
-    """Run what the first look needs, then what each later one needs."""
+    """Run what the first look (interim analysis) needs, then what each later look needs."""
     from synthbench.cli.deciding import look_at
 
     done = run_with_progress(request)
@@ -303,12 +303,12 @@ def _run_until_decided(request: "Request") -> "RunReport":
 
 
 def run_with_progress(request: "Request") -> "RunReport":
-    """Run what is missing, with progress and failures on stderr; Ctrl-C ends it after the running jobs."""
+    """Run what is missing, with progress and failures on stderr; after Ctrl-C, only the running jobs are finished."""
     from synthbench.cli.progress import Progress
     from synthbench.runner.run import run as run_request
 
     stop = threading.Event()
-    # Ray reports on its workers on stdout, which is for results.
+    # Ray writes messages about its workers to stdout, which is reserved for results.
     with (
         _interruptible(stop),
         Progress(request.results, is_quiet=is_quiet(), is_verbose=is_verbose()) as progress,
@@ -320,7 +320,7 @@ def run_with_progress(request: "Request") -> "RunReport":
 
 
 def exit_as(done: "RunReport") -> NoReturn:
-    """Exit with 0 if every row has a score, 1 if one failed."""
+    """Exit with code 0 if every planned row has a score, 1 if one failed, or ``INTERRUPTED`` after Ctrl-C."""
     if done.is_interrupted:
         say("interrupted; finished runs are kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)
@@ -350,10 +350,10 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> None:
         if stop.is_set():
             for worker in multiprocessing.active_children():
-                worker.kill()  # they would finish their jobs first
+                worker.kill()  # otherwise it would finish its job first
             os._exit(INTERRUPTED)
         stop.set()
-        # A signal may come during a print, when stderr refuses another.
+        # A signal may arrive during a print, when stderr refuses another print.
         os.write(2, b"finishing the running jobs; Ctrl-C again stops at once\n")
 
     before = signal.signal(signal.SIGINT, interrupt)

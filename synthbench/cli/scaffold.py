@@ -1,4 +1,4 @@
-"""Writes a plugin that works: one file with its test, or a package."""
+"""Write a working plugin: one file with its test, or a package."""
 
 import keyword
 import os
@@ -15,7 +15,7 @@ from synthbench.suites import suite_names
 from synthbench.tasks import TASKS
 
 GROUPS = {"mech": "mechanisms", "task": "tasks"}
-"""Groups of entry points by the word of the command line."""
+"""Entry-point group by kind of plugin, the first word after ``synthbench new``."""
 
 NEXT_STEPS = {
     "task": (
@@ -25,7 +25,7 @@ NEXT_STEPS = {
         "synthbench run --suite smoke --task {name}",
     )
 }
-"""Commands to suggest after writing a file, by the word of the command line."""
+"""Commands to suggest after writing a file, by kind of plugin."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _LOAD = """from synthbench.plugins import load
@@ -35,21 +35,21 @@ load([str(Path(__file__).with_name("{name}.py"))])
 
 
 def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bool = False) -> list[Path]:
-    """Write a plugin into a folder and name it in the folder's ``synthbench.toml``, or write a package beside it.
+    """Write a plugin into a folder and list it in the folder's ``synthbench.toml``, or write a package in a subfolder.
 
     Args:
         kind: ``mech`` or ``task``.
         name: Name of the component and of its module.
         folder: An existing folder.
-        is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
-        is_module: Write the mechanism as a plain ``nn.Module``.
+        is_package: True to write an installable package, a folder with ``pyproject.toml``, instead of one file.
+        is_module: True to write the mechanism as a plain ``nn.Module``.
 
     Returns:
         The files that were written or changed.
 
     Raises:
-        UsageError: If the kind or the name is not allowed, the name is taken, or a file is in the way. Then nothing is
-            written.
+        UsageError: If the kind or the name is not allowed, the name is taken, or a file already exists; nothing is
+            written then.
     """
     if kind not in GROUPS:
         raise UnknownName("kind of plugin", kind, GROUPS)
@@ -73,7 +73,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
 
 
 def _owner(kind: str, name: str, folder: Path) -> str | None:
-    """Say what a name already belongs to; None if it is free."""
+    """Describe the component, suite or module that already has a name; None if the name is free."""
     from synthbench.mechanisms import MECHANISMS
 
     if name == "synthbench":  # its file would be imported in place of the package
@@ -82,7 +82,7 @@ def _owner(kind: str, name: str, folder: Path) -> str | None:
         return f"a built-in {kind}"
     if kind == "task" and name in suite_names():
         return "a suite"
-    # A file of this name would be imported in place of it by whatever runs in its folder.
+    # Programs that run in the folder would import a file of this name in place of the module.
     spec = find_spec(name)
     is_own = spec is None or spec.origin is None or Path(spec.origin).parent == folder.resolve()
     return None if is_own else "a module that Python finds already"
@@ -119,7 +119,7 @@ def _filled(template: str, kind: str, name: str, **given: str) -> str:
 
 
 def _settings(folder: Path, plugin: str) -> str:
-    """Add a plugin to a folder's settings, leaving the rest of the text as it is."""
+    """Return the text of a folder's settings with a plugin added and the rest unchanged."""
     path = folder / SETTINGS
     if not path.exists():
         return (

@@ -1,4 +1,4 @@
-"""The result of a request at a glance: its tasks by its mechanisms, and the command that reports on them."""
+"""The result of a request at a glance: a table of tasks by mechanisms, and the command for a full report."""
 
 import json
 import shlex
@@ -20,7 +20,7 @@ NOTHING = "--"
 """The text for a missing row."""
 
 Runs = Mapping[str, Run]
-"""The planned rows by their ids."""
+"""The planned runs by their ids."""
 
 
 class Scored(NamedTuple):
@@ -29,9 +29,9 @@ class Scored(NamedTuple):
     status: str
     skill: float | None
     bits: float | None = None
-    """Bits per token of a task in bits, which has no skill."""
+    """Bits per token; None unless the task is measured in bits, and so has no skill."""
     validation: float | None = None
-    """The measure that chooses among a seed's learning rates, if the suite does so."""
+    """The number by which the learning rates of a seed are compared, if the suite does so."""
 
 
 def skill_table(results: Path, runs: Runs, width: int | None) -> str:
@@ -40,8 +40,8 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
     Args:
         results: Folder of the store.
         runs: The runs to show, done or not.
-        width: Columns of the terminal. A wider table loses its standard deviations, then its last mechanisms. None: no
-            limit.
+        width: Width of the terminal in characters. A wider table is printed without standard deviations, and if
+            necessary without its last mechanisms. None: no limit.
     """
     mechanisms = list(dict.fromkeys(run.cell.mechanism_name for run in runs.values()))
     cells = _cells(runs, _runs(results))
@@ -63,7 +63,7 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
 
 
 def report_command(results: Path, runs: Runs) -> str | None:
-    """Return the command that reports on these rows; None if no report shows them: the runs were shortened."""
+    """Return the command that reports on these rows; None if no report shows them because the runs were shortened."""
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     if not all(cell.is_full for cell in cells.values()):
         return None
@@ -75,11 +75,11 @@ def report_command(results: Path, runs: Runs) -> str | None:
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
-    """Format one cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if rows are missing or failed, ``error`` if all have.
+    """Format one cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if rows are missing or failed, ``error`` if none has a score.
 
     Args:
-        scored: The runs of the cell; None for one without a row.
-        has_spread: Whether the standard deviation is printed.
+        scored: The runs of the cell; None for a run without a row.
+        has_spread: True to print the standard deviation.
     """
     failures = Counter(run.status for run in scored if run is not None and run.status != "ok")
     done = [run for run in scored if run is not None and run.status == "ok"]
@@ -98,7 +98,7 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
 
 
 def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
-    """Count the columns of a table, from the left, that fit into a width; at least two, since one has no numbers."""
+    """Count the columns of a table, from the left, that fit into a width; at least two, as the first has no numbers."""
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     if width is None:
         return len(widths)
@@ -117,7 +117,7 @@ def _runs(results: Path) -> dict[str, Scored]:
 
 
 def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list[Scored | None]]]:
-    """Group the runs by row label and mechanism; keep the learning rate that the validation of a seed chooses."""
+    """Group the runs by row label and mechanism; for each seed, keep the learning rate that validation chooses."""
     tried: dict[tuple[str, Cell, int], list[Scored | None]] = {}
     for run_id, run in runs.items():
         tried.setdefault((_label(run), run.cell, run.seed), []).append(scored.get(run_id))
@@ -128,14 +128,14 @@ def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list
 
 
 def _rank(run: Scored | None) -> float:
-    """Rank a run; reports prefer the highest."""
+    """Return the rank of a run among the learning rates of its seed; reports use the highest."""
     if run is None:
         return -2.0
     return -1.0 if run.status != "ok" else run.validation or 0.0
 
 
 def _label(run: Run) -> str:
-    """Return the task, with the learning rate if the suite has a row for each of several and does not choose."""
+    """Return the task, with the learning rate if the suite has several and keeps a row for each."""
     suite = run.cell.suite
     has_several = (
         run.learning_rate is not None
@@ -156,7 +156,7 @@ def _lines(
 
 
 def _all_of(results: Path, runs: Runs) -> str:
-    """Say how to see all columns."""
+    """Return the command that shows all columns."""
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     if not all(cell.is_full for cell in cells.values()):
         return "the same command again, with its output into a file"

@@ -1,4 +1,4 @@
-"""Prints one component on one screen: its description, its options, and for a task its bounds and a drawn example."""
+"""Print one component on one screen: its description and options, and for a task its bounds and an example."""
 
 import inspect
 from collections.abc import Callable
@@ -24,11 +24,11 @@ def facts_of(name: str) -> dict[str, Any]:
     """Return the facts of a task, mechanism, position encoding, block or suite, with its ``kind``.
 
     Args:
-        name: Its registered name, or a user's word for it: :func:`synthbench.options.resolve`.
+        name: A registered name, or any spelling that :func:`synthbench.options.resolve` accepts.
 
     Raises:
         UnknownName: If nothing has this name.
-        UsageError: If it is the former name of a suite.
+        UsageError: If ``name`` is the former name of a suite.
     """
     require_current(name)
     if name in suite_names() and name not in TASKS:
@@ -69,7 +69,7 @@ def _parts_of_models() -> list[tuple[Registry[Any], Callable[[str], dict[str, An
 
 
 def draw(batch: Batch) -> Text:
-    """Draw the first sequence of a batch, inputs above targets; ``.`` is not scored, scored tokens are in colour."""
+    """Draw the first sequence of a batch, inputs above targets; ``.`` marks unscored positions, others are coloured."""
     inputs, targets = batch.inputs[0], batch.targets[0]
     shown = ["." if target == IGNORE else str(target) for target in targets]
     width = max(len(token) for token in [*map(str, inputs), *shown])
@@ -89,7 +89,7 @@ def _prose(unit: type) -> Text:
 
 
 def _conditions(facts: dict[str, Any]) -> list[RenderableType]:
-    """Describe each condition of a mechanism in a line: its parts, positions, and sizes at width 64 in 4 heads."""
+    """Describe each condition of a mechanism in one line: options, positions, and sizes at width 64 with 4 heads."""
     if "conditions" not in facts:
         return []
     table = Table(
@@ -134,7 +134,7 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
 
 
 def _baselines(unit: type[Task]) -> Text:
-    """Describe the rules behind the shortcut baselines of the levels, and the rules that count into none."""
+    """Describe the rules behind the shortcut baselines of the levels, and the rules that are used for no baseline."""
     text = Text()
     known = [(number, committed_bounds(level)) for number, level in enumerate(unit.ladder(max(LENGTHS)), start=1)]
     measured = [(number, bounds) for number, bounds in known if bounds]

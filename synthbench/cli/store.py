@@ -1,4 +1,4 @@
-"""``synthbench store``: the content of a store, and its maintenance."""
+"""``synthbench store``: list, merge, export and maintain the rows of a store."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ _SELECTING = (
     *("suite", "suite_version", "status", "seed"),
     *("task", "task_category", "task_args", "mech", "mech_label", "mech_family", "mech_args"),
 )
-"""Columns that select rows."""
+"""Columns by which rows are selected."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Choice:
     status: Annotated[str | None, options.selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
-        """Return the selected rows, with some of their columns (None: all).
+        """Return the selected rows with at least the columns named (None: all columns).
 
         Raises:
-            UnknownName: If no row has the value of an option.
+            UnknownName: If no row has the value given for an option.
         """
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
@@ -77,7 +77,7 @@ def list_store(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """List a store's rows by suite, task, mechanism, device and writer, with versions; its files and bytes."""
+    """List a store's rows by suite, task, mechanism, device and writer, with versions; then its files and sizes."""
     from synthbench.results import Store
     from synthbench.results.maintenance import COUNTED, contents
 
@@ -94,9 +94,9 @@ def list_store(
 
 @store_app.command("compact")
 def compact_store(results: options.Results = Path("results")) -> None:
-    """Merge the files of jobs into one file of rows and one of curves, beside earlier compact files.
+    """Merge the files of single jobs into one file of rows and one of curves; earlier merged files stay as they are.
 
-    `run` does this by itself after 200 jobs.
+    `run` does this automatically after 200 jobs.
     """
     say(f"{_existing(results).compact()} files merged", err=True)
 
@@ -109,14 +109,15 @@ def merge_stores(
 ) -> None:
     """Add the rows and curves of other stores; exit 1 if a run ended differently there or something was left out.
 
-    The same run with the same content counts once. If contents differ, ours stays and theirs is listed.
+    A run with the same content in both stores is kept once. If the contents differ, this store's row is kept and the
+    other one is listed.
     """
     from synthbench.results import Store
     from synthbench.trust.bundle import opened
     from synthbench.trust.merge import merge
 
     if not (results / "store.json").exists():
-        for other in others:  # what is refused leaves no empty store behind
+        for other in others:  # a refused store must not leave an empty one behind
             with opened(other) as (readable, _):
                 readable.statuses()
     store = Store.open(results, create=True)
@@ -128,7 +129,7 @@ def merge_stores(
             {"source": one.source, "new": one.num_new, "known": one.num_known, "left_out": one.left_out}
             for one in merged
         ]
-        say(json.dumps({"stores": counts, "conflicts": facts}, indent=1, default=str))  # times are no JSON
+        say(json.dumps({"stores": counts, "conflicts": facts}, indent=1, default=str))  # JSON has no type for times
     elif facts:
         columns = ["run_id", "task", "mech", "seed"]
         columns += ["our_status", "their_status", "our_score", "their_score", "theirs_in"]
@@ -155,7 +156,7 @@ def export_store(
     out: Annotated[Path | None, typer.Option(help="File to write. Default: stdout.")] = None,
     results: options.Results = Path("results"),
 ) -> None:
-    """Write rows as they are, with every column. For tables of means: synthbench export."""
+    """Write the stored rows unchanged, with every column. For tables of means, use synthbench export."""
     from synthbench.reports.dump import DUMPS
     from synthbench.results import Store
 
@@ -184,7 +185,7 @@ def collect_garbage(
 ) -> None:
     """Delete leftovers of killed writers, files whose rows were all replaced, and curves without a row.
 
-    It deletes no row that counts, and nothing that a writer may still use.
+    It never deletes a row that is still valid, nor anything that a writer may still use.
     """
     from synthbench.results.maintenance import collect
 
@@ -218,10 +219,10 @@ def store_doctor(
 
 
 def _existing(results: Path, *, is_written: bool = True) -> "Store":
-    """Open an existing store; maintenance creates none.
+    """Open an existing store, without creating one.
 
     Raises:
-        StoreError: If there is none, or it cannot be written.
+        StoreError: If there is no store, or ``is_written`` is set and it cannot be written.
     """
     from synthbench.results import Store
 

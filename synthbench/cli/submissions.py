@@ -1,4 +1,4 @@
-"""``synthbench verify``, ``submit`` and ``compare``: rows from others and for others."""
+"""``synthbench verify``, ``submit`` and ``compare``: check, share and compare rows."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ def verify(
 ) -> None:
     """Check all rows, run a sample of them again and compare; exit 1 unless all results agree.
 
-    The rows' own hash chooses the sample. On the same kind of CPU with the same versions every bit must agree.
+    The sample is drawn by a hash of the rows. On the same kind of CPU with the same versions, every bit must agree.
     """
     from synthbench.trust.submission import receive
     from synthbench.trust.verify import Sampling
@@ -128,9 +128,9 @@ def compare(
 ) -> None:
     """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
-    Mechanisms and commits are looked up in --results and among the rows that come with synthbench. For stores and
-    commits, --mech selects the mechanisms. For more than two mechanisms the table has a row for every pair. On a
-    ladder, scores and their differences are in levels.
+    The rows of mechanisms and commits are taken from --results and from those that come with synthbench. If stores or
+    commits are compared, --mech selects the mechanisms. If there are more than two mechanisms, the table has a row for
+    every pair. On a ladder, scores and their differences are in levels.
     """
     import pandas as pd
 
@@ -153,7 +153,7 @@ def compare(
     own = rows if found_sides[0].kind == "store" else known().rows[known().is_own]
     if suite is None:
         suite = common_suite(found_sides, set(own["run_id"]))
-        # It need not be the one that the rows were seen from.
+        # The rows may have been read as seen from another suite.
         found_sides = [side._replace(rows=seen_from(side.rows, suite)) for side in found_sides]
         rows = pd.concat([side.rows for side in found_sides])
     if len(found_sides) > 2:

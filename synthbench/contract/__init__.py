@@ -1,1 +1,1 @@
-"""Checks that every component must pass, made from outside."""
+"""Checks that every task, mechanism, position encoding and block must pass."""

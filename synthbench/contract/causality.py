@@ -1,7 +1,7 @@
-"""Find outputs that depend on later inputs or other sequences, at the very shapes that suites train on.
+"""Find outputs that depend on later inputs or on other sequences, at the shapes of the main suite.
 
-Fast kernels may leak only at some lengths, batches or dtypes: where the length is a multiple of a block, or the batch
-is large enough for another code path.
+Fast kernels may leak only at some lengths, batch sizes or dtypes. For example, the length may have to be a multiple of
+a block, or the batch large enough for another code path.
 """
 
 from functools import cache
@@ -22,21 +22,21 @@ TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
 
 BLOCKS = (64, 128, 16)
-"""Block sizes of fast kernels, in tokens: cuts are also made at the ends of blocks and one token later."""
+"""Block sizes of fast kernels, in tokens; sequences are also altered from the end of a block and one token later."""
 
 
 class Leak(NamedTuple):
     """The largest change of an output that should have stayed the same."""
 
     change: float
-    """Relative to the largest output."""
+    """Size of the change, relative to the largest output."""
     position: int
     is_of_future: bool
-    """True if later inputs of its own sequence changed; False if only other sequences did."""
+    """True if later inputs of the same sequence were altered; False if only other sequences were."""
 
 
 class Shape(NamedTuple):
-    """The shape of a batch, and of the model that the mechanism is built for."""
+    """The shape of a batch, and the sizes of the model that the mechanism is built for."""
 
     batch_size: int
     length: int
@@ -44,12 +44,12 @@ class Shape(NamedTuple):
     model_dim: int
     num_heads: int
     modes: tuple[bool, ...] = (True, False)
-    """Modes in which the shape occurs; True is training."""
+    """Modes in which the shape occurs: True for training, False for evaluation."""
 
 
 @cache
 def shapes_of_main_suite() -> tuple[Shape, ...]:
-    """List the shapes of the pieces in which the main suite computes its batches, each once, shortest first."""
+    """List the distinct batch shapes of the main suite after batches are cut into pieces, shortest first."""
     suite = load_suite(MAIN_SUITE)
     rng = np.random.Generator(np.random.Philox(key=0))
     found = set()
@@ -75,21 +75,21 @@ def find_leak(
     after: Float[Tensor, "batch length width"],
     is_known: Bool[Tensor, "batch length"],
 ) -> Leak | None:
-    """Find the largest change among outputs that had to stay the same; None if all did, up to rounding.
+    """Find the largest change among outputs that should have stayed the same; None if all did, up to rounding.
 
     Args:
-        before: Outputs for some inputs.
-        after: Outputs for inputs that differ in places.
-        is_known: True where an input and all earlier inputs of its sequence are equal in both.
+        before: Outputs for the original inputs.
+        after: Outputs for the altered inputs.
+        is_known: True where an input and all earlier inputs of its sequence were not altered.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
-    # What is no number before is a fault of another kind; what becomes none is a change.
+    # An output that was not finite before is a fault of another kind; one that is not finite after is a change.
     is_held = is_known & before.isfinite().all(-1)
     changes = ((before - after).abs().amax(-1) / size).where(is_held, 0)
     if bool((changes <= TOLERANCE).all()):
         return None
     untouched = changes.where(is_known.all(-1, keepdim=True), 0)
-    if not bool((untouched <= TOLERANCE).all()):  # what sees other sequences need not see the future
+    if not bool((untouched <= TOLERANCE).all()):  # a leak between sequences need not be one of the future
         changes = untouched
     place = int(changes.nan_to_num(torch.inf).argmax())
     sequence, position = divmod(place, before.shape[1])
@@ -97,7 +97,7 @@ def find_leak(
 
 
 def cuts_of(length: int) -> list[int]:
-    """List positions from which to alter a sequence: inside blocks, at their ends, one token later, and the last.
+    """List positions from which to alter a sequence: inside blocks, at their ends, one token later, and at the last.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
@@ -110,9 +110,9 @@ def cuts_of(length: int) -> list[int]:
 
 
 def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
-    """Choose the position from which each sequence is altered; ``length`` leaves every other one as it is.
+    """Choose the position from which each sequence is altered; every second one gets ``length``: no alteration.
 
-    So each unaltered sequence stands beside altered ones.
+    So each unaltered sequence is between altered ones in the batch.
     """
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)
@@ -120,7 +120,7 @@ def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
 
 
 def describe_leak(leak: Leak, before: Float[Tensor, "batch length width"], *, is_training: bool) -> str:
-    """Describe a leak: its kind, place and size."""
+    """Describe a leak: its kind, position and size."""
     what = (
         f"is not causal: other inputs after position {leak.position} change the output there"
         if leak.is_of_future

@@ -1,7 +1,7 @@
-"""Find the likely cause of a failed check: of a leak of the future, or of draws without a seed.
+"""Find the likely cause of a failed check: of a leak from later inputs, or of random draws without a seed.
 
-Each probe for a leak replaces the second half of a sequence and compares the outputs of the first half. If no known
-cause fits, nothing is said.
+A leak is shown by replacing the second half of a sequence and comparing the outputs of the first half. If no known
+cause fits, none is named.
 """
 
 import random
@@ -36,8 +36,8 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
     """Name the cause of a leak as far as probes can tell; None if no known kind fits.
 
     Args:
-        mechanism: In the mode in which it leaks.
-        setting: Its device and precision.
+        mechanism: The mechanism, in the mode (training or evaluation) in which it leaks.
+        setting: The mechanism's device and precision.
     """
     try:
         for length in sorted({min(length, mechanism.max_length) for length in LENGTHS}):
@@ -65,7 +65,7 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: list[str]) -> str | None:
-    """Name what makes two calls differ: dropout layers, else generators; None if neither is known."""
+    """Name the cause of a difference between two calls: dropout layers, else global generators; None without either."""
     if dropouts:
         return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised"
     return f"it draws from {' and '.join(sorted(drawn))}" if drawn else None
@@ -99,7 +99,7 @@ def _cause(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) -> int | None:
-    """Count the positions that an output sees ahead; None unless two places agree and it is not all of them."""
+    """Count the later positions that an output sees; None if there are none or many, or if two probes disagree."""
     reaches = set()
     for cut in (x.shape[1] // 3, x.shape[1] // 2):
         leaking = (_leak(mechanism, x, future, cut) > tolerance).nonzero()
@@ -109,9 +109,9 @@ def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
-    """Test if the past does not care which of its own tokens the future repeats.
+    """Test if past outputs stay the same no matter which past token all future positions repeat.
 
-    That holds for a maximum or minimum over all positions, not for a sum, a mean or a threshold on one.
+    That holds for a maximum or minimum over all positions, but not for a sum, a mean, or a threshold on either.
     """
     half = x.shape[1] // 2
     repeating = [torch.cat([x[:, :half], x[:, [token]].expand(-1, x.shape[1] - half, -1)], 1) for token in range(half)]
@@ -120,7 +120,7 @@ def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
 
 
 def _leak(mechanism: Mechanism, x: Tensor, future: Tensor, cut: int | None = None) -> Tensor:
-    """Measure the change of each output before the cut, relative to the largest."""
+    """Measure the change of the output at each position before the cut, relative to the largest output."""
     cut = x.shape[1] // 2 if cut is None else cut
     past = mechanism(x)[:, :cut]
     after = mechanism(torch.cat([x[:, :cut], future[:, cut:]], 1))[:, :cut]

@@ -18,7 +18,7 @@ class Check(NamedTuple):
 
     name: str
     meaning: str
-    """The requirement, as half a sentence."""
+    """The requirement, as a short clause."""
     make: Callable[[], None]
     """A call that raises :class:`ContractError` if the check fails, :class:`CheckWarning` if it passes with a
     remark."""
@@ -34,14 +34,14 @@ class CheckResult:
     meaning: str
     state: State
     detail: str = ""
-    """The observation, with place and size; empty if the check passed."""
+    """The message of a failure or remark, with place and size; otherwise empty."""
 
 
 def require_all(checks: Iterable[Check]) -> None:
-    """Run checks in order.
+    """Run checks in order until one fails.
 
     Raises:
-        ContractError: At the first that fails.
+        ContractError: If a check fails.
     """
     for result in _results(checks):
         if result.state == "FAILED":
@@ -49,7 +49,7 @@ def require_all(checks: Iterable[Check]) -> None:
 
 
 def make_all(checks: Iterable[Check]) -> list[CheckResult]:
-    """Run every check, even after a failure, unless later checks need the failed one."""
+    """Run all checks, even after a failure; only after a failed check with ``is_needed`` are the rest not tried."""
     return list(_results(checks))
 
 

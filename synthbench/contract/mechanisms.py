@@ -1,11 +1,11 @@
-"""Checks of every mechanism, built-in or plugin: causality first, then what training and saving rely on.
+"""Checks that every mechanism must pass, built-in or plugin: causality, and what training and saving rely on.
 
-Causality is tested by replacing the end of a sequence with noise and looking for a change before the cut:
+Causality is tested by replacing the end of a sequence with noise and looking for changed outputs before the cut:
 
-* in float64, since rounding must not look like a leak;
-* with noise up to a thousand times the input's size, since a maximum or small constant hides a leak at scale 1;
-* with finite noise, since NaN times a masked zero is NaN without any leak;
-* with parameters away from their first values, since a gate or projection that begins at zero hides what it gates.
+* in float64, so that rounding does not look like a leak;
+* with noise up to a thousand times the input's size, since a maximum or a small constant can hide a leak at scale 1;
+* with finite noise, since NaN times a masked zero is NaN even without a leak;
+* with parameters away from their initial values, since a gate or projection that begins at zero hides a leak.
 
 A mechanism that refuses float64 or the CPU is checked in float32 or on another device; see :func:`lazy_probe`.
 """
@@ -37,27 +37,27 @@ from synthbench.options import MAIN_SUITE
 from synthbench.plugins import described
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
-"""Sizes of the surrounding model, unless the arguments say otherwise."""
+"""Default sizes of the surrounding model; arguments replace them."""
 
 LENGTHS = (1, 2, 3, 33, 130, 400)
-"""One token, an even and an odd length, more than a chunk, and past the switch to the linear-time form."""
+"""Tested lengths: 1 token, even and odd, longer than a chunk, and beyond the switch to the linear-time form."""
 
 WHOLE_BLOCKS = (Shape(9, 64, 64, 16, 2), Shape(9, 128, 128, 16, 2), Shape(3, 1000, 1000, 16, 2))
-"""Lengths of whole blocks and a long one, each for a mechanism built for that length.
+"""Shapes with lengths of whole blocks, and a long one; the mechanism is built for each of these lengths.
 
-The long batch is small: where pairs of tokens are held, it takes most of the check's time.
+The long batch is small, since it takes most of the check's time in a mechanism that stores pairs of tokens.
 """
 
 MOST_COMPILED = 2
-"""Shapes at which compiled code is checked; each may take seconds to compile."""
+"""Limit on the shapes at which compiled code is checked; each may take seconds to compile."""
 
 AT_ONCE = 4096
-"""Tokens in one call over sequences with other futures: more take memory where pairs of tokens are held."""
+"""Limit on tokens per call when altered sequences are checked: storing pairs of tokens takes much memory."""
 
 STEPS = (1e-6, 1e-4, 1e-3)
-"""Relative steps of finite differences: kinks need a small one, float32 rounding inside a large one."""
+"""Relative steps of finite differences: functions with kinks need a small step, inner float32 rounding a large one."""
 AGREEMENT = 1e-2
-"""Largest relative error of a derivative that finite differences explain."""
+"""Largest relative difference between a gradient and finite differences that is accepted."""
 
 OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
 """Words in error messages of code that runs only on a GPU."""
@@ -65,15 +65,15 @@ OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
 
 @dataclass(frozen=True)
 class Probe:
-    """A mechanism under check."""
+    """A mechanism that is checked, with the setting of the check."""
 
     unit: type[Mechanism]
     arguments: Mapping[str, Any]
     setting: Setting = DOUBLE
     refusal: str = ""
-    """The reason why it is not checked in float64."""
+    """The reason why the mechanism is not checked in float64; empty if it is."""
     runs: bool = True
-    """True if it runs in this setting; False if in none that was tried."""
+    """True if the mechanism runs in this setting; False if it ran in none that was tried."""
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -82,14 +82,14 @@ class Probe:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The mechanism's name in messages."""
         return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
 
     def build(self, seed: int = 0, *, is_perturbed: bool = True, **around: Any) -> Mechanism:
         """Build the mechanism with parameters away from special values.
 
         Raises:
-            ContractError: If it cannot be built, copied or trained in float32.
+            ContractError: If the mechanism cannot be built, copied or trained in float32.
         """
         built = self._built(self.unit, seed, around)
         if is_perturbed:
@@ -97,7 +97,10 @@ class Probe:
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
-        """Build it and return how it leaves PyTorch's global generator, which :class:`Mechanism` seeds from its own."""
+        """Build the mechanism; return it with the state in which it leaves PyTorch's global generator.
+
+        :class:`Mechanism` seeds the global generator from the mechanism's own generator.
+        """
         states, unit = [], self.unit
 
         def initialise(mechanism: Any, generator: torch.Generator | None) -> None:
@@ -108,18 +111,18 @@ class Probe:
         return self._built(noting, seed, {}), b"".join(states)
 
     def noise(self, *shape: int, seed: int) -> Tensor:
-        """Draw inputs, [*shape, width]."""
+        """Draw inputs, [*shape, model_dim]."""
         return self.setting.noise(self.mechanism, *shape, seed=seed)
 
     def single(self) -> Mechanism:
-        """Build it in float32, the precision of training."""
+        """Build the mechanism in float32, the precision of training."""
         return in_precision(self.build(), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
-        """Call it, or another mechanism of its kind.
+        """Call the mechanism, or the given instance of the same class.
 
         Raises:
-            ContractError: If that raises anything, or returns no tensor.
+            ContractError: If the call raises an exception or does not return a tensor.
         """
         with self.blamed(x):
             out: Tensor = (mechanism or self.mechanism)(x)
@@ -129,10 +132,10 @@ class Probe:
 
     @contextmanager
     def blamed(self, x: Tensor) -> Iterator[None]:
-        """Turn any exception at an input into one line.
+        """Turn an exception in the block into a one-line error that names the mechanism and the input ``x``.
 
         Raises:
-            ContractError: Instead.
+            ContractError: If the block raises any exception that is not a :class:`SynthbenchError`.
         """
         try:
             yield
@@ -146,16 +149,16 @@ class Probe:
             ) from problem
 
     def lengths(self, lengths: Iterable[int]) -> list[int]:
-        """List the lengths that it can read; its longest replaces longer ones."""
+        """List the given lengths, with ``max_length`` in place of longer ones; sorted and without duplicates."""
         return sorted({min(length, self.mechanism.max_length) for length in lengths})
 
     def input(self) -> Tensor:
-        """Draw two sequences of ordinary length."""
+        """Draw two sequences of 33 tokens, or of ``max_length`` if that is shorter."""
         return self.noise(2, self.lengths((33,))[0], seed=0)
 
     def _built(self, unit: type[Mechanism], seed: int, around: Mapping[str, Any]) -> Mechanism:
         generator = torch.Generator().manual_seed(seed)
-        torch.set_default_dtype(torch.float32)  # whatever an earlier call made of it
+        torch.set_default_dtype(torch.float32)  # an earlier call may have changed it
         try:
             built = unit(generator=generator, **{**SHAPE, **around, **self.arguments})
         except SynthbenchError:
@@ -191,12 +194,14 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
 def lazy_probe(
     unit: type[Mechanism], arguments: Mapping[str, Any], devices: Sequence[str] = ("cpu",)
 ) -> Callable[[], Probe]:
-    """Choose the first device and precision in which a mechanism runs, float64 before float32, when first asked.
+    """Make a function that finds, at its first call, the first device and precision in which a mechanism runs.
+
+    On each device, float64 is tried before float32.
 
     Args:
-        unit: The class, registered or not.
-        arguments: Its options, and sizes of the surrounding model that should not be small.
-        devices: In order of preference.
+        unit: The mechanism's class, registered or not.
+        arguments: The mechanism's options; model sizes given here replace the small defaults.
+        devices: Devices in order of preference.
 
     Raises:
         UsageError: If an argument is not allowed.
@@ -218,14 +223,14 @@ def lazy_probe(
 
 
 def _refusal(probe: Probe) -> str:
-    """Say why a mechanism, built for this call alone, does not run in a setting; empty if it does."""
+    """Return the reason why a newly built mechanism does not run in a setting; empty if it runs."""
     mechanism = probe.build()
     refusal = ""
-    for length in probe.lengths((33, 64)):  # some know whole blocks only, which the first check names
+    for length in probe.lengths((33, 64)):  # some take only whole blocks, which the first check reports
         x = probe.noise(2, length, seed=0).requires_grad_()
         try:
             with without_compilation():
-                out = mechanism(x.clone())  # what is changed in place may be no leaf
+                out = mechanism(x.clone())  # a leaf must not be changed in place
                 torch.autograd.backward(out.sum())
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - foreign code may raise anything
             refusal = described(problem, probe.unit)
@@ -239,17 +244,17 @@ def _refusal(probe: Probe) -> str:
 
 @torch.no_grad()
 def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
-    """Test if twice a tiny change of the input gives twice the change of the output, as in float64 throughout."""
+    """Test if doubling a tiny change of the input doubles the change of the output, as it does in float64."""
     step = 1e-10 * torch.ones_like(x)
     with without_compilation():
         start, again, once, twice = (mechanism(x + times * step) for times in (0, 0, 1, 2))
     change, left = (twice - start).abs().max(), (twice - 2 * once + start).abs().max()
-    # What is random says nothing of the precision, and is named by a check of its own.
+    # Random outputs say nothing about the precision; another check reports them.
     return bool(left <= 0.1 * change + 1e-14 * start.abs().max()) or not torch.equal(start, again)
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
-    """List the checks of a mechanism in order; :func:`lazy_probe` gives the argument."""
+    """List the checks of a mechanism in order; ``probe`` comes from :func:`lazy_probe`."""
 
     def check(
         name: str, meaning: str, make: Callable[[Probe], None], *, is_needed: bool = False, is_compiled: bool = False
@@ -271,7 +276,7 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
         check("causality", "output t depends on inputs 0..t, in training too", _check_future),
         check(
             "as trained",
-            f"the same in float32, at the lengths and batches of suite {MAIN_SUITE}, at whole blocks and far",
+            f"the same in float32, at lengths and batches of suite {MAIN_SUITE}, at whole blocks and a long length",
             _check_as_trained,
             is_compiled=True,
         ),
@@ -281,8 +286,8 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
             _check_backward,
             is_compiled=True,
         ),
-        check("prefixes", "the length changes nothing that came before", _check_prefixes),
-        check("last", "the last position alone is the last of all", _check_last),
+        check("prefixes", "later tokens change no earlier output", _check_prefixes),
+        check("last", "forward_last equals the last position of forward", _check_last),
         check(
             "state",
             "what follows depends on no more numbers than state_elements says",
@@ -299,14 +304,14 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
 
 
 def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    """Run all checks of a mechanism.
+    """Run the checks of a mechanism until one fails.
 
     Args:
-        unit: The class, registered or not.
-        arguments: Its options, and sizes of the surrounding model that should not be small.
+        unit: The mechanism's class, registered or not.
+        arguments: The mechanism's options; model sizes given here replace the small defaults.
 
     Raises:
-        ContractError: At the first that fails; the message says which, where and by how much.
+        ContractError: If a check fails; the message says what is wrong, where and by how much.
     """
     require_all(checks_of(lazy_probe(unit, arguments)))
 
@@ -375,7 +380,7 @@ def _check_determinism(probe: Probe) -> None:
         before = {name: value.clone() for name, value in _tensors(trained).items()}
         with draws_noted() as drawn:
             first = probe.forward(x, trained)
-            plain = _plain_values(trained)  # after the first call, which may note the length for the next one
+            plain = _plain_values(trained)  # after the first call, which may store the length for later calls
             second = probe.forward(x, trained)
         for name, value in _tensors(trained).items():
             if name not in before or not torch.equal(value, before[name]):
@@ -435,7 +440,7 @@ def _check_future(probe: Probe) -> None:
                 probe.mechanism.train(mode)
                 _check_future_at(probe, length)
     finally:
-        probe.mechanism.eval()  # the checks after this one are made as if it had passed
+        probe.mechanism.eval()  # later checks expect evaluation mode
 
 
 def _check_future_at(probe: Probe, length: int) -> None:
@@ -451,14 +456,14 @@ def _check_future_at(probe: Probe, length: int) -> None:
         together = probe.forward(torch.cat([other for *_, other in several]))
         for (cut, scale, other), after in zip(several, together.split(len(x)), strict=True):
             if not _change(before[:, :cut], after[:, :cut]) <= probe.setting.tolerance:
-                alone = probe.forward(other)  # that it sees the other sequences of its batch is another fault
+                alone = probe.forward(other)  # seeing other sequences of the batch is another fault
                 if not _change(before[:, :cut], alone[:, :cut]) <= probe.setting.tolerance:
                     _refuse_leak(probe, before, alone, cut, scale)
 
 
 def _check_as_trained(probe: Probe) -> None:
     first, *others = WHOLE_BLOCKS
-    # Compiled code is checked at the first two: a whole block in both modes, and the suite's shortest.
+    # Compiled code is checked only at the first two shapes: a whole block in both modes, and the suite's shortest.
     for mechanism, x, modes in _as_trained(probe, (first, *shapes_of_main_suite(), *others)):
         noise = probe.setting.noise(mechanism, *x.shape[:2], seed=1).float()
         for is_training in modes:
@@ -478,7 +483,7 @@ def _check_backward(probe: Probe) -> None:
         length = x.shape[1]
         for cut in (length // 3, length - 2):
             values = x.clone().requires_grad_()
-            out = probe.forward(values, mechanism.train())  # once a cut: compiled code frees what a backward pass reads
+            out = probe.forward(values, mechanism.train())  # once a cut: compiled code frees its buffers in backward
             torch.autograd.backward(out[0, : cut + 1].square().sum())
             if values.grad is None:
                 continue
@@ -495,7 +500,7 @@ def _check_backward(probe: Probe) -> None:
 def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
     """Yield the mechanism in float32, built for each shape, with a batch of that shape and the shape's modes.
 
-    Compiled code gets only the first two shapes.
+    A mechanism that compiles code gets only the first two shapes.
     """
     before, num_checked = _num_compiled(), 0
     for (max_length, model_dim, num_heads), alike in groupby(shapes, key=lambda shape: shape[2:5]):
@@ -555,7 +560,7 @@ def _check_last(probe: Probe) -> None:
 
 
 def _check_gradients(probe: Probe) -> None:
-    # float32, in which training overflows if it does; float64 would hide it.
+    # In float32, as in training: float64 would hide an overflow.
     for scale in (1.0, 30.0):
         single = probe.single().train()
         x = (scale * probe.input()).float().requires_grad_()
@@ -573,10 +578,10 @@ def _check_gradients(probe: Probe) -> None:
 
 
 def _remark_on_unused(probe: Probe) -> None:
-    """Warn of parameters without a gradient, which only longer sequences may use.
+    """Warn of parameters on which no output depends, at all lengths or only at short ones.
 
     Raises:
-        CheckWarning: If there are any.
+        CheckWarning: If there are such parameters.
     """
     length, remarks = probe.input().shape[1], []
     unused = unused_parameters(probe.single(), probe.input().float())
@@ -605,8 +610,8 @@ def _check_derivative(probe: Probe) -> None:
     """Compare gradients with finite differences, each tensor along a random direction.
 
     Raises:
-        CheckWarning: If they differ. Not an error, since a straight-through estimator or a detached normaliser differs
-            on purpose.
+        CheckWarning: If they differ. This is not an error, since a straight-through estimator or a detached normaliser
+            differs on purpose.
     """
     if probe.setting.dtype != torch.float64:
         return  # float32 leaves too few digits
@@ -635,15 +640,15 @@ def _check_derivative(probe: Probe) -> None:
 
 @torch.no_grad()
 def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, step: float) -> float:
-    """Divide the slope that a gradient gives along a random direction by that of finite differences.
+    """Divide the slope that ``gradient`` gives along a random direction by the slope of finite differences.
 
-    Returns 1 if both are rounding.
+    The result is 1 if the two slopes differ only by rounding.
 
     Args:
-        loss: Computes a number from the current ``values``.
-        values: A tensor, left as it was.
+        loss: Function that computes a number from the current ``values``.
+        values: Tensor that is varied and then restored.
         gradient: The claimed gradient of the loss by ``values``.
-        step: Relative to the size of the values.
+        step: Step of the differences, relative to the size of the values.
     """
     generator = torch.Generator().manual_seed(values.numel())
     direction = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
@@ -709,7 +714,7 @@ def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
 
 
 def _change(before: Tensor, after: Tensor) -> float:
-    """Return the largest difference over the largest value; NaN, which no comparison accepts, if either has one."""
+    """Divide the largest difference by the largest value; NaN, which fails every comparison, if a tensor has NaN."""
     return float((before - after).abs().max() / _size(before))
 
 

@@ -1,4 +1,4 @@
-"""Measure how far a mechanism's outputs change when the same tokens stand at later positions."""
+"""Measure how much a mechanism's outputs change if the same tokens stand at later positions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +14,15 @@ from synthbench.mechanisms import Attention, FeatureAttention, Mechanism
 from synthbench.positions import POSITIONS
 
 LATER = (7, 100)
-"""Positions by which tokens are moved."""
+"""Distances by which tokens are moved, in positions."""
 LENGTH = 48
-"""Tokens of a sequence: more than a chunk."""
+"""Tokens in a sequence: more than one chunk of a recurrence."""
 SMALLEST_CHANGE = 1e-6
-"""Smallest relative change of outputs that exceeds rounding in float64."""
+"""Largest relative change of outputs that may still be rounding, in float64."""
 
 
 class Moved(Rotation):
-    """A rotation whose positions begin later."""
+    """A rotation whose positions begin at ``later`` instead of 0."""
 
     def __init__(self, rotation: Rotation, later: int) -> None:
         """Wrap a rotation and add ``later`` to its positions."""
@@ -30,7 +30,7 @@ class Moved(Rotation):
         self.rotation, self.later = rotation, later
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Turn row t as if it stood at ``first + later + t``."""
+        """Rotate row t as if it stood at position ``first + later + t``."""
         turned: Tensor = self.rotation(x, first + self.later)
         return turned
 
@@ -39,14 +39,15 @@ class Moved(Rotation):
 def change_when_moved(
     unit: type[Mechanism], arguments: Mapping[str, Any], positions: str | None = None
 ) -> tuple[float, float]:
-    """Measure the largest change of an output if all tokens move by 7, and by 100, positions, in float64.
+    """Measure the largest change of any output if all tokens move by 7 positions, and by 100, in float64.
 
-    The change is relative to the largest output. If a mechanism sees only offsets, it is only rounding error.
+    Changes are relative to the largest output. They are mere rounding errors if the mechanism sees only offsets.
 
     Args:
-        unit: The class, registered or not.
-        arguments: Its options, and sizes of the surrounding model that should not be small.
-        positions: A rotation's name, or ``none``. Default: the authors' choice.
+        unit: The mechanism's class, registered or not.
+        arguments: The mechanism's options; model sizes given here replace the small defaults.
+        positions: Name of a position encoding that rotates, or ``none``. Default: the choice of the mechanism's
+            authors.
 
     Raises:
         UsageError: If an argument is not allowed.
@@ -67,9 +68,9 @@ def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: st
     """Test if outputs change when the same tokens stand 7 or 100 positions later.
 
     Args:
-        unit: The class, registered or not.
-        options: Its options that differ from the defaults.
-        positions: As in :func:`change_when_moved`.
+        unit: The mechanism's class, registered or not.
+        options: The mechanism's options that differ from the defaults.
+        positions: The position encoding, as in :func:`change_when_moved`.
     """
     return max(change_when_moved(unit, options, positions)) > SMALLEST_CHANGE
 
@@ -96,7 +97,7 @@ def _later_factors(mechanism: FeatureAttention, later: int) -> Callable[..., Any
 
 @contextmanager
 def _double() -> Iterator[None]:
-    """Create tensors in float64 inside the block: single-precision angles would change outputs by 1e-7."""
+    """Create tensors in float64 inside the block, since angles in float32 would change outputs by 1e-7."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

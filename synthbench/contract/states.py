@@ -1,4 +1,4 @@
-"""Count the numbers that a mechanism carries into the future, from its outputs and while it streams."""
+"""Count the numbers that a mechanism keeps of past inputs: by derivatives of its outputs, and as it streams."""
 
 from typing import cast
 
@@ -12,35 +12,35 @@ from synthbench.mechanisms._hybrid import Hybrid
 from synthbench.mechanisms.base import EVERY_INPUT
 
 MOST = 300
-"""Largest state that is measured: each number takes one sequence through a backward pass."""
+"""Largest state that is measured, in numbers; each number takes a backward pass through one sequence."""
 AT_ONCE = 32
-"""Directions tried at once, each on its own copy of the same tokens."""
+"""Number of directions tried at once, each on its own copy of the same tokens."""
 LONGEST = 128
-"""Most past tokens."""
+"""Limit on the number of past tokens."""
 MARGIN = 8
-"""Probes beyond the stated size of the state, so that a larger one shows."""
+"""Number of directions beyond the stated size of the state, so that a larger state shows."""
 SMALLEST = 1e-7
 """Singular values below this, relative to the largest, are rounding, possibly that of float32."""
 SMALLEST_IN_SINGLE = 1e-4
-"""The same where sums are computed in float32 too."""
+"""The same limit for mechanisms that are checked in float32."""
 
 STREAMED = 37
-"""Tokens taken one by one."""
+"""Number of tokens that are read one by one."""
 AGREEMENT = 1e-9
-"""Largest difference between outputs token by token and all at once, relative to the largest output."""
+"""Largest allowed difference between outputs token by token and all at once, relative to the largest output."""
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
-    """Count the numbers of the past on which later outputs depend; at most ``most``.
+    """Count the numbers through which later outputs depend on past inputs, up to ``most``.
 
-    If a mechanism keeps n numbers of its first inputs, later outputs depend on these inputs only through them. The
-    derivatives by all first inputs then span at most n dimensions. They are taken along random directions of the
-    outputs. A decay can hide numbers, so this is a lower bound of the state.
+    If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
+    Derivatives of later outputs by the past inputs then span at most n dimensions. The derivatives are taken along
+    random directions of the outputs. A decay can hide numbers, so the count is a lower bound of the state.
 
     Args:
-        mechanism: For sequences of up to ``2 * past`` tokens.
-        past: Tokens of the past; as many follow.
-        most: Directions to try.
+        mechanism: A mechanism that can read ``2 * past`` tokens.
+        past: Number of past tokens; as many later tokens follow.
+        most: Number of directions to try, and so the limit of the count.
         setting: The mechanism's device and precision.
     """
     x = setting.noise(mechanism, 1, 2 * past, seed=past)
@@ -50,7 +50,7 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
         later = mechanism(torch.cat([first.requires_grad_(), after], dim=1))[:, past:]
         if not later.requires_grad:
             return 0
-        torch.autograd.backward(later, some)  # reentrant checkpoints have no other way
+        torch.autograd.backward(later, some)  # reentrant checkpoints allow no other way
         gradients.append(torch.zeros_like(first) if first.grad is None else first.grad)
     mechanism.zero_grad()
     sizes = torch.linalg.svdvals(torch.cat(gradients).flatten(1))
@@ -59,14 +59,15 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
 
 def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]:
-    """Compute the outputs token by token, and count the numbers kept for a sequence after each token.
+    """Compute the outputs token by token, and count the numbers kept per sequence after each token.
 
     Args:
-        mechanism: In the precision of ``x``.
+        mechanism: A mechanism in the precision of ``x``.
         x: Inputs, [batch, length, width].
 
     Returns:
-        Outputs like ``x``; the counts, or None if the mechanism has no form of its own and keeps every input.
+        The outputs, shaped like ``x``, and the counts. The counts are None if the mechanism has no streaming form and
+        keeps every input.
     """
     state, outs, kept = mechanism.init_state(), [], []
     for token in x.unbind(1):
@@ -78,10 +79,11 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism's own form for single tokens computes the same and counts its state correctly.
+    """Check that a mechanism's streaming form computes the same as ``forward`` and keeps as many numbers as stated.
 
     Raises:
-        ContractError: If an output differs from that of ``forward``, or ``state_elements`` gives a different number.
+        ContractError: If an output differs from that of ``forward``, or more or fewer numbers are kept than
+            ``state_elements`` states.
     """
     length = min(STREAMED, mechanism.max_length)
     x = setting.noise(mechanism, 2, length, seed=length)
@@ -108,22 +110,22 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
 
 
 def parts_of(mechanism: Mechanism) -> list[Mechanism]:
-    """List the parts of a hybrid, whose ``state_elements`` is a mean; any other mechanism alone."""
+    """List the mechanisms in a hybrid, as its own ``state_elements`` is a mean; otherwise only the mechanism itself."""
     return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
 
 
 def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism carries no more than it says, if its state is small enough to measure.
+    """Check that a mechanism keeps no more numbers than it states, if its state is small enough to measure.
 
     Raises:
-        ContractError: If it carries more numbers than its ``state_elements`` says.
+        ContractError: If later outputs depend on more past numbers than ``state_elements`` states.
     """
     parts = parts_of(mechanism)
     past = MARGIN
     while True:
         said = sum(part.state_elements(past) for part in parts)
         if said > MOST or 2 * past > min(2 * LONGEST, mechanism.max_length):
-            return  # or it keeps every input so far, and nothing can show less
+            return  # too large to measure, or it may keep every input
         if past * mechanism.model_dim >= said + MARGIN:
             break
         past *= 2

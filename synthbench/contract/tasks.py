@@ -1,6 +1,6 @@
-"""Checks of every task, built-in or plugin; NumPy only.
+"""Checks that every task must pass, built-in or plugin; they need only NumPy.
 
-Each raises a :class:`ContractError` that says what is wrong, where and by how much.
+Each check raises a :class:`ContractError` that says what is wrong, where and by how much.
 """
 
 import dataclasses
@@ -22,18 +22,18 @@ from synthbench.tasks.base import IGNORE, SPLITS, Batch, Level, Split, Task
 
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
-"""Size of the samples on which the best constants are estimated and scored."""
+"""Tokens in each sample on which the best constants are estimated and scored."""
 NUM_STANDARD_ERRORS = 5.0
-"""Standard errors by which chance may lift the constants above the floor: a sound task fails once in millions."""
+"""Standard errors by which a score may exceed its bound by chance: a correct task fails once in millions."""
 LEAST_GAP = 0.2
-"""Least gap between a level's baseline and ceiling: in a narrower one, skill is mostly noise."""
+"""Smallest allowed gap between a level's baseline and ceiling; in a narrower gap, skill is mostly noise."""
 MOST_SKILL_OF_A_RULE = 0.2
-"""Most skill allowed to a rule outside all baselines, on the first, middle and last level."""
+"""Largest skill that a rule outside the baseline may reach, on the first, middle and last level."""
 QUICK = 0.25
-"""Share of the positions at which such rules are tried, so that a check takes seconds."""
+"""Positions at which such rules are tried, as a fraction of those of a baseline, so that a check takes seconds."""
 ROUNDING = 1e-9
 MOST_BITS = 64
-"""Most bits per token that a reference may need."""
+"""Limit on the bits per token of a floor, ceiling or reference."""
 
 
 def checks_of(task: Task, length: int | None = None) -> list[Check]:
@@ -78,14 +78,14 @@ def check_task(task: Task, length: int | None = None) -> None:
         length: Tokens in a sequence; the task's published length if None.
 
     Raises:
-        ContractError: At the first that fails; the message says what, where and by how much.
+        ContractError: If a check fails; the message says what is wrong, where and by how much.
         UsageError: If the task has no sequence of this length.
     """
     require_all(checks_of(task, length))
 
 
 def check_shapes(task: Task, length: int) -> None:
-    """Inputs and targets are int64 arrays of the shape that was asked for."""
+    """Inputs and targets are int64 arrays of the requested shape."""
     for batch_size in (1, SMALL_BATCH):
         batch = _sample(task, length, batch_size)
         for field, array in zip(Batch._fields, batch, strict=True):
@@ -97,7 +97,7 @@ def check_shapes(task: Task, length: int) -> None:
 
 
 def check_ids(task: Task, length: int) -> None:
-    """Inputs lie in the vocabulary, targets too, or they are ``IGNORE``."""
+    """Inputs are token ids of the vocabulary; targets are such ids or ``IGNORE``."""
     inputs, targets = _sample(task, length, SMALL_BATCH)
     for field, array, is_allowed in (
         ("inputs", inputs, _is_token(task, inputs)),
@@ -115,7 +115,7 @@ def check_ids(task: Task, length: int) -> None:
 
 
 def check_scored(task: Task, length: int) -> None:
-    """Some position is scored."""
+    """At least one position is scored."""
     if (_sample(task, length, SMALL_BATCH).targets == IGNORE).all():
         raise _broken(task, length, f"none of {SMALL_BATCH} sequences has a target other than {IGNORE}")
 
@@ -131,7 +131,7 @@ def check_aliasing(task: Task, length: int) -> None:
 
 
 def check_seeding(task: Task, length: int) -> None:
-    """Equal generators give equal batches, different ones different batches."""
+    """Equal generators give equal batches, and different generators give different batches."""
     first, again, other = (_sample(task, length, SMALL_BATCH, seed=seed) for seed in (0, 0, 1))
     if not _is_same(first, again):
         raise _broken(task, length, "two generators in the same state gave different batches; draw from rng only")
@@ -151,7 +151,7 @@ def check_global_generator(task: Task, length: int) -> None:
 
 
 def check_splits(task: Task, length: int) -> None:
-    """Every split names the same streams and has the same ids; finite data differ between splits."""
+    """Splits have the same name, options, ids and coordinates; if their data are finite, the sequences differ."""
     drawn: dict[Split, Batch] = {}
     for split in SPLITS:
         of_split = task.of_split(split)
@@ -175,7 +175,7 @@ def check_splits(task: Task, length: int) -> None:
 
 
 def check_kinds(task: Task, length: int) -> None:
-    """Kinds of positions are masks of the inputs' shape, and tokens behind a position do not change its kind."""
+    """Kinds of positions are masks of the inputs' shape, and no position's kind depends on later tokens."""
     inputs = _sample(task, length, SMALL_BATCH).inputs
     half = length // 2
     other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
@@ -190,7 +190,7 @@ def check_kinds(task: Task, length: int) -> None:
 
 
 def check_lengths(task: Task) -> None:
-    """The shortest length can be sampled."""
+    """Sequences of the shortest length can be sampled."""
     shortest = task.min_length
     try:
         task.sample(_generator(0), 2, shortest)
@@ -199,7 +199,10 @@ def check_lengths(task: Task) -> None:
 
 
 def check_bounds(task: Task, length: int) -> None:
-    """The floor is not above the ceiling; both are fractions, or in bits at most 0, and so are references."""
+    """The floor is not above the ceiling, and floor, ceiling and references are in the allowed range.
+
+    Floor and ceiling are accuracies in [0, 1], or negated bits of at most 0; references are bits of at least 0.
+    """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
     for field, value in (("floor", floor.value), ("ceiling", ceiling.value)):
@@ -217,7 +220,7 @@ def check_bounds(task: Task, length: int) -> None:
 
 
 def check_floor(task: Task, length: int) -> None:
-    """The best constant of each position, estimated on one sample, does not beat the floor on another."""
+    """The best constant for each position, estimated on one sample, does not beat the floor on another sample."""
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     if task.measure == "bits":
         _check_floor_in_bits(task, length, num_sequences)
@@ -226,7 +229,7 @@ def check_floor(task: Task, length: int) -> None:
     targets = _sample(task, length, num_sequences, seed=1).targets
     reached = accuracy(np.broadcast_to(constants, targets.shape), targets)
     floor = task.floor(length)
-    # A sample in which a rare event did not occur has no spread: one event in it is allowed.
+    # A sample without a rare event has no spread, so one such event is allowed.
     margin = NUM_STANDARD_ERRORS * (reached.standard_error + floor.standard_error) + 1 / num_sequences
     if reached.value > floor.value + margin:
         raise _broken(
@@ -260,10 +263,10 @@ def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
 
 
 def check_options(task: Task, length: int) -> None:
-    """Every option changes the batch, or the coordinates of its tokens, for some value in its range.
+    """Every option changes the batch, or the coordinates of its tokens, for at least one other value.
 
-    An option that depends on another may change a level instead. Locations of data and their hashes have no other value
-    to try.
+    An option that depends on another option may change a level's batch instead. Free texts, such as the location of
+    data and its hash, are not checked: there is no other value to try.
     """
     for name, option in options_of(type(task)).items():
         if option.type is str and not option.choices:
@@ -280,7 +283,7 @@ def check_options(task: Task, length: int) -> None:
 
 
 def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[Value] | None:
-    """List the values of an option that were tried in vain; None if one changes something."""
+    """List the values of an option that changed nothing; None if any value changed something."""
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     tried = []
     for value in _other_values(option, getattr(task, name)):
@@ -299,18 +302,18 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 
 
 def check_levels(task: Task) -> None:
-    """Each level has a larger load than the one below, the same ids, something new to score, and room for skill."""
+    """Each level has a larger load than the level below, the same ids, new targets, and a gap for skill."""
     for is_extended in (False, *([True] if task.extended_levels else [])):
         levels = _levels(task, is_extended=is_extended)
         _check_levels(levels)
         _check_no_shortcuts(task, levels)
         if is_extended or not task.extended_levels:
-            _check_room(levels)  # last, since each is measured on many sequences
+            _check_room(levels)  # last, since each level is measured on many sequences
         _check_rules(levels)
 
 
 def _check_levels(levels: Sequence[Level]) -> None:
-    """Check what a few sequences of each level show."""
+    """Check a few sequences of each level, and each level against the level below."""
     below: Level | None = None
     for level in levels:
         check_ids(level.task, level.length)
@@ -339,14 +342,14 @@ def _check_room(levels: Sequence[Level]) -> None:
 
 
 def _check_rules(levels: Sequence[Level]) -> None:
-    """Search the first, middle and last level for a rule beside the baseline that solves it."""
+    """Search for rules outside the baseline that solve the first, middle or last level."""
     searched = [level for level in levels if level.length <= MOST_SEARCHED]
     for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
         found = search_level(searched[place], scale=QUICK)
         if found.skill > MOST_SKILL_OF_A_RULE:
             raise _broken_level(
                 searched[place],
-                f"is solved to {found.skill:.2f} of its skill by a rule that does not count into its baseline: "
+                f"is solved to {found.skill:.2f} of its skill by a rule that is not in its baseline: "
                 f"{found.best_by!r} reaches {found.best:.4f}, the baseline, by {found.baseline_by!r}, "
                 f"{found.baseline:.4f}; allowed: a skill up to {MOST_SKILL_OF_A_RULE}. Add it to level_shortcuts, or "
                 "say in no_shortcuts why it is the task",
@@ -354,7 +357,7 @@ def _check_rules(levels: Sequence[Level]) -> None:
 
 
 def _check_no_shortcuts(task: Task, levels: Sequence[Level]) -> None:
-    """Check that each pattern of rules that do the task itself matches a rule, and that most rules are left."""
+    """Check that each pattern in ``no_shortcuts`` matches a rule, and that at least half of all rules remain."""
     if not levels or not task.no_shortcuts:
         return
     names = rule_names(min(levels[-1].length, MOST_SEARCHED))
@@ -375,7 +378,7 @@ def _levels(task: Task, *, is_extended: bool = False) -> list[Level]:
 
 
 def _check_step(below: Level, level: Level) -> None:
-    """Check what a level must share with the one below, and what must differ."""
+    """Compare load, length, vocabulary and coordinates of a level with those of the level below."""
     if level.load <= below.load:
         raise _broken_level(level, f"stands above that of load {below.load}; allowed: increasing loads")
     if level.length < below.length:
@@ -440,7 +443,7 @@ def _other_values(option: Option, value: Value) -> Iterator[Value]:
     elif isinstance(value, int | float):
         candidates = [value + 1, value - 1, 2 * value, option.type(value / 2)]
         candidates += [option.type(end) for end in (option.low, option.high) if end is not None]
-        # Of a count that goes with another one, often none of these is accepted.
+        # If a count must fit another option, often none of these values is accepted.
         candidates += [option.type(2**exponent) for exponent in range(1, 13)]
     for candidate in dict.fromkeys(candidates):
         if isinstance(candidate, int | float) and not isinstance(candidate, bool):

@@ -1,7 +1,7 @@
-"""Check foreign components in a separate process: they may hang, exit or crash there.
+"""Check components of plugins in a separate process, where they may hang, exit or crash without harm.
 
-A component is loaded and built first, then all its checks run. The results are kept in the results folder under a hash
-of the component's code and options, so that it is checked once.
+A component is loaded and built, then all its checks run. The results are kept in the results folder under a hash of the
+component's code and options, so that each version of it is checked only once.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in 
 """The registry of every kind of component."""
 
 TIMEOUT_S = 300.0
-"""Longest trial: a recurrent mechanism takes seconds, a busy machine ten times that."""
+"""Time limit of a trial, in seconds: a recurrent mechanism takes seconds, or ten times that on a busy machine."""
 
 Devices = tuple[str, ...]
 """Devices on which mechanisms are checked, in order of preference."""
@@ -83,11 +83,11 @@ class Subject:
     kind: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Options, or a task's settings in a suite."""
+    """Options by name; for a task, its settings in a suite, which may include its length."""
 
     @property
     def unit(self) -> type[Any]:
-        """The class."""
+        """The component's class."""
         unit: type[Any] = REGISTRIES[self.kind][self.name]
         return unit
 
@@ -99,12 +99,12 @@ class Subject:
 
 
 class Trial:
-    """A process that tries foreign code; the process starts with the first attempt.
+    """A separate process that runs the code of plugins; it starts with the first attempt.
 
     Args:
-        plugins: Files and modules to load before anything else.
-        timeout_s: Seconds after which an attempt is ended.
-        num_workers: Attempts that may run at once, each in its own process.
+        plugins: Files and modules of plugins to load before each attempt.
+        timeout_s: Time limit of an attempt, in seconds; None for :data:`TIMEOUT_S`.
+        num_workers: Number of attempts that may run at once, each in its own process.
     """
 
     def __init__(self, plugins: Sequence[str], timeout_s: float | None = None, num_workers: int = 1) -> None:
@@ -119,7 +119,7 @@ class Trial:
         )
 
     def __enter__(self) -> "Trial":  # noqa: PYI034 - beartype cannot check Self here
-        """Start nothing yet."""
+        """Return the trial; its process has not started yet."""
         self._ended.enter_context(orphans_ended())
         return self
 
@@ -130,27 +130,27 @@ class Trial:
         self._ended.close()
 
     def try_plugins(self) -> None:
-        """Load the plugins there one by one, so that the one that hangs or exits is named."""
+        """Load the plugins in the process one by one, so that errors name the plugin that hangs or exits."""
         for number, plugin in enumerate(self._plugins, start=1):
             self._call(f"plugin {plugin!r}", self._plugins[:number], plugins.load, [])
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function there and return its result.
+        """Call a function in the process and return its result.
 
         Args:
-            what: The thing tried, for the message: ``mechanism 'x'``.
-            function: From an importable module.
-            arguments: Picklable, as is the result.
+            what: Name of the component for messages: ``mechanism 'x'``.
+            function: Function of an importable module.
+            arguments: Arguments of the function; they and the result must be picklable.
 
         Raises:
             UsageError: If the process could not import the running script.
-            SynthbenchError: As the function raises it.
-            ContractError: If it takes too long, its process dies or it raises anything else.
+            SynthbenchError: If the function raises one.
+            ContractError: If the call takes too long, its process dies, or the function raises anything else.
         """
         return self._call(what, self._plugins, function, *arguments)
 
     def _call(self, what: str, loaded: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function after some plugins are loaded."""
+        """Call a function in the process after loading some plugins."""
         require_guarded_main()
         future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
         try:
@@ -169,19 +169,19 @@ class Trial:
 def vet(
     subjects: Sequence[Subject], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Subject, list[CheckResult]]:
-    """Run all checks of some components.
+    """Run all checks of some components; return the results by component.
 
     Args:
-        subjects: Components that do not come with synthbench.
-        trial: The process to try them in; those of this session are tried in this process instead.
-        cache: Folder of earlier results, read only; None for none.
-        devices: In order of preference; mechanisms are checked on the first on which they run.
+        subjects: Components that are not built in.
+        trial: Process to check them in. Components defined in a notebook or script are checked in this process instead.
+        cache: Folder with earlier results, which is only read; None if there is none.
+        devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
     """
     return {subject: _vet(subject, trial, cache, devices) for subject in subjects}
 
 
 def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
-    """Save results in a folder for next time, one file per component; ``devices`` as in :func:`vet`."""
+    """Save results in a folder for later calls of :func:`vet`, one file per component; ``devices`` is as there."""
     cache.mkdir(parents=True, exist_ok=True)
     for subject, results in findings.items():
         path = cache / f"{_key(subject, devices)}.json"
@@ -195,7 +195,7 @@ def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: 
 def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
     """Run all checks of a component in this process."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of foreign code, at inputs that only a check gives it
+        warnings.simplefilter("ignore")  # warnings of a plugin, at inputs that only a check uses
         return make_all(_checks(subject, devices))
 
 
@@ -206,7 +206,7 @@ def built(subject: Subject) -> str:
 
 
 _examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
-"""The latest results on each class of this session, with the question: an API call checks before it runs."""
+"""Latest results for each class of this session, with their options and devices; this saves repeated checks."""
 
 
 def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
@@ -214,7 +214,7 @@ def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -
         asked = (dict(subject.arguments), devices)
         if _examined.get(subject.unit, (None,))[0] != asked:
             with settings_restored():
-                torch.set_num_threads(1)  # small products: more threads wait for each other
+                torch.set_num_threads(1)  # for small products, more threads only wait for each other
                 _examined[subject.unit] = asked, examine(subject, devices)
         return _examined[subject.unit][1]
     what = f"{subject.kind} {subject.name!r}"
@@ -241,7 +241,7 @@ def _known(key: str, cache: Path | None) -> list[CheckResult] | None:
         content = json.loads((cache / f"{key}.json").read_text(encoding="utf-8")) if cache else None
         return [CheckResult(**result) for result in content["checks"]] if content else None
     except (OSError, ValueError, TypeError, KeyError):
-        return None  # found out again
+        return None  # then it is checked again
 
 
 def _checks(subject: Subject, devices: Devices = ("cpu",)) -> list[Check]:
@@ -255,13 +255,13 @@ def _checks(subject: Subject, devices: Devices = ("cpu",)) -> list[Check]:
 
 
 def _placed(check: Check, unit: type[Any]) -> Check:
-    """Add to a check's message the line that raised, else the class's first line."""
+    """Add to a check's message the line of code that raised, or else the first line of the class."""
 
     def make() -> None:
         try:
             check.make()
         except ContractError as problem:
-            place = "" if problem.__cause__ else place_of(unit)  # what has a cause names the line that raised
+            place = "" if problem.__cause__ else place_of(unit)  # an error with a cause already names the line
             raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
         except (SynthbenchError, CheckWarning):
             raise
@@ -302,7 +302,7 @@ def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list
 
 
 def _check_ceiling(task: Task, length: int) -> None:
-    """Train a small model, and refuse a ceiling below its score."""
+    """Train a small model; raise an error if it scores above the task's ceiling."""
     stated = task.ceiling(length)
     if stated.value >= (0 if task.measure == "bits" else 1):
         return
@@ -330,7 +330,7 @@ def _models(
     length: int,
     setting: Setting = DOUBLE,
 ) -> list[SequenceModel]:
-    """Build two small models with different seeds and parameters away from special values."""
+    """Build two small models with different seeds, and with parameters moved away from special values such as 0."""
     fields = {**of_mechanisms.SHAPE, **arguments}
     settings = ModelSettings(
         block=block,
@@ -370,7 +370,7 @@ def _check_tokens(
 
 
 def _check_convolution(block: str) -> None:
-    """Refuse a block that has a convolution but calls its mechanism without it."""
+    """Raise an error if a block has a convolution but calls its mechanism without it."""
     model = _models("softmax", {}, block, "learned", length=LENGTHS[0])[0]
     torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
     if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):

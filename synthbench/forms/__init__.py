@@ -1,1 +1,4 @@
-"""Computes mechanisms: tensor functions, recurrences, streamed and tiled forms, and GPU kernels."""
+"""Computation of mechanisms: tensor functions, recurrences, streamed and tiled forms, and GPU kernels.
+
+A form is one way to compute a function; all forms of a function agree up to rounding.
+"""

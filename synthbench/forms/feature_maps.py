@@ -1,4 +1,4 @@
-"""Pieces that several feature maps share."""
+"""Functions that several feature maps share."""
 
 import math
 from typing import Literal
@@ -23,7 +23,7 @@ def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 def node_constants(
     num_nodes: int, epsilon: float, per_node: int
 ) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Each feature's quadrature node and weight, ``per_node`` features a node, node after node."""
+    """Quadrature node and weight of each feature; the first ``per_node`` features have the first node, and so on."""
     nodes, weights = (
         constants.repeat_interleave(per_node).to(torch.get_default_dtype())
         for constants in gauss_laguerre(num_nodes, epsilon)
@@ -34,7 +34,7 @@ def node_constants(
 def node_directions(
     omega: Omega, *, num_heads: int, dim: int, num_nodes: int, per_node: int, generator: torch.Generator | None
 ) -> Float[Tensor, "num_heads dim features"]:
-    """Draw ω ~ N(0, I) for every head, node and feature; orthogonal ones are so within a head and node."""
+    """Draw ω ~ N(0, I) for every head, node and feature; if ``orthogonal``, they are so within each head and node."""
     if omega == "iid":
         return gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
     directions = gaussian_directions("orthogonal", num_heads * num_nodes, dim, per_node, generator)
@@ -50,27 +50,28 @@ def positive_features(
 ) -> FeatureRows:
     """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale).
 
-    Take directions √(2s) ω, ω ~ N(0, I), shift s and a scale of 1/√m. Then inner products of two unit vectors' features
-    expect exp(2 s x), x the cosine between them. The clip is the reference's; few draws reach it.
+    Take m features with directions √(2s) ω, ω ~ N(0, I), shift s and scale 1/√m. Then the inner product of the features
+    of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The clip is that of the
+    reference implementation; few draws reach it.
     """
-    # In place where no gradient needs what was there: of 4,096 tokens the features take a third less time than in
-    # fresh memory. The product is a view, though: changed in place, its gradient would be copied whole again and again.
+    # In place where no gradient needs the old values: for 4,096 tokens this takes a third less time than fresh memory.
+    # The product is a view, though: if it were changed in place, its gradient would be copied whole again and again.
     exponents = project(unit, directions)
     shifted = exponents - shift if exponents.requires_grad else exponents.sub_(shift)
     return clip_exponent(shifted).add_(log_scale).exp_()
 
 
 def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
-    """Clip to ±20, in place unless a gradient is to pass: that needs what was there.
+    """Clip to ±20, in place unless a gradient is needed, since the gradient depends on the old values.
 
-    ``hardtanh`` is ``clamp`` with a backward pass of one operation instead of four.
+    ``hardtanh`` computes what ``clamp`` does, but its backward pass is one operation instead of four.
     """
     clip = hardtanh if exponents.requires_grad else hardtanh_
     return clip(exponents, -20.0, 20.0)
 
 
 def gaussian(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Independent N(0, 1) numbers."""
+    """Draw independent N(0, 1) numbers."""
     return torch.randn(shape, generator=generator)
 
 
@@ -81,10 +82,12 @@ def gaussian_directions(
     num_features: int,
     generator: torch.Generator | None,
 ) -> Float[Tensor, "num_heads dim num_features"]:
-    """Columns distributed as N(0, I): independent, or orthogonal within every block of ``dim`` columns.
+    """Draw columns distributed as N(0, I): independent, or orthogonal within every block of ``dim`` columns.
 
-    Source: Choromanski et al. (2021), orthogonal random features: the direction is uniform, the length that of a
-    Gaussian vector, so each column alone is exactly Gaussian.
+    An orthogonal column has a uniform direction and the length of a Gaussian vector, so it is exactly Gaussian on its
+    own.
+
+    Source: Choromanski et al. (2021), orthogonal random features.
     """
     if kind == "iid":
         return gaussian(num_heads, dim, num_features, generator=generator)

@@ -1,10 +1,10 @@
 """Causal attention by a kernel that is an inner product of features: four forms of one function.
 
-All compute, with κ(q, k) the product over factors of ⟨a_i(q), b_i(k)⟩ and N the guard,
+The kernel κ(q, k) is the product over factors i of ⟨a_i(q), b_i(k)⟩. With the guard N, all forms compute
 
     out_t = Σ_{s≤t} κ(q_t, k_s) v_s / N(Σ_{s≤t} κ(q_t, k_s)),      N(z) = z + delta  or  max(z, delta).
 
-A column of ones beside the values makes the denominator one more column of the numerator.
+A column of ones is appended to the values, so that the denominator is one more column of the numerator.
 """
 
 import math
@@ -21,16 +21,19 @@ from torch.nn.functional import pad
 from synthbench.forms.shapes import AnswerRows, ValueRows
 
 Factors = tuple[Tensor, ...]
-"""Each [..., length, m_i]; together the tensor product of width m_1 m_2 ..., which the fast forms never build."""
+"""Factors of features, each [..., length, m_i]. The features are their tensor product, of width m_1 m_2 ..., which the
+fast forms never build."""
 
 Guard = Literal["add", "clamp"]
 Side = Literal["query", "key"]
 
 CHUNK = 64
 GPU_GRAM_MAX_LENGTH = 512
-"""By arithmetic, not measured: on a GPU launches count, and up to here the Gram matrix is small."""
+"""Length up to which a GPU takes :func:`gram`: it needs few launches, and the Gram matrix is still small. The value is
+estimated, not measured."""
 MAX_AT_ONCE = 2**28
-"""Numbers in the largest tensor of :func:`at_once`, 1 GiB in float32; a training step holds a few of them."""
+"""Limit on the size of the largest tensor of :func:`at_once`, in numbers: 1 GiB in float32. A training step holds a few
+such tensors."""
 
 
 def gram_max_length(num_features: int, device: torch.device) -> int:
@@ -43,9 +46,9 @@ def gram_max_length(num_features: int, device: torch.device) -> int:
 
 
 def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend in the form that is fastest at this length; all forms are the same function.
+    """Attend in the form that is fastest at this length; all forms compute the same function.
 
-    There may be fewer queries than keys; they are then the last ones, and the Gram form serves them.
+    If there are fewer queries than keys, they are the last ones, and the Gram form is used.
     """
     has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
     if has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device):
@@ -56,9 +59,9 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 
 
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
-    """Return whether :func:`at_once` is the faster form on the device, and fits its memory.
+    """Return whether :func:`at_once` is faster than :func:`chunked` on the device, and fits its memory.
 
-    A CPU, which gains nothing from fewer launches, loses time to tensors that do not fit its caches.
+    It never is on a CPU, which gains nothing from fewer launches and loses time with tensors larger than its caches.
     """
     if v.device.type == "cpu":
         return False
@@ -68,16 +71,16 @@ def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
 
 
 def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest where lengths are short."""
+    """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest for short sequences."""
     values = kernel(query_factors, key_factors)
     return normalise(values.tril_(values.shape[-1] - values.shape[-2]) @ with_ones(v), guard, delta)
 
 
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend chunk by chunk, in time linear in the length; what lies before a chunk is one matrix per head.
+    """Attend chunk by chunk, in time linear in the length; one matrix per head, the state, sums up all earlier tokens.
 
-    That state is [m_b, m_a (value_dim + 1)] for the factors a and b. The values are scaled by a before they meet b, so
-    nothing as wide as m_a m_b exists for any token.
+    The state is [m_b, m_a (value_dim + 1)] for the factors a and b. The values are scaled by a before they are
+    multiplied by b, so that no vector of width m_a m_b exists for any token.
     """
     query_a, query_b = as_two(tuple(map(widened, query_factors)))
     key_a, key_b = as_two(tuple(map(widened, key_factors)))
@@ -96,9 +99,9 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend in all chunks together: the states of :func:`chunked`, which are all held, by one cumulative sum.
+    """Attend in all chunks together: one cumulative sum computes the states of :func:`chunked`, which are all held.
 
-    So the number of operations does not grow with the length, and memory does by a state a chunk.
+    So the number of launched operations does not grow with the length, but memory grows by one state per chunk.
     """
     query_a, query_b = map(_by_chunk, as_two(tuple(map(widened, query_factors))))
     key_a, key_b = map(_by_chunk, as_two(tuple(map(widened, key_factors))))
@@ -111,7 +114,7 @@ def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def recurrent(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend one token at a time, as a decoder does: the plain form that the others are compared with."""
+    """Attend one token at a time, as a decoder does: the simplest form, with which the others are compared."""
     state = initial_state(key_factors, v)
     outs = []
     queries, keys = (zip(*(factor.unbind(-2) for factor in of), strict=True) for of in (query_factors, key_factors))
@@ -155,22 +158,22 @@ def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float)
 
 
 def guarded(denominator: Tensor, guard: Guard, delta: float) -> Tensor:
-    """N(denominator)."""
+    """Apply the guard N to a denominator."""
     return denominator + delta if guard == "add" else denominator.clamp(min=delta)
 
 
 def flattened(x: Tensor) -> Tensor:
-    """[..., length, width] as [heads, length, width], where all leading axes count as heads."""
+    """Reshape [..., length, width] to [heads, length, width], with all leading axes merged into one."""
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def widened(x: Tensor) -> Tensor:
-    """In float32 if it is narrower: in bfloat16 a sum over tokens stops at 256 times its terms."""
+    """Convert to float32 if the dtype is narrower: in bfloat16 a sum of equal terms stops growing at 256 terms."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def with_ones(v: Tensor) -> Tensor:
-    """Values with a column of ones, whose weighted sum is the denominator."""
+    """Append to the values a column of ones, whose weighted sum is the denominator."""
     return pad(v, (0, 1), value=1.0)
 
 
@@ -186,18 +189,18 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
-    """Merge all but the widest factor into one, which is None if there is only one factor."""
+    """Merge all factors but the widest into one, None if there are no others; return it and the widest."""
     *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
     return (reduce(outer, narrow) if narrow else None), widest
 
 
 def _split(factor: Tensor | None) -> Iterable[Any]:
-    """The chunks of a factor; without end if there is none."""
+    """The chunks of a factor; an endless sequence of None if there is no factor."""
     return repeat(None) if factor is None else factor.split(CHUNK, dim=-2)
 
 
 def _by_chunk(factor: Any) -> Any:
-    """Cut [..., length, width] into [..., chunks, CHUNK, width], zeros after the last token; None if there is none."""
+    """Cut [..., length, width] into [..., chunks, CHUNK, width], padded with zeros; None stays None."""
     if factor is None:
         return None
     missing = -factor.shape[-2] % CHUNK
@@ -209,12 +212,12 @@ def _without_none(last: Tensor, first: Tensor | None) -> Factors:
 
 
 def expand(scales: Tensor | None, values: Tensor) -> Tensor:
-    """Lay copies of the values side by side, each scaled by one feature."""
+    """Concatenate copies of the values, each scaled by one feature; without scales the values stay as they are."""
     return values if scales is None else outer(scales, values)
 
 
 def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Undo :func:`expand` on the query's side: sum the copies, each scaled by one feature."""
+    """Reduce the copies of :func:`expand` for a query: scale each by one of the query's features, and sum them."""
     if scales is None:
         return wide
     copies: Tensor = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))

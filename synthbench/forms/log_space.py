@@ -5,13 +5,13 @@ maximum of these. Everything that query t reads is held relative to exp(M_t):
 
     exp(e_j(k_s)) = exp(e_j(k_s) - m_s) exp(m_s - M_t) exp(M_t),      s ≤ t,
 
-where the first two factors are at most 1 and the last cancels between numerator and denominator. What comes later has
-no part in it, not even in the rounding. The maxima are held constant in the backward pass, since the result does not
-depend on them.
+where the first two factors are at most 1 and the last cancels between numerator and denominator. Later keys have no
+influence, not even on the rounding. The maxima are held constant in the backward pass, since the result does not depend
+on them.
 
-Of the mechanisms here only ``performer-exp`` may need it. Its exponents are at most ‖ω‖²/2, so that float32 and
-bfloat16 hold its features up to heads of 64 channels; float16 does not. The exponents of the SLAY family are of unit
-vectors and clipped to ±20, and what the others make of a token grows no faster than a power of it.
+Of all mechanisms only ``performer-exp`` may need this. Its exponents are at most ‖ω‖²/2, so in heads of up to 64
+channels its features fit float32 and bfloat16, but not float16. The SLAY family takes exponents of unit vectors and
+clips them to ±20. The features of all other mechanisms grow no faster than a power of their input.
 """
 
 import math
@@ -26,11 +26,12 @@ from synthbench.forms.linear import Guard, widened, with_ones
 from synthbench.forms.shapes import AnswerRows, FeatureRows, ValueRows
 
 WIDEST_HEAD = 64
-"""Beyond it exp(‖ω‖²/2) may overflow float32: a sum over 1e5 keys does from ‖ω‖² = 154, here 8 deviations away."""
+"""Width of a head beyond which exp(‖ω‖²/2) may overflow float32. A sum over 1e5 keys overflows from ‖ω‖² = 154, which
+at this width is 8 standard deviations above the mean."""
 
 
 def may_overflow(k: Tensor) -> bool:
-    """Return whether exponential features of keys like these may be too large for their type."""
+    """Return whether exponential features of keys of this width and dtype may overflow."""
     return k.shape[-1] > WIDEST_HEAD or k.dtype == torch.float16
 
 
@@ -42,7 +43,10 @@ def attend(
     guard: Guard,
     delta: float,
 ) -> AnswerRows:
-    """Attend chunk by chunk, in time linear in the length; the queries are the last of the length."""
+    """Attend chunk by chunk, in time linear in the length.
+
+    If there are fewer queries than keys, they are the last ones.
+    """
     queries, length = query_features.shape[-2], v.shape[-2]
     query, values = pad(widened(query_features), (0, 0, length - queries, 0)), with_ones(widened(v))
     own = key_exponents.detach().amax(-1, keepdim=True)
@@ -59,7 +63,7 @@ def attend(
         after = largest[..., -1:, :]
         state = (before - after).exp() * state + k.mT @ ((m - after).exp() * chunk)
         before = after
-    # delta counts beside the features themselves: here it is relative to their largest, and bounded to stay finite.
+    # delta is meant for the unscaled features: here it is divided by exp(M_t), and bounded to stay finite.
     limit, largest = math.log(torch.finfo(running.dtype).max) - 1, running[..., length - queries :, :]
     floor = (math.log(delta) - largest).clamp(max=limit).exp() if delta else torch.zeros_like(largest)
     own_sums = torch.cat(sums, dim=-2)[..., length - queries :, :]

@@ -1,4 +1,4 @@
-"""Forms of its own that a mechanism declares: methods that give what is computed in a faster or a safer way."""
+"""Forms that a mechanism declares itself: methods that compute the same result faster or more safely."""
 
 from collections.abc import Callable
 from typing import Any

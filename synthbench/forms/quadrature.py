@@ -9,8 +9,8 @@ from torch import Tensor
 def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
     """Nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon, x in [-1, 1].
 
-    They are those of ∫ e^(-t) f(t) dt, both divided by C. Far from exact near x = 1, where the kernel peaks: three
-    nodes keep half a per cent of the peak at epsilon = 1e-3.
+    They are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. The sum is far from exact near
+    x = 1, where the kernel peaks: with three nodes and epsilon = 1e-3 it reaches half a per cent of the peak.
 
     Source: Luna et al. (2026), eq. 10; the uniform convergence claimed there does not hold.
     """
@@ -20,6 +20,6 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
 
 
 def inverse_distance(num_nodes: int, epsilon: float, x: Float[Tensor, "*cosines"]) -> Float[Tensor, "*cosines"]:
-    """The sum that stands for 1 / (C - 2x), where neither weight nor exponential overflows."""
+    """The sum that approximates 1 / (C - 2x), with logarithms of weights in the exponents so that nothing overflows."""
     nodes, weights = gauss_laguerre(num_nodes, epsilon)
     return (weights.log().to(x) + 2 * nodes.to(x) * x.unsqueeze(-1)).exp().sum(-1)

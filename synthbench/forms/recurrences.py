@@ -1,15 +1,17 @@
-"""Linear recurrences with a matrix for a state: one token at a time, and chunk by chunk.
+"""Linear recurrences whose state is a matrix: one token at a time, and chunk by chunk.
 
-Three of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
-[key_dim, value_dim] and out_t = S_tᵀ q_t:
+There are three, for queries and keys [..., length, key_dim] and values [..., length, value_dim]. The state S is
+[key_dim, value_dim], and the output is S_tᵀ q_t.
 
-* decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay per key channel or, at width 1, one for all; * delta
-rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ; * both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ
-with D_t = diag(exp(log_decay_t)). A write takes out, at a write key w, the value that the state returns for a read key
-r. Then v takes its place, or is added at a key of its own.
+* Decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, with one decay per key channel or, at width 1, one for all.
+* Delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
+* Both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ with D_t = diag(exp(log_decay_t)).
+
+With both, a step removes, at a write key w, the value that the state returns for a read key r. It then adds v, at the
+same key w or at a separate key.
 
 Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
-sequence goes segment by segment. Leading axes broadcast.
+sequence is processed segment by segment. Leading axes broadcast.
 """
 
 import math
@@ -26,16 +28,17 @@ from synthbench.forms.linear import widened
 from synthbench.forms.state import State
 
 CHUNK = 32
-"""Most tokens per chunk."""
+"""Largest number of tokens in a chunk."""
 
 SEGMENT = 1024
-"""Most tokens a CPU works on at once, a multiple of the chunk: what is held of so many fits the caches of a core."""
+"""Largest number of tokens that a CPU processes at once, a multiple of the chunk; their data fit a core's caches."""
 
 PAIRS = 4
-"""Tokens of a block in which a decay per channel is computed for every pair."""
+"""Number of tokens in the smallest blocks, in which a decay per channel is computed for every pair of tokens."""
 
 LARGEST = 20.0
-"""Largest exponent of a factor where both sides of a product measure a decay from the middle; float32 ends at 88."""
+"""Largest exponent of a factor where both factors of a product measure a decay from the middle of the chunk. In float32
+an exponential overflows at 88."""
 
 
 def decayed(
@@ -46,12 +49,12 @@ def decayed(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
-    """Decay, chunk by chunk, or straight from the keys if there is one query, which is then the last.
+    """The outputs of the recurrence with decay, chunk by chunk; for a single query, the last, directly from the keys.
 
-    With a state, the one token after it.
+    With ``state``, the inputs are those of the one token after it, and the state is updated.
 
     No exponent is positive, so nothing overflows however fast the state decays. Exponents are differences of running
-    sums: in float32 a slow decay behind one of exp(-1000) in its chunk is off by about 1e-4 of itself.
+    sums. In float32, a slow decay after a decay of exp(-1000) in the same chunk has a relative error of about 1e-4.
     """
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
@@ -68,16 +71,18 @@ def delta(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "... length value_dim"]:
-    """Delta rule, chunk by chunk; with a state, the one token after it.
+    """The outputs of the delta rule, chunk by chunk.
 
-    A chunk that begins with the state S writes K^T N into it, where N = U - W S. U and W solve the triangular system (I
-    + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K], the WY form of a product of the chunk's steps.
+    With ``state``, the inputs are those of the one token after it, and the state is updated.
+
+    A chunk adds K^T N to the state S before it, where N = U - W S. U and W solve the triangular system (I +
+    tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]. This is the WY form of the product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
     if state is not None:
         return _next(state, q, beta * k, v, taken_out=(k, beta * k))
-    # A CPU solves no system in half precision.
+    # PyTorch solves no system in half precision on a CPU.
     return _by_segments(_delta_segment, *map(widened, (q, k, v, beta))).to(v.dtype)
 
 
@@ -92,28 +97,28 @@ def corrected(
     fastest: float = math.inf,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
-    """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
+    """The outputs of a delta rule with decay, chunk by chunk, with separate keys and several steps per query if given.
 
-    Where there are n steps for each query, a query comes after the last of them. A step of the model then multiplies
-    the state by a product of n matrices I - w rᵀ.
+    If there are n steps for each query, a query follows the last of its steps. From query to query, the state is then
+    multiplied by a product of n matrices I - w rᵀ and by the decays.
 
-    A chunk that begins with the state S writes W^T N into it, where N = B - R S. B and R solve the triangular system (I
-    + A) [B, R] = [V, R']. A holds the products of read keys with earlier write keys, R' the read keys, all decayed by
-    the time between. Exponents are never positive, as in :func:`decayed`, or below :data:`LARGEST` where no decay is
-    faster than ``fastest`` allows.
+    Without ``key``, a chunk adds W^T N to the decayed state S before it, where N = B - R S. B and R solve the
+    triangular system (I + A) [B, R] = [V, R']. A contains the products of read keys with earlier write keys, and R'
+    contains the read keys. All are decayed by the time between. As in :func:`decayed`, exponents are never positive; if
+    ``fastest`` is small enough, they may be positive but are at most :data:`LARGEST`.
 
     Args:
         q: Queries.
-        read: Keys whose value is taken out, after the decay.
-        write: Where it is taken out.
-        v: What is put in.
-        log_decay: Logarithms of the decay, at most 0.
-        key: Where v is put in; default: ``write``.
-        fastest: Minus the least that ``log_decay`` can be. If small, a decay per channel takes one product per chunk.
-        state: What to go on from with one query and its steps; default: the beginning of a sequence.
+        read: Read keys: the value that the decayed state returns for them is removed.
+        write: Write keys, at which this value is removed.
+        v: Values, which are added.
+        log_decay: Logarithms of the decays, at most 0: one per channel, or one for all.
+        key: Keys at which the values are added; None means ``write``.
+        fastest: Upper limit of ``-log_decay``. If it is small, a decay per channel takes one matrix product per chunk.
+        state: State from which to continue with one query and its steps; None means the beginning of a sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
-    delta networks, for the same with a decay.
+    delta networks, for the version with a decay.
     """
     if state is not None:
         return _next(state, q, write if key is None else key, v, log_decay=log_decay, taken_out=(read, write))
@@ -130,9 +135,9 @@ def _next(
     log_decay: Tensor | None = None,
     taken_out: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """The output of one query after its steps, from the matrix of the state, which is moved over them.
+    """The output of one query after its steps, by which the matrix in ``state`` is updated.
 
-    ``taken_out`` has the keys that are read and where what they return is taken out.
+    ``taken_out`` contains the read keys, and the write keys at which the returned values are removed.
     """
     dtype, (q, key, v) = v.dtype, map(widened, (q, key, v))
     matrix = state.tensors.get("matrix")
@@ -151,11 +156,11 @@ def _next(
 
 
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
-"""From tensors, the state before them and whether the sequence goes on, to outputs and, if so, the state after them."""
+"""Function from tensors, ``state`` before them and ``goes_on`` to outputs and, if ``goes_on``, the state after them."""
 
 
 def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
-    """The outputs of all segments; on a GPU, where launches count and not caches, of all tokens as one."""
+    """The outputs, segment by segment; on a GPU, where launches matter and caches do not, in one segment."""
     length = tensors[0].shape[-2]
     if length <= SEGMENT or tensors[0].device.type != "cpu":
         return segment(*tensors, state=None, goes_on=False)[0]
@@ -281,18 +286,21 @@ def _corrected_states(
 def _products(
     rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor, fastest: float
 ) -> list[list[Tensor]]:
-    """Products of each of ``rows`` with each of ``columns`` up to them, decayed by the time between; 0 for later ones.
+    """Products of each row with each column up to it, decayed by the time between; 0 for later columns.
 
-    Where there are n times as many columns, row i stands beside column n (i + 1) - 1. A decay per channel goes by
-    blocks that double in size, as in :func:`_within_by_channel`, unless all are so slow that both sides can measure
-    them from the middle.
+    If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1. Decays per channel are
+    computed by blocks that double in size, as in :func:`_within_by_channel`. If all decays are slow enough, both
+    factors measure them from the middle of the chunk instead.
 
     Args:
-        rows: What looks back, each [..., rows, key_dim].
-        columns: What is seen, each [..., columns, key_dim].
+        rows: Left factors, such as queries, each [..., rows, key_dim].
+        columns: Right factors, such as keys, each [..., columns, key_dim].
         elapsed: Running sums of the logarithms of the decays at the rows.
-        until: The same at the columns.
-        fastest: Minus the least logarithm of a decay.
+        until: The same running sums at the columns.
+        fastest: Upper limit of minus the logarithm of a decay.
+
+    Returns:
+        One list per tensor of ``rows``, with one product per tensor of ``columns``.
     """
     num_rows, num_columns = rows[0].shape[-2], columns[0].shape[-2]
     if until.shape[-1] == 1:
@@ -330,7 +338,7 @@ def _products(
 
 
 def _two_by_two(diagonal: Tensor, across: Tensor) -> Tensor:
-    """Blocks twice as large: pairs of diagonal ones, what the later sees of the earlier, and zeros."""
+    """Merge pairs of diagonal blocks into blocks twice as large, with ``across`` below the diagonal and zeros above."""
     early, late = diagonal.unflatten(-3, (-1, 2)).unbind(-3)
     return torch.cat([pad(early, (0, early.shape[-1])), torch.cat([across, late], dim=-1)], dim=-2)
 
@@ -342,7 +350,7 @@ def _later(rows: int, columns: int, device: torch.device) -> Tensor:
 
 
 def _doubled(size: int) -> int:
-    """The least number of tokens that blocks of :data:`PAIRS` reach by doubling."""
+    """The smallest number of at least ``size`` tokens that is :data:`PAIRS` times a power of two."""
     return PAIRS * int(2 ** math.ceil(math.log2(max(1, size / PAIRS))))
 
 
@@ -352,13 +360,16 @@ def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
 
 
 def chunks_of(length: int) -> tuple[int, int]:
-    """Number and size of the fewest chunks, as equal as can be."""
+    """Number of chunks, as few as possible, and their size, as equal as possible."""
     num_chunks = math.ceil(length / CHUNK)
     return num_chunks, math.ceil(length / num_chunks)
 
 
 def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
-    """Cut [..., length, dim] into [..., num_chunks, size, dim]; zeros fill up the last: no key, and no decay."""
+    """Cut [..., length, dim] into [..., num_chunks, size, dim]; the last chunk is padded with zeros.
+
+    A zero means no key, and as the logarithm of a decay no decay.
+    """
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])
 
@@ -375,7 +386,7 @@ def _within_by_head(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 
 
 def _within_by_channel(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
-    """All pairs of a chunk, by blocks that double in size: the later half of each block attends to the earlier half.
+    """Attend within a chunk, by blocks that double in size: the later half of each block attends to the earlier half.
 
     Both halves measure the decay from their common border, which keeps both exponents negative.
     """
@@ -401,9 +412,9 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 
 
 def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
-    """The state before each chunk and, if it goes on, after the last.
+    """The state before each chunk and, if the sequence goes on, after the last chunk.
 
-    They come from what each chunk multiplies the state by and adds to it.
+    Each chunk multiplies the state by its ``decay`` and adds its ``update``.
     """
     updates = update.unbind(-3)
     states = [torch.zeros_like(updates[0]) if state is None else state]

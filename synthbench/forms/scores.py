@@ -15,21 +15,22 @@ Normaliser = Literal["softmax", "sum", "softermax"]
 Scores = Callable[[Tensor, Tensor], Tensor]
 
 DENSE_MAX_LENGTH = 1024
-"""Up to here all scores are held at once: 4 MiB a head in float32."""
+"""Largest length at which all scores are held at once: 4 MiB per head in float32."""
 
 BLOCK = 256
-"""Most queries a block beyond that."""
+"""Largest number of queries in a block of a longer sequence."""
 
 SUM_DELTA = 1e-6
-"""Added to a sum of scores, as in the SLAY paper: a query orthogonal to all keys so far scores 0 everywhere."""
+"""Added to a sum of scores, as in the SLAY paper: the sum is 0 for a query orthogonal to all keys so far."""
 
 
 def attend(
     scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
 ) -> AnswerRows:
-    """Mix the values 0..t by the normalised scores of query t; the queries are the last of the length.
+    """Mix the values 0..t by the normalised scores of query t.
 
-    ``power`` is the exponent of ``softermax``, which ``softmax`` and ``sum`` do not have.
+    If there are fewer queries than keys, they are the last ones. ``power`` is the exponent of ``softermax``; the other
+    normalisers ignore it.
     """
     if is_short(q, k):
         return dense(scores, normaliser, q, k, v, power=power)
@@ -37,12 +38,12 @@ def attend(
 
 
 def is_short(q: Tensor, k: Tensor) -> bool:
-    """Return whether all scores fit in memory at once."""
+    """Return whether there are few enough scores to hold them all at once."""
     return q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH
 
 
 def block_size(q: Tensor, k: Tensor) -> int:
-    """Queries a block, whose scores stay in the caches of a CPU's core where that leaves enough of them."""
+    """Number of queries per block: on a CPU at least 32, and otherwise so few that their scores stay in the caches."""
     if q.device.type != "cpu":
         return BLOCK
     # Measured at length 4096, 8 heads of 32, one thread, forward: blocks of 256 took 1.2 (yat-spherical) to 2.1
@@ -61,9 +62,9 @@ def dense(
 def blocked(
     scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
 ) -> AnswerRows:
-    """Attend a block of queries at a time; a backward pass computes the block's scores again.
+    """Attend one block of queries at a time; the backward pass computes the block's scores again.
 
-    ``scores`` is called again during the backward pass: parameters that it reads must still be in place then.
+    For this ``scores`` is called again, so the parameters that it reads must not have changed by then.
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ def blocked(
 
 
 def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -> PairScores:
-    """Mask the scores and normalise each row; the last query stands at the last key."""
+    """Mask the scores and normalise each row; the last query has the position of the last key."""
     queries, keys = scores.shape[-2:]
     if normaliser == "softmax":
         future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
@@ -95,7 +96,7 @@ def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -
 
 
 def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Tensor:
-    """:func:`weights` times the values; sums are divided after the product, where there are fewer of them."""
+    """:func:`weights` times the values; the division comes after the product, where fewer numbers are divided."""
     if normaliser == "softmax":
         return weights(scores, normaliser) @ v
     masked = scores.tril(scores.shape[-1] - scores.shape[-2])

@@ -1,11 +1,12 @@
-"""A recurrence with a decay for every channel and state, block by block.
+"""A recurrence with a decay for every channel and state, computed block by block.
 
-h_t = exp(Δ_t A) h_{t-1} + Δ_t x_t B_t and y_t = h_t C_t, with h [channels, states]. Decays and states exist for the
-tokens of a block only. What is kept from forward to backward is the inputs and the state before each block; the
-backward pass computes the rest again, and every gradient by hand.
+The recurrence is h_t = exp(Δ_t A) h_{t-1} + Δ_t x_t B_t and y_t = h_t C_t, with h [channels, states]. Decays and states
+are held for the tokens of one block only. The inputs and the state before each block are kept for the backward pass,
+which computes the rest again; all gradients are written by hand.
 
-On a CPU a block fits its caches and goes token by token. Elsewhere launches count: a block is long and goes in two
-levels, all its chunks of √T tokens at once, then from chunk to chunk.
+On a CPU a block fits the caches and is computed token by token. On other devices the number of launches matters, so
+blocks are longer. A block of T tokens is computed there in two levels: all its chunks of √T tokens at once, then from
+chunk to chunk.
 
 Source: Gu & Dao (2024), section 3.3: scan, and recomputation instead of storing states.
 """
@@ -23,10 +24,11 @@ from synthbench.forms.linear import widened
 from synthbench.forms.state import State
 
 SEGMENT = 256
-"""Most tokens per block."""
+"""Largest number of tokens in a block."""
 
 CACHED = 2**18
-"""Numbers of a block's states on a CPU. Measured: 2**17 to 2**20 are alike, 2**16 takes 1.3 times as long."""
+"""Limit on the size of a block's states on a CPU, in numbers. Measured: 2**17 to 2**20 are equally fast, 2**16 takes
+1.3 times as long."""
 
 
 def selective_scan(
@@ -38,9 +40,10 @@ def selective_scan(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "*batch length channels"]:
-    """The outputs y; ``rate`` is A, negative, and broadcasts against [..., length, channels, states].
+    """The outputs y; ``step`` is Δ, and ``rate`` is A, which is negative.
 
-    With a state, the one token after it.
+    A broadcasts against [..., length, channels, states]. With ``state``, the inputs are those of the one token after
+    it, and the state is updated.
     """
     if state is not None:
         update = widened((step * x).unsqueeze(-1) * b.unsqueeze(-2))
@@ -68,7 +71,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, ...]:
-        """Run back: what a state receives is its own gradient and, decayed, that of the next."""
+        """Run backwards: a state's gradient is that from its own output plus the decayed gradient of the next state."""
         step, rate, b, c, x, *befores = ctx.saved_tensors
         added = step * x
         d_step, d_b, d_c, d_added = (torch.empty_like(z) for z in (step, b, c, added))
@@ -112,7 +115,7 @@ def _states(step: Tensor, rate: Tensor, b: Tensor, added: Tensor, rows: slice, s
 
 
 def _accumulate(decay: Tensor, update: Tensor, state: Tensor, *, backwards: bool = False) -> None:
-    """Put h_t = decay_t h_{t-1} + update_t in the place of the updates; ``backwards`` begins at the last."""
+    """Overwrite the updates with h_t = decay_t h_{t-1} + update_t; ``backwards`` starts at the last token."""
     if _is_cached(update):
         steps = list(zip(decay.unbind(-3), update.unbind(-3), strict=True))
         for decay_t, update_t in reversed(steps) if backwards else steps:

@@ -1,7 +1,7 @@
-"""The shapes of the tensors that mechanisms and forms share, each under one name.
+"""Names for the shapes of tensors that mechanisms and forms share.
 
-Leading axes are free: ``*batch`` may hold runs that train together, sequences, and where no ``heads`` are named heads.
-``queries`` are the last of ``length`` positions, or all of them.
+Leading axes are free: ``*batch`` may hold runs that train together, sequences and, if no axis is named ``heads``,
+heads. The axis ``queries`` holds the last of ``length`` positions, or all of them.
 """
 
 from jaxtyping import Float
@@ -14,7 +14,7 @@ KeyHeads = Float[Tensor, "*batch heads length key_dim"]
 ValueHeads = Float[Tensor, "*batch heads length value_dim"]
 QueryHeads = Float[Tensor, "*batch heads queries key_dim"]
 AnswerHeads = Float[Tensor, "*batch heads queries value_dim"]
-"""Mixed values, one for each query."""
+"""Outputs of attention: one mixture of values for each query."""
 
 KeyRows = Float[Tensor, "*batch length key_dim"]
 ValueRows = Float[Tensor, "*batch length value_dim"]
@@ -24,4 +24,4 @@ AnswerRows = Float[Tensor, "*batch queries value_dim"]
 Queries = Float[Tensor, "*batch queries key_dim"]
 Keys = Float[Tensor, "*batch keys key_dim"]
 PairScores = Float[Tensor, "*batch queries keys"]
-"""A number for every pair of a query and a key."""
+"""One number for every pair of a query and a key."""

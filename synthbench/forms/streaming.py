@@ -1,12 +1,13 @@
-"""Attention by features for long sequences: features are made block by block, and again in the backward pass.
+"""Attention by features for long sequences: features are computed block by block, and again in the backward pass.
 
-The function is that of :mod:`synthbench.forms.linear`. What is kept from forward to backward is q, k, v, the
-outputs, the denominators and one state a block, so that memory does not grow with features x length.
+The function is that of :mod:`synthbench.forms.linear`. For the backward pass only q, k, v, the outputs, the
+denominators and one state per block are kept, so that memory does not grow with features x length.
 
-Let v' be the values beside a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state before a query. The query reads
-[num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den). A gradient g of [num, den] reaches the queries' features
-in the order of the sequence, with S. It reaches the keys' features and the values in the opposite order, with the sum
-of b(q_t) (a(q_t) ⊗ g_t) over later tokens. Inside a chunk both are products of masked Gram matrices.
+Features are a ⊗ b. Let v' be the values with a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state before a
+query. The query computes [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den). Let g be the gradient of
+[num, den]. The gradients of the queries' features follow from g and S, in the order of the sequence. Those of the keys'
+features and of the values follow in reverse order, from the sum of b(q_t) (a(q_t) ⊗ g_t) over later tokens. Inside a
+chunk both are products of masked Gram matrices.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,14 +32,14 @@ from synthbench.forms.linear import (
 from synthbench.forms.shapes import KeyRows, ValueRows
 
 BLOCK = 1024
-"""Tokens whose features exist at a time: a multiple of the chunk that fits the caches of a CPU core."""
+"""Number of tokens whose features are held at once: a multiple of the chunk that fits the caches of a CPU core."""
 
 FactorsOf = Callable[[Tensor, Side, int], Factors]
-"""Factors of the features of some rows, of which the first stands at a position."""
+"""Function from queries or keys, their kind and the position of the first of them to the factors of their features."""
 
 
 class Pair(NamedTuple):
-    """Features as a ⊗ b; ``a`` is a column of ones where there is only one factor."""
+    """Features as the tensor product a ⊗ b; ``a`` is a column of ones if there is only one factor."""
 
     a: Tensor
     b: Tensor
@@ -48,13 +49,13 @@ def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, gua
     """Attend in time linear in the length, with memory for one block of features.
 
     Args:
-        factors_of: Makes the features. It is called again in the backward pass and must give the same then, and nothing
-            that it reads gets a gradient but its first argument.
+        factors_of: Function that computes the features. The backward pass calls it again, and it must then return the
+            same. Of all that it reads, only its first argument receives a gradient.
         q: Queries.
         k: Keys.
         v: Values.
-        guard: How a small denominator is kept from 0.
-        delta: The smallest denominator, or what is added to it.
+        guard: Way to keep a small denominator from 0: ``add`` adds ``delta``, ``clamp`` makes it at least ``delta``.
+        delta: The number that is added to the denominator, or its smallest value.
     """
     out: Tensor = _Streamed.apply(factors_of, guard, delta, q, k, v)  # type: ignore[no-untyped-call]
     return out
@@ -110,7 +111,7 @@ class _Streamed(torch.autograd.Function):
 
 
 def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, denominators: Tensor) -> Tensor:
-    """From the gradient of the outputs to that of [numerator, denominator]."""
+    """The gradient of [numerator, denominator], computed from the gradient of the outputs."""
     divisors = guarded(denominators, guard, delta)
     d_denominators = -(d_out * out).sum(-1, keepdim=True) / divisors
     if guard == "clamp":
@@ -119,7 +120,7 @@ def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, den
 
 
 def _read(query: Pair, key: Pair, values: Tensor, state: Tensor) -> Tensor:
-    """Weighted sums of the values of a block, chunk by chunk; the state is brought to the block's end in place."""
+    """Weighted sums of the values of a block, chunk by chunk; the state is updated in place to the block's end."""
     sums = torch.empty_like(values)
     space = _Workspace(query, values)
     for q_a, q_b, k_a, k_b, chunk, out in _chunks(*query, *key, values, sums):
@@ -137,7 +138,8 @@ def _gradients(
 ) -> tuple[Pair, Pair, Tensor]:
     """Gradients of a block's features and values.
 
-    ``state`` is what lies before the block, ``later`` the sum over the queries after it; both are moved over the block.
+    ``state`` is the sum over the keys before the block, ``later`` that over the queries after it. Both are updated in
+    place to include the block.
     """
     d_query, d_key = (Pair(*(torch.empty_like(x) for x in pair)) for pair in (query, key))
     d_values = torch.empty_like(values)
@@ -172,7 +174,7 @@ def _gradients(
 
 
 class _Workspace:
-    """Memory that chunks take turns in: their Gram matrices, and copies of the values that each feature of a scales."""
+    """Memory that all chunks reuse, for Gram matrices and for copies of the values, each scaled by a feature of a."""
 
     def __init__(self, pair: Pair, values: Tensor) -> None:
         self.a, columns = pair.a.shape[-1], values.shape[-1]
@@ -181,7 +183,7 @@ class _Workspace:
         self.wide = values.new_empty(len(values), size, self.a * columns)
 
     def of(self, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Two Gram matrices of a chunk, its copies [.., length, a x columns], and these as [.., length, a, columns]."""
+        """Memory for two Gram matrices, and for copies as [.., length, a x columns] and as [.., length, a, columns]."""
         length = chunk.shape[1]
         gram_a, gram_b = self.grams[:, :, :length, :length]
         wide = self.wide[:, :length]
@@ -189,11 +191,11 @@ class _Workspace:
 
 
 def _features(factors_of: FactorsOf, x: Tensor, side: Side, first_position: int) -> Pair:
-    """Features of the rows of a block, their leading axes as one; all factors but the widest are merged."""
+    """Features of the rows of a block, with leading axes merged into one and all factors but the widest merged."""
     merged, widest = as_two(factors_of(x, side, first_position))
     if merged is None:
         merged = widest.new_ones(widest.shape[-2], 1)
-    # A factor that a batch shares is spread.
+    # A factor that the whole batch shares is expanded.
     spread = (factor.expand(*x.shape[:-2], *factor.shape[-2:]) for factor in (merged, widest))
     return Pair(*(widened(flattened(factor)) for factor in spread))
 

@@ -1,15 +1,18 @@
-"""Attention by the exact Yat kernel for long sequences, tile by tile: nothing of length x length ever exists.
+"""Attention by the exact Yat kernel for long sequences, tile by tile: no length x length matrix ever exists.
 
-A tile is the pairs of some queries and some keys. With x = q·k, a term a of the query and a term b of the key,
+A tile is the pairs of some queries and some keys. With x = q·k, a number a per query and a number b per key, the kernel
+is
 
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
-On the sphere a = 2 + epsilon and b = 0, off it a = ‖q‖² + epsilon and b = ‖k‖². The weight of a pair is K over its sum,
-or exp(scale K) over its sum. The exponents are relative to the largest that the query has met so far.
+The spherical kernel has a = 2 + epsilon and b = 0, the plain kernel a = ‖q‖² + epsilon and b = ‖k‖². The weight of a
+pair is K, or exp(scale K), divided by the sum over the query's keys. The exponents are relative to the largest that the
+query has met so far.
 
-Kept from forward to backward are q, k, v, a, b, the outputs and a number per query. With g the gradient of the sums of
-weighted values, that of a weight is g · v - g · out. The slopes of the kernel are 2x / gap + 2 (x / gap)² in x and
--(x / gap)² in a and in b. Where the gap is held at ``smallest`` only 2x / gap is left of them.
+For the backward pass q, k, v, a, b, the outputs and one number per query are kept. If g is the gradient of the sums of
+weighted values, the gradient of a weight is g · v - g · out. The derivative of the kernel is 2x / gap + 2 (x / gap)²
+with respect to x, and -(x / gap)² with respect to a and to b. Where the gap is held at ``smallest``, only the term
+2x / gap remains.
 """
 
 import math
@@ -30,7 +33,7 @@ from synthbench.forms.shapes import AnswerRows, KeyRows, Queries, ValueRows
 
 
 class Tiling(NamedTuple):
-    """Number of pairs that are worked on at a time."""
+    """Size of a tile: the numbers of heads, queries and keys that are processed at once."""
 
     heads: int
     queries: int
@@ -38,19 +41,19 @@ class Tiling(NamedTuple):
 
 
 def tiling(device: torch.device) -> Tiling:
-    """Tiles that fit the caches of a CPU core; larger ones on a GPU, where launches count."""
+    """Size of tiles that fit the caches of a CPU core; larger on a GPU, where the number of launches matters."""
     # Measured on a CPU at length 4096, 8 heads of 32, one thread: 232 ms forward, 250 to 270 with tiles twice or half
-    # as large. On a GPU by arithmetic, not measured: 64 MiB a tile in float32.
+    # as large. On a GPU estimated, not measured: 64 MiB per tile in float32.
     return Tiling(8, 128, 256) if device.type == "cpu" else Tiling(16, 1024, 1024)
 
 
 def for_length(unit: Any, q: Tensor, k: Tensor) -> Form | None:
-    """The form by tiles of this ``ScoreAttention``; None if it has none or all pairs fit in memory at once."""
+    """The tiled form of a ``ScoreAttention``; None if it has none, or if all pairs can be held at once."""
     return None if is_short(q, k) else of(unit)
 
 
 def of(unit: Any) -> Form | None:
-    """The form by tiles of a mechanism whose class declares ``yat_sides``, whatever the length; None if it has none."""
+    """The tiled form of a mechanism whose class declares ``yat_sides``, for any length; None if it has none."""
     sides_of = own_form(unit, "yat_sides")
     if sides_of is None or unit.normaliser == "softermax":
         return None
@@ -58,44 +61,45 @@ def of(unit: Any) -> Form | None:
 
 
 class Weighting(NamedTuple):
-    """Turns the kernel's values into weights."""
+    """Normaliser and scale, which turn the kernel's values into weights."""
 
     normaliser: Literal["softmax", "sum"]
     scale: float = 1.0
-    """Factor of the values; 1 with ``sum``, where it cancels."""
+    """Factor of the kernel's values; 1 with ``sum``, where it would cancel."""
 
 
 class Sides(NamedTuple):
-    """Inputs of the kernel of every query and key, each [..., length, width]."""
+    """Inputs of the kernel: vectors q and k, and numbers a per query and b per key, each [..., length, width]."""
 
     q: Tensor
     k: Tensor
     a: Tensor
     b: Tensor | None
-    """None for zeros."""
+    """None if b is 0 for every key."""
 
 
 SidesOf = Callable[[Tensor, Tensor], tuple[Sides, float]]
-"""From q and k to the sides, and the smallest gap."""
+"""Function from q and k to the kernel's inputs and its smallest gap."""
 
 
 def spherical(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
-    """The sides, and the smallest gap, of x² / max(2 + epsilon - 2x, 1e-6), x the cosine."""
+    """Inputs and smallest gap of the kernel x² / max(2 + epsilon - 2x, 1e-6), where x is the cosine of q and k."""
     queries, keys = unit_vectors(q), unit_vectors(k)
     a = queries.new_full((*queries.shape[:-1], 1), 2 + unit.epsilon)
     return Sides(queries, keys, a, None), 1e-6
 
 
 def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
-    """The sides, and the smallest gap, of (q·k)² / (‖q - k‖² + epsilon)."""
+    """Inputs and smallest gap of the kernel (q·k)² / (‖q - k‖² + epsilon)."""
     a, b = (x.square().sum(-1, keepdim=True) for x in (q, k))
     return Sides(q, k, a + unit.epsilon, b), unit.epsilon
 
 
 def attend(sides_of: SidesOf, weighting: Weighting, q: Queries, k: KeyRows, v: ValueRows) -> AnswerRows:
-    """Attend by a kernel; the queries are the last of the length.
+    """Attend by a Yat kernel.
 
-    Half precision is worked on as float32, and rounded once, at the end.
+    If there are fewer queries than keys, they are the last ones. Inputs in half precision are converted to float32, and
+    the outputs are rounded once, at the end.
     """
     sides, smallest = sides_of(widened(q), widened(k))
     flat = (None if x is None else flattened(x) for x in (widened(v), *sides))
@@ -178,13 +182,13 @@ class _Tiled(torch.autograd.Function):
 
 
 class _Workspace:
-    """Memory that tiles take turns in: fresh memory for each of them would cost as much as the work on it."""
+    """Memory that all tiles reuse: fresh memory for each tile would take as much time as the computation."""
 
     def __init__(self, count: int, like: Tensor) -> None:
         self.buffers = like.new_empty(count, math.prod(tiling(like.device)))
 
     def tiles(self, q: Tensor, k: Tensor) -> list[Tensor]:
-        """As many as there are, [heads, queries, keys]."""
+        """All buffers, each as [heads, queries, keys]."""
         shape = len(q), q.shape[1], k.shape[1]
         return [buffer[: math.prod(shape)].view(shape) for buffer in self.buffers]
 
@@ -205,7 +209,7 @@ def _fill(inner: Tensor, gaps: Tensor, smallest: float, sides: Sides) -> None:
 
 
 def _hide(pairs: Tensor, diagonal: int | None, value: float) -> Tensor:
-    """Replace in place what lies in the future."""
+    """Replace in place all pairs whose key comes after the query."""
     if diagonal is None:
         return pairs
     if value == 0:
@@ -216,7 +220,7 @@ def _hide(pairs: Tensor, diagonal: int | None, value: float) -> Tensor:
 
 
 def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Tiles of heads and queries."""
+    """Slices of heads and of queries, tile by tile."""
     sizes = tiling(q.device)
     for head in range(0, q.shape[0], sizes.heads):
         for start in range(0, q.shape[1], sizes.queries):
@@ -224,7 +228,7 @@ def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _key_tiles(rows: slice, q: Tensor, k: Tensor) -> Iterator[tuple[slice, int | None]]:
-    """Tiles of the keys up to the last of some queries, and the last diagonal that may be seen if some may not."""
+    """Slices of the keys up to the last of some queries, each with its last visible diagonal, None if all are."""
     size, earlier = tiling(q.device).keys, k.shape[1] - q.shape[1]
     end = rows.stop + earlier
     for start in range(0, end, size):

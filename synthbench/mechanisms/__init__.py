@@ -1,4 +1,4 @@
-"""The mechanisms that mix positions, one a file."""
+"""The mechanisms that mix positions, one per file."""
 
 from synthbench.mechanisms.base import (
     MECHANISMS,

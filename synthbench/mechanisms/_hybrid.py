@@ -1,4 +1,4 @@
-"""Hybrids: models whose layers have different mechanisms, named by their pattern, ``gla+softmax``."""
+"""Hybrids: models whose layers have different mechanisms, named by a pattern such as ``gla+softmax``."""
 
 import hashlib
 from dataclasses import dataclass, field, fields, make_dataclass
@@ -20,13 +20,13 @@ SIZES = ("model_dim", "num_heads", "max_length", "bias")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Hybrid(Mechanism):
-    """A pattern of mechanisms, layer by layer and then from its start again.
+    """A pattern of mechanisms, one per layer, repeated over the layers.
 
-    A layer of a model has one of them, :meth:`layers_of`. By itself it is all of them, each on what the one before
-    gives: that is what is checked for causality and the like. Its hyper-parameters are those of its parts, with the
-    part's name in front: ``slay_R``.
+    In a model, each layer has one of the mechanisms: see :meth:`layers_of`. An instance of this class applies all parts
+    in sequence, so that checks, such as the causality check, cover all of them. Its hyper-parameters are those of the
+    parts, prefixed with the part's name, such as ``slay_R``.
 
-    Source: Lieber et al. (2024), section 3, for the pattern; each part has its own.
+    Source: Lieber et al. (2024), section 3, for the pattern; each part has its own source.
     """
 
     family: ClassVar = "hybrid"
@@ -35,10 +35,10 @@ class Hybrid(Mechanism):
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Build the parts."""
-        Mechanism.__post_init__(self, generator)  # an attention's own projections are those of its parts
+        Mechanism.__post_init__(self, generator)  # skips Attention's: the parts have their own projections
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw each part."""
+        """Build each part, with its own draws from ``generator``."""
         values = {name: getattr(self, name) for name in (*SIZES, *options_of(type(self)))}
         self.layers = nn.ModuleList(
             unit(**options, generator=generator) for unit, options in self.layers_of(values, len(self.parts))
@@ -46,7 +46,7 @@ class Hybrid(Mechanism):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
-        """The parts of every layer of a model, each with its own options.
+        """Return the part and its options for every layer of a model.
 
         Raises:
             UsageError: If the model has fewer layers than the pattern.
@@ -71,23 +71,24 @@ class Hybrid(Mechanism):
         return x
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the states of all parts."""
+        """Process the next token with the states of all parts."""
         x = x.squeeze(-2)
         for n, layer in enumerate(self.layers):
             x, state.parts[str(n)] = cast("Mechanism", layer).stream_step(x, state.part(str(n)))
         return x.unsqueeze(-2)
 
     def state_elements(self, length: int) -> int:
-        """Average state of a layer, rounded up."""
+        """Average the state sizes of the parts, rounded up."""
         return mean_state([cast("Mechanism", layer).state_elements(length) for layer in self.layers])
 
 
 def hybrid(name: str) -> type[Hybrid]:
-    """The hybrid that a pattern names.
+    """Return the hybrid class for a pattern such as ``gla+softmax``.
 
     Raises:
         UnknownName: If a part does not exist.
-        UsageError: If it is no pattern of at least two different mechanisms, or two plugins have parts of it.
+        UsageError: If the pattern has only one distinct mechanism, parts come from two plugins, or an option of a part
+            has no valid or unique name.
     """
     parts = tuple(MECHANISMS[part] for part in name.split("+"))
     if len(set(parts)) == 1:
@@ -119,7 +120,7 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
         namespace={
             "__doc__": Hybrid.__doc__,
             "attend": None,  # its layers do
-            # Whoever asks where it comes from is told of the code that does not come with synthbench.
+            # The recorded origin is the code that does not come with synthbench, if there is any.
             "__module__": foreign[0] if foreign else __name__,
             "name": name,
             "label": " + ".join(part.label for part in parts),

@@ -1,4 +1,4 @@
-"""Makes ordinary PyTorch modules work here: builds a plain ``nn.Module`` and directs what its layers draw from."""
+"""Support for ordinary PyTorch modules: reads the constructor of a plain ``nn.Module`` and seeds what it draws."""
 
 import inspect
 import math
@@ -30,7 +30,7 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
         "generator": "generator",
     }
 )
-"""Facts of the model around a mechanism, by the constructor's parameter that asks for them."""
+"""Mechanism field by parameter name: a constructor parameter with such a name receives the value of that field."""
 
 OTHER_WIDTHS = (
     "hidden_dim",
@@ -47,10 +47,11 @@ OTHER_WIDTHS = (
 IF_REQUIRED: Mapping[str, str] = MappingProxyType(
     {**dict.fromkeys(OTHER_WIDTHS, "model_dim"), **dict.fromkeys(("block_size", "seq_len"), "max_length")}
 )
-"""The same for names that mean something else where they have a default, as the length of a block does."""
+"""Like ``SUPPLIED``, but for required parameters only. If a parameter such as ``block_size`` has a default, its name
+may mean something else."""
 
 FACTS = ("name", "label", "family", "source", "complexity", "version")
-"""Class variables that a module may declare as a mechanism does."""
+"""Class variables that a plain module may declare, with the same meaning as in a mechanism."""
 
 VALUES = (bool, int, float, str)
 """Types of the parameters that become hyper-parameters."""
@@ -58,27 +59,27 @@ VALUES = (bool, int, float, str)
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
-"""Top-level modules that may stand between a plugin and the decorator."""
+"""Top-level modules whose stack frames are skipped in the search for the plugin that called the decorator."""
 
 
 class Construction(NamedTuple):
-    """Construction of a module."""
+    """Arguments for a module's constructor."""
 
     fields: Mapping[str, str]
-    """The mechanism's field by the constructor's parameter."""
+    """Name of the mechanism's field that is passed to each constructor parameter."""
     options: Mapping[str, tuple[Any, Any]]
-    """Annotation and default, an option, of the parameters that become hyper-parameters."""
+    """Annotation and option field for each parameter that becomes a hyper-parameter."""
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
-    """Read from a constructor what it is given: the model's sizes, and its own parameters that have a plain default.
+    """Read a constructor's parameters: the model's sizes, and hyper-parameters, which are those with a plain default.
 
     Args:
-        module: A class whose constructor takes keywords.
-        taken: Names that cannot be those of hyper-parameters.
+        module: Class whose constructor takes keyword arguments.
+        taken: Names that hyper-parameters must not have.
 
     Raises:
-        UsageError: If a parameter is required and is supplied under no such name.
+        UsageError: If the constructor has a required parameter with an unknown name.
     """
     fields, options = {}, {}
     owner = _constructor_of(module)
@@ -98,10 +99,10 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """A class that takes what a function takes, and whose instances are what the function returns.
+    """Make a class with the parameters of a function; a call of the class returns the function's result.
 
     Raises:
-        UsageError: If the parameters of the function cannot be told.
+        UsageError: If the parameters of the function cannot be determined.
     """
     written = function.func if isinstance(function, partial) else function
     name = getattr(written, "__name__", "Module")
@@ -126,7 +127,7 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
-    """Plain values that a function reads from outside, or that a partial one is given, by name."""
+    """Return the plain values that a function reads from outside itself, or that a partial function binds, by name."""
     if isinstance(function, partial):
         return {**read_by(function.func), **function.keywords}
     if not inspect.isfunction(function):
@@ -138,7 +139,7 @@ def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """Read what a module declares, and what follows from its class's name: ``GatedMean`` is ``gated_mean``."""
+    """Read the class variables that a module declares; the default name of class ``GatedMean`` is ``gated_mean``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
         "name": words.lower().strip("_"),
@@ -153,7 +154,7 @@ def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
 
 
 def calling_module() -> str:
-    """Name of the module outside synthbench that called it."""
+    """Name of the innermost calling module outside synthbench."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "synthbench").partition(".")[0] in FRAMES:
         frame = frame.f_back
@@ -162,10 +163,11 @@ def calling_module() -> str:
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
-    """Let ordinary PyTorch layers, which draw from the process-wide generator, draw what follows from this one.
+    """Seed the process-wide CPU generator, from which ordinary PyTorch layers draw, with a seed from ``generator``.
 
-    The process-wide generator of the CPU is left as it was. So is ``generator`` if nothing was drawn from that one:
-    built-in mechanisms draw what they always drew. Otherwise it moves on, so that the next layer is another one.
+    The process-wide generator is restored afterwards. If nothing was drawn from it, ``generator`` does not advance
+    either, so the values of built-in mechanisms are unaffected. Otherwise ``generator`` advances, so that the next
+    layer draws other values.
     """
     if generator is None:
         yield
@@ -183,7 +185,7 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 @contextmanager
 def without_compilation() -> Iterator[None]:
-    """Run what ``torch.compile`` wraps as it is written: each shape, precision and mode would be compiled anew."""
+    """Run code wrapped by ``torch.compile`` uncompiled, since each shape, precision and mode would be compiled anew."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and its import takes a second
         yield
         return
@@ -196,7 +198,7 @@ def _next_seed(generator: torch.Generator) -> int:
 
 
 def _constructor_of(module: type[nn.Module]) -> type:
-    """The class whose constructor names its parameters; one that takes only ``*args, **kwargs`` passes them on."""
+    """Find the nearest class whose constructor names parameters, since ``*args, **kwargs`` alone are passed on."""
     for owner in module.__mro__:
         if {"__init__", "__signature__"} & vars(owner).keys():
             parameters = inspect.signature(owner).parameters.values()
@@ -213,7 +215,7 @@ def _hints(constructor: Any) -> dict[str, Any]:
 
 
 def _option(module: type[nn.Module], default: Any, hint: Any) -> tuple[Any, Any] | None:
-    """Annotation and default of a parameter, as an option; None if the default is no finite value of that type."""
+    """Return a parameter's annotation and option; None if the default is no finite value of the annotated type."""
     is_choice = get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint))
     kind = hint if is_choice or hint in VALUES else type(default)
     if not _fits(default, str if is_choice else kind) or (is_choice and default not in get_args(hint)):
@@ -228,14 +230,14 @@ def _fits(default: Any, kind: Any) -> bool:
 
 
 def _is_fact(name: str, fact: Any) -> bool:
-    """Return whether a class variable is what a mechanism declares under this name, not one of the module's own."""
+    """Return whether a class variable is a valid value for a mechanism, not an unrelated variable of this name."""
     if name == "version":
         return isinstance(fact, int) and not isinstance(fact, bool) and fact >= 1
     return isinstance(fact, str) and fact.strip() != "" and fact.isprintable()
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Explain why a module cannot be built, with its place, or that of the line that raised, and what is supplied."""
+    """Explain why a module cannot be built; name the file and line, and the parameters that are supplied."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

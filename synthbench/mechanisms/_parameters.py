@@ -1,4 +1,4 @@
-"""Parameters of foreign modules: which are used at a length, and all of them away from special values."""
+"""Parameters of modules from outside: perturbs them, and finds those that no output uses at a given length."""
 
 import torch
 from torch import Tensor, nn
@@ -7,17 +7,17 @@ from synthbench.layers import Mixer
 from synthbench.mechanisms._module import without_compilation
 
 SPREAD = 0.1
-"""Standard deviation of the factor, around 1, by which a parameter is changed."""
+"""Standard deviation of the factor, with mean 1, by which a parameter is multiplied."""
 STEP = 0.02
-"""Standard deviation of what takes the place of a zero; GPT-2 draws its weights from this."""
+"""Standard deviation of the values that replace zeros, equal to that of GPT-2's initial weights."""
 
 
 @torch.no_grad()
 def perturb(module: nn.Module) -> None:
-    """Move trained parameters a little, in place, as training would: no zero and no symmetry then hides anything.
+    """Change trained parameters slightly, in place, so that no zero or symmetry hides a dependence of the output.
 
-    A gate, an output projection or a low-rank factor that begins at zero makes an output constant, and a constant
-    passes any test for leaks.
+    For example, an output is constant if a gate, an output projection or a low-rank factor begins at zero. A constant
+    output would pass any test for leaks of later inputs.
     """
     for index, parameter in enumerate(module.parameters()):
         if not parameter.requires_grad:
@@ -28,10 +28,10 @@ def perturb(module: nn.Module) -> None:
 
 
 def unused_parameters(mixer: Mixer, x: Tensor) -> list[str]:
-    """Names of the trained parameters on which no output depends.
+    """List the names of the trained parameters on which no output depends.
 
     Args:
-        mixer: A mechanism of one run; its parameters are moved a little.
+        mixer: Mechanism of a single run; its parameters are changed slightly.
         x: Inputs, [batch, length, width].
     """
     perturb(mixer)

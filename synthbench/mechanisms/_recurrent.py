@@ -1,4 +1,4 @@
-"""Shared code of attention with a matrix for a state, and the initial gates of several papers."""
+"""Shared code of attention whose state is a matrix, and initial values of gates from several papers."""
 
 import math
 from abc import abstractmethod
@@ -19,45 +19,46 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecurrentAttention(Attention):
-    """Attention whose every head keeps a matrix from keys to values; a unit says what steers it."""
+    """Attention in which every head's state is a matrix from keys to values; subclasses define gates and rates."""
 
     @abstractmethod
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
         """Compute gates and rates from the tokens: the arguments of ``attend`` after q, k and v."""
 
     def forward(self, x: Tokens) -> Tokens:
-        """Project to heads and controls, attend, project back."""
+        """Project to queries, keys, values and controls, attend, and project back."""
         return self.merge_heads(self.attend(*self.heads(x), *self.controls(x)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute the last position of ``forward``, from the last query alone where ``attend`` allows it."""
+        """Compute ``forward`` at the last position, with the last query alone if ``takes_last_queries`` is True."""
         q, k, v = self.heads(x)
         if self.takes_last_queries:
             q = q[..., -1:, :]
         return self.merge_heads(self.attend(q, k, v, *self.controls(x))[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from a state, if ``attend`` takes one."""
+        """Process the next token; if ``attend`` takes no state, the state keeps all inputs."""
         if not takes_state(self.attend):
             return Mechanism.advance(self, x, state)
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x), state=state))  # type: ignore[call-arg]
 
     def by_head(self, x: Float[Tensor, "*batch length channels"]) -> Float[Tensor, "*batch heads length width"]:
-        """Cut channels into heads."""
+        """Split the channels into heads."""
         cut: Tensor = x.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         return cut
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Key x value in every head, whatever the length."""
+        """Count key width x value width in every head, whatever the length."""
         return self.model_dim * self.head_dim
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SiluAttention(RecurrentAttention):
-    """The same with SiLU on queries, keys and values, before positions turn them, and with what comes around it.
+    """Recurrent attention with SiLU on queries, keys and values, a short convolution, and normed, gated outputs.
 
-    As in flash-linear-attention, a short convolution comes before SiLU. Each head's output is divided by its root mean
-    square, then multiplied by a gain, the same in every head, and by a gate computed from the token.
+    As in flash-linear-attention, the convolution comes before SiLU, and both before rotations by position. Each head's
+    output is divided by its root mean square. It is then multiplied by a gain that all heads share, and by a gate
+    computed from the token.
     """
 
     conv: int = option(4, "tokens that its short convolutions see, 0 for none", low=0, high=64, absent=0)
@@ -71,15 +72,15 @@ class SiluAttention(RecurrentAttention):
     """The number that the norm adds to the mean square of a head's output."""
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw what comes around the recurrence; a unit calls this after it has drawn its own."""
+        """Draw the parts around the recurrence; a subclass calls this after drawing its own parameters."""
         if self.conv:
             self.own_convolution = ShortConvolution(self.conv, 3 * self.model_dim, generator)
-        # The authors divide q by the root of its width, which the norm undoes but for its epsilon.
+        # The authors divide q by the root of its width. The norm undoes this, except for its epsilon.
         self.norm = RmsNorm(self.head_dim, self.epsilon * self.head_dim) if self.norm_gain else None
         self.out_gate = self.draw_output_gate(generator) if self.output_gate else None
 
     def draw_output_gate(self, generator: torch.Generator | None) -> nn.Module:
-        """Draw the projection to the output gates, one per channel."""
+        """Draw the projection to the output gates, one gate per channel."""
         return Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
 
     def activated(self, gates: Tensor) -> Tensor:
@@ -91,31 +92,31 @@ class SiluAttention(RecurrentAttention):
         return None if self.out_gate is None else self.by_head(self.activated(self.out_gate(x)))
 
     def normed(self, out: ValueHeads, gates: ValueHeads | None) -> ValueHeads:
-        """Norm each head's output, and multiply it by its gates."""
+        """Normalise each head's output, and multiply it by its gates if there are any."""
         normal = rms_norm(out, out.shape[-1:], eps=self.epsilon) if self.norm is None else self.norm(out)
         return normal if gates is None else normal * gates
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Pass the fused projection through SiLU, then cut it."""
+        """Apply SiLU to the fused projection, then split it into q, k and v."""
         return super().split_heads(silu(fused))
 
     def state_elements(self, length: int) -> int:
-        """Key x value in every head, and what the convolutions keep of the latest tokens."""
+        """Count key width x value width in every head, and the convolutions' past inputs."""
         return super().state_elements(length) + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 
 def log_rates(num_heads: int, low: float, generator: torch.Generator | None) -> Tensor:
-    """Logarithms of rates uniform in [low, 16], one per head: [heads, 1, 1]."""
+    """Draw rates uniformly from [low, 16], one per head, and return their logarithms, [heads, 1, 1]."""
     return torch.empty(num_heads, 1, 1).uniform_(low, 16, generator=generator).log()
 
 
 def trained(values: Tensor, *, undecayed: bool) -> nn.Parameter:
-    """A parameter that begins with these values; weight decay may leave it alone."""
+    """Make a parameter with these initial values; if ``undecayed``, weight decay does not apply to it."""
     return UndecayedParameter(values) if undecayed else nn.Parameter(values)
 
 
 def log_uniform_steps(*shape: int, generator: torch.Generator | None) -> Tensor:
-    """Biases whose softplus is log-uniform in [0.001, 0.1]."""
+    """Draw biases whose softplus is log-uniform in [0.001, 0.1]."""
     step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
     return step + (-torch.expm1(-step)).log()
 
@@ -125,5 +126,5 @@ def log_decay(
     bias: Float[Tensor, "*leading heads one width"],
     x: Float[Tensor, "*batch heads length width"],
 ) -> Float[Tensor, "*batch heads length width"]:
-    """Logarithm of Mamba's decay, exp(-rate softplus(x + bias))."""
+    """Compute the logarithm of Mamba's decay, exp(-rate softplus(x + bias))."""
     return -log_rate.exp() * softplus(x + bias)

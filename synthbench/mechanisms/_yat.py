@@ -1,4 +1,4 @@
-"""The Yat kernel, and what attention by it shares: the choice of a normaliser."""
+"""The Yat kernel, and the base class of attention with it, which has a choice of normalisers."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -13,13 +13,15 @@ from synthbench.options import option
 
 
 def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
-    """(q·k)² / (‖q - k‖² + epsilon) for every pair.
+    """Compute (q·k)² / (‖q - k‖² + epsilon) for every pair.
 
-    The squared distance comes from inner products, which is cheap but can round below zero where q ≈ k. It is then
-    taken for zero, so that the kernel stays finite. The code behind the papers' tables does not guard this.
+    The squared distance is computed from inner products, which is cheap but can give a result below zero where q ≈ k.
+    Such a result is replaced by zero, so that the kernel stays finite. The code behind the papers' tables lacks this
+    guard.
 
-    For one q it is largest at k = (1 + epsilon/‖q‖²) q, where it is ‖q‖⁴/epsilon + ‖q‖²; Bouhsine (2026, prop. 11) has
-    its value at k = q, ‖q‖⁴/epsilon. Its gradient is that of theorem 5 there; proposition 12 has a sign wrong.
+    For a given q, the kernel is largest at k = (1 + epsilon/‖q‖²) q, where it equals ‖q‖⁴/epsilon + ‖q‖². Bouhsine
+    (2026, prop. 11) states its value at k = q instead, ‖q‖⁴/epsilon. The gradient agrees with theorem 5 of that paper;
+    proposition 12 has a wrong sign.
     """
     inner = q @ k.mT
     norms = q.square().sum(-1).unsqueeze(-1) + k.square().sum(-1).unsqueeze(-2)
@@ -28,7 +30,7 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class YatAttention(ScoreAttention):
-    """Attention by a kernel that is never negative, made weights by any of three normalisers."""
+    """Attention with a kernel that is never negative, and a choice of three normalisers that turn it into weights."""
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
     normaliser: Normaliser = option("softmax", "what makes weights of the kernel's values")  # noqa: RUF009
@@ -36,10 +38,10 @@ class YatAttention(ScoreAttention):
     power: float = option(1.0, "exponent of the values; softermax only, 1 is sum", low=0.25, high=16)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Refuse a scale or a power that would change nothing.
+        """Refuse a scale or a power that would have no effect.
 
         Raises:
-            UsageError: If the normaliser makes no use of one that is given.
+            UsageError: If ``scale`` or ``power`` is not 1 and the normaliser does not use it.
         """
         super().__post_init__(generator)
         if self.scale != 1 and self.normaliser != "softmax":
@@ -55,14 +57,14 @@ class YatAttention(ScoreAttention):
 
     @property
     def softermax_power(self) -> float:
-        """The hyper-parameter ``power``."""
+        """Exponent of the normaliser ``softermax``: the hyper-parameter ``power``."""
         return self.power
 
     @abstractmethod
     def kernel(self, q: Queries, k: Keys) -> PairScores:
-        """The kernel of every pair, never negative."""
+        """Compute the kernel for every pair of a query and a key; no value is negative."""
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """The kernel of every pair, times ``scale``."""
+        """Compute the kernel for every pair, times ``scale``."""
         kernel = self.kernel(q, k)
         return kernel if self.scale == 1 else self.scale * kernel

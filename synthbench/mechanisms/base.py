@@ -1,7 +1,7 @@
-"""Defines a mechanism, in four levels; an author implements the highest one that fits and gets the rest.
+"""Base classes of mechanisms, at four levels: derive from the topmost class that fits, and inherit the rest.
 
 ============================  ================================  ====================================================
-level                         implements                        gets
+class                         you implement                     you inherit
 ============================  ================================  ====================================================
 :class:`ScoreAttention`       ``scores(q, k)``, a normaliser    mask, query blocks for long sequences, attention maps
 :class:`FeatureAttention`     ``features(x, side)``             Gram, chunked and recurrent forms
@@ -9,10 +9,10 @@ level                         implements                        gets
 :class:`Mechanism`            ``forward(x)``                    a place in the registry
 ============================  ================================  ====================================================
 
-A plain causal ``nn.Module`` is a mechanism too: :func:`mechanism` registers it as it is.
+A plain causal ``nn.Module`` can be a mechanism too: :func:`mechanism` registers it unchanged.
 
-An author writes for one run. Leading axes are free: code that works on the trailing axes with broadcasting trains
-many runs as one program, anything else is run one run at a time.
+Write the code for a single run, that is, one seed and learning rate. If it works on trailing axes only and broadcasts
+over leading axes, many runs train as one program. Otherwise, runs train one after another.
 """
 
 import inspect
@@ -60,28 +60,28 @@ U = TypeVar("U", bound=nn.Module)
 class Mechanism(FieldModule, Mixer):
     """A causal map from sequence to sequence, the only part of a block that mixes positions.
 
-    Hyper-parameters are the fields made by :func:`synthbench.options.option`; the fields below describe the model
-    around it.
+    The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
+    ``max_length`` and ``bias`` describe the surrounding model.
     """
 
     kind: ClassVar = "mechanism"
     name: ClassVar[str]
-    """The registered name: the file's name with ``-`` for ``_``."""
+    """The registered name: the file's name with ``-`` in place of ``_``."""
     label: ClassVar[str]
     """Label in tables."""
     family: ClassVar[str]
-    """``softmax``, ``linear``, ``yat``, ``slay``, ...: which idea it descends from."""
+    """Group of related mechanisms that this one belongs to: ``softmax``, ``linear``, ``yat``, ``slay``, ..."""
     version: ClassVar[int] = 1
-    """Raised by whoever changes what is computed."""
+    """Version of the computation, to be raised with every change of it."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     complexity: ClassVar[str] = "not stated"
-    """Cost of one head in the length T, the width d of a head and the hyper-parameters: ``T^2 d``."""
+    """Cost of one head as a function of the length T, the head width d and hyper-parameters, such as ``T^2 d``."""
     bare: ClassVar[Mapping[str, Value]] = MappingProxyType({})
-    """The options of the condition ``bare``, which leave the recurrence or the scores alone. The defaults are the
-    layer as its authors build it, ``stock``."""
+    """Options of the condition ``bare``, which reduce the layer to its recurrence or its scores. The defaults give the
+    condition ``stock``: the layer as its authors build it."""
     own_positions: ClassVar[Literal["none", "rope"]] = "none"
-    """The position encoding that its authors use."""
+    """The position encoding that the authors of the mechanism use."""
 
     model_dim: int = 64
     num_heads: int = 4
@@ -90,7 +90,7 @@ class Mechanism(FieldModule, Mixer):
     generator: InitVar[torch.Generator | None] = None
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters and draw what is random.
+        """Check the hyper-parameters, then call :meth:`initialise`.
 
         Raises:
             UsageError: If a hyper-parameter lies outside its range.
@@ -100,7 +100,7 @@ class Mechanism(FieldModule, Mixer):
             self.initialise(generator)
 
     def __init_subclass__(cls) -> None:
-        """Take ``forward_last`` and ``advance`` from ``forward`` where that alone is overridden, as by a gate."""
+        """Reset ``forward_last`` and ``advance`` to call ``forward`` if a subclass overrides ``forward`` only."""
         super().__init_subclass__()
         depth = {
             name: next(depth for depth, base in enumerate(cls.__mro__) if name in vars(base))
@@ -112,9 +112,9 @@ class Mechanism(FieldModule, Mixer):
             cls.advance = Mechanism.advance  # type: ignore[method-assign]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw frozen features or create parameters; a mechanism that has none leaves this alone.
+        """Draw frozen features or create parameters; a mechanism without either need not override this.
 
-        What ordinary layers such as ``nn.Linear`` draw follows from ``generator`` too.
+        Ordinary layers that are created here, such as ``nn.Linear``, are seeded from ``generator`` too.
         """
 
     @abstractmethod
@@ -122,19 +122,19 @@ class Mechanism(FieldModule, Mixer):
         """Mix positions causally: output t depends on inputs 0..t."""
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position: all that is needed where nothing else is scored."""
+        """Compute ``forward`` at the last position only, for tasks that score no other position."""
         return self.forward(x)[..., -1:, :]
 
     def init_state(self) -> State:
-        """Return the state before the first token: nothing."""
+        """Return the state before the first token, which is empty."""
         return State()
 
     def stream_step(
         self, x: Float[Tensor, "*batch model_dim"], state: State
     ) -> tuple[Float[Tensor, "*batch model_dim"], State]:
-        """Take in one token of every sequence; what ``forward`` gives there, and the state after it.
+        """Process one token of every sequence; return the output of ``forward`` at this token, and the new state.
 
-        The given state is left as it was.
+        The given state is not changed.
 
         >>> from synthbench.mechanisms.gla import Gla
         >>> mechanism = Gla(model_dim=8, num_heads=2)
@@ -153,47 +153,47 @@ class Mechanism(FieldModule, Mixer):
         return out.squeeze(-2), state
 
     def advance(self, x: Token, state: State) -> Token:
-        """The output at one token, whose numbers take their place in ``state``; ``state.position`` tokens came before.
+        """Compute the output at the token after ``state.position`` earlier ones, and update ``state`` in place.
 
-        A mechanism with no form of its own keeps every input and computes the last position.
+        By default, the state keeps every input, and ``forward_last`` runs over all of them.
         """
         return self.forward_last(state.append(EVERY_INPUT, x))
 
     @abstractmethod
     def state_elements(self, length: int) -> int:
-        """Numbers that one layer must keep to go on after ``length`` tokens of one sequence."""
+        """Count the numbers that one layer must keep after ``length`` tokens of a sequence to process the next one."""
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
-        """Choose the mechanism of each layer of a model: a class, and its arguments but for its generator."""
+        """Return the mechanism of each layer of a model, as a class and its arguments except the generator."""
         return [(cls, values)] * num_layers
 
 
 EVERY_INPUT = "every input"
-"""Under this name a mechanism keeps its inputs that has no form of its own for single tokens."""
+"""Name in the state for all inputs so far, kept by mechanisms without their own code for single tokens."""
 
 Layer = tuple[type[Mechanism], dict[str, Any]]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Attention(Mechanism):
-    """A mechanism made of queries, keys and values in heads.
+    """A mechanism with queries, keys and values, split into heads.
 
-    One fused projection gives q, k and v in this order, split into heads; the heads' outputs are concatenated and
-    projected once more.
+    One fused projection computes q, k and v, in this order. The heads' outputs are concatenated and projected once
+    more.
     """
 
     own_positions: ClassVar[Literal["none", "rope"]] = "rope"
     takes_last_queries: ClassVar[bool] = False
-    """True if ``attend`` also takes fewer queries than keys, which are then the last ones."""
+    """True if ``attend`` also accepts fewer queries than keys; the queries are then those of the last positions."""
     rotation_note: ClassVar[str] = ""
-    """The reason why rotated queries and keys mean nothing to it; empty if they see the offsets between tokens."""
+    """Reason why rotating queries and keys by position makes no sense here; empty if it encodes offsets as intended."""
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Create the projections, then the mechanism's own parameters.
 
         Raises:
-            UsageError: If the heads do not divide the width.
+            UsageError: If the number of heads does not divide the width, or a hyper-parameter lies outside its range.
         """
         if self.num_heads < 1 or self.model_dim % self.num_heads:
             raise UsageError(f"num_heads is {self.num_heads}; allowed: a divisor of the width {self.model_dim}")
@@ -211,11 +211,11 @@ class Attention(Mechanism):
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
-        """Widths of what a position encoding turns, by a rotation each: of queries and keys alone."""
+        """Widths of the vectors that a position encoding rotates; by default, only the head width of q and k."""
         return (self.head_dim,)
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
-        """Let rotations of ``turned_widths`` turn by position."""
+        """Set the rotations that encode positions, one for each entry of ``turned_widths``."""
         (self.rotation,) = rotations
 
     @abstractmethod
@@ -223,18 +223,22 @@ class Attention(Mechanism):
         """Attend causally: output t mixes the values 0..t."""
 
     def forward(self, x: Tokens) -> Tokens:
-        """Project to heads, attend, project back."""
+        """Project to queries, keys and values, attend, and project back."""
         return self.merge_heads(self.attend(*self.heads(x)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position, from the last query alone where ``attend`` takes that."""
+        """Compute ``forward`` at the last position, with the last query alone if ``takes_last_queries`` is True."""
         q, k, v = self.heads(x)
         if self.takes_last_queries:
             return self.merge_heads(self.attend(q[..., -1:, :], k, v))
         return self.merge_heads(self.attend(q, k, v)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from a state: by an ``attend`` that takes one, or by the last query and all keys and values so far."""
+        """Process the next token.
+
+        If ``attend`` takes a state, the state is passed to it. Otherwise, the state keeps all keys and values if
+        ``takes_last_queries`` is True, else all inputs.
+        """
         if takes_state(self.attend):
             return self.merge_heads(self.attend(*self.heads(x, state), state=state))  # type: ignore[call-arg]
         if not self.takes_last_queries:
@@ -245,15 +249,15 @@ class Attention(Mechanism):
     def heads(
         self, x: Tokens, state: State | None = None, fused: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two.
+        """Project to queries, keys and values, each [..., heads, length, head_dim]; rotate q and k by position.
 
-        With a state ``x`` is the one token after it. A mechanism that projects something else than ``x`` gives the
-        ``fused`` projection itself.
+        With a state, ``x`` holds only the next token. A mechanism that projects something other than ``x`` passes the
+        projection as ``fused``.
         """
         fused = self.qkv(x) if fused is None else fused
-        if self.convolution is not None:  # of the block, with an activation
+        if self.convolution is not None:  # the block's convolution, followed by SiLU
             fused = silu(convolved(self.convolution, fused, state))
-        if self.own_convolution is not None:  # of its authors, whose activation is the mechanism's own
+        if self.own_convolution is not None:  # the authors' convolution; the mechanism applies the activation
             fused = convolved(self.own_convolution, fused, state, kept="own convolution")
         q, k, v = self.prepared(*self.split_heads(fused), x, state)
         if self.rotation is not None:
@@ -265,14 +269,14 @@ class Attention(Mechanism):
         q: KeyHeads,
         k: KeyHeads,
         v: ValueHeads,
-        x: Tokens,  # noqa: ARG002 - for those that read something off the tokens
+        x: Tokens,  # noqa: ARG002 - for mechanisms that also use the tokens
         state: State | None,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Prepare queries, keys and values for the rotation: unchanged, or shifted and normed."""
+        """Prepare queries, keys and values for the rotation; by default, they stay unchanged."""
         return q, k, v
 
     def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:
-        """Turn queries or keys by their positions, which begin at 0, or where the state ends."""
+        """Rotate queries or keys by their positions, which begin at 0 or, with a state, at ``state.position``."""
         if self.rotation is None:
             return x
         turned: Tensor = self.rotation(x) if state is None else self.rotation(x, state.position)
@@ -290,15 +294,15 @@ class Attention(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:
-        """Every key and every value seen so far: what exact attention must keep."""
+        """Count the numbers in all keys and values so far, which exact attention must keep."""
         return 2 * length * self.model_dim
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ScoreAttention(Attention):
-    """Attention by a score for every pair of positions: softmax of the scores, or the scores over their sum.
+    """Attention with a score for every pair of positions; a normaliser turns the scores into weights.
 
-    A unit whose normaliser is not the softmax sets ``normaliser`` as a class variable, or makes it a hyper-parameter.
+    The normaliser is softmax unless a subclass sets ``normaliser`` as a class variable or makes it a hyper-parameter.
     """
 
     takes_last_queries: ClassVar = True
@@ -310,36 +314,36 @@ class ScoreAttention(Attention):
 
     @property
     def softermax_power(self) -> float:
-        """The exponent of a softermax; no other normaliser has one."""
+        """Exponent of the normaliser ``softermax``; the other normalisers ignore it."""
         return 1.0
 
     @abstractmethod
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Score every query against every key; the mask is not the author's business."""
+        """Score every query against every key; the caller applies the causal mask."""
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel then."""
+        """Attend with all pairs at once or, for long sequences, by tiles, by blocks or with a GPU kernel."""
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(q) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend by PyTorch's own operations, whatever the device."""
+        """Attend with PyTorch operations only, on any device."""
         tiled = yat_tiles.for_length(self, q, k)
         if tiled is not None:
             return tiled(q, k, v)
         return scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
-        """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
+        """Return the GPU kernel for tensors of this size, type and device; None if no kernel supports them."""
         return kernels.of(self, q, k, v)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FeatureAttention(Attention):
-    """Attention by a kernel that is an inner product of features, linear in the length.
+    """Attention with a kernel that is an inner product of features, at a cost linear in the length.
 
-    The features may come as factors: (a, b) stands for the tensor product a ⊗ b. It is never formed, since ⟨a ⊗ b, a' ⊗
-    b'⟩ = ⟨a, a'⟩⟨b, b'⟩.
+    Features may be given as factors: (a, b) stands for the tensor product a ⊗ b. This product is never formed, since
+    ⟨a ⊗ b, a' ⊗ b'⟩ = ⟨a, a'⟩⟨b, b'⟩.
     """
 
     takes_last_queries: ClassVar = True
@@ -356,14 +360,14 @@ class FeatureAttention(Attention):
 
     def position_features(
         self,
-        positions: Float[Tensor, " length"],  # noqa: ARG002 - for those that have some
+        positions: Float[Tensor, " length"],  # noqa: ARG002 - for subclasses with such features
         side: Side,  # noqa: ARG002 - the same
     ) -> Tensor | None:
-        """A further factor [length, m] that depends on the position only; None if there is none."""
+        """Compute a further factor, [length, m], from the positions alone; None if there is none."""
         return None
 
     def factors(self, x: KeyRows, side: Side, first_position: int = 0) -> linear.Factors:
-        """All factors of the features of ``x``, whose first row stands at ``first_position``."""
+        """Compute all factors of the features of ``x``, whose first row is at position ``first_position``."""
         features = self.features(x, side)
         factors = features if isinstance(features, tuple) else (features,)
         if type(self).position_features is FeatureAttention.position_features:
@@ -373,19 +377,19 @@ class FeatureAttention(Attention):
         return factors if by_position is None else (*factors, by_position)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
-        """Attend in the form that is fastest at this length and device; all forms are the same function."""
+        """Attend by the method that is fastest for this length and device; all methods compute the same function."""
         if state is not None:
             return self._attend_next(q, k, v, state)
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(q) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
-        """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
+        """Return the GPU kernel for tensors of this size, type and device; None if no kernel supports them."""
         return None if self._has_trained_features() else kernels.of(self, q, k, v)
 
     def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend by PyTorch's own operations, whatever the device."""
-        if not q.numel():  # features need not know what to do with nothing
+        """Attend with PyTorch operations only, on any device."""
+        if not q.numel():  # features need not handle empty tensors
             return v[..., v.shape[-2] - q.shape[-2] :, :]
         if (exponents := own_form(self, "key_exponents")) is not None and log_space.may_overflow(k):
             (query_features,) = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
@@ -402,7 +406,7 @@ class FeatureAttention(Attention):
             return linear.takes_at_once(self.factors(k[..., :1, :], "key"), v)
 
     def _attend_next(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
-        if type(self).attend_by_torch is not FeatureAttention.attend_by_torch:  # it may compute something else
+        if type(self).attend_by_torch is not FeatureAttention.attend_by_torch:  # an override may compute something else
             return self.attend(q, state.append("keys", k), state.append("values", v))
         queries = self.factors(q, "query", first_position=state.position)
         keys = self.factors(k, "key", first_position=state.position)
@@ -414,17 +418,17 @@ class FeatureAttention(Attention):
         return out.unsqueeze(-2)
 
     def _has_trained_features(self) -> bool:
-        """Return whether features read something trained, which must then get its gradient from them."""
+        """Return whether the features have trained parameters, which must then receive gradients."""
         return any(not name.startswith(("qkv.", "out.")) for name, _ in self.named_parameters())
 
     def _bound(self) -> "FeatureAttention":
-        """This mechanism with the buffers that it has now, whatever is put in their place before the backward pass."""
+        """Copy this mechanism with its present buffers, for a backward pass after the buffers have been replaced."""
         bound = copy(self)
         vars(bound)["_buffers"] = dict(vars(self)["_buffers"])
         return bound
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Features x (values + the denominator) in every head, whatever the length."""
+        """Count features x (value width + 1 for the denominator) in every head, whatever the length."""
         with torch.no_grad():
             factors = self.factors(self.qkv.weight.new_zeros(self.num_heads, 1, self.head_dim), "key")
         return self.num_heads * linear.rank(factors) * (self.head_dim + 1)
@@ -432,7 +436,7 @@ class FeatureAttention(Attention):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ModuleMechanism(Mechanism):
-    """A plain causal ``nn.Module``, made a mechanism by :func:`mechanism`; what was built is its ``module``."""
+    """A plain causal ``nn.Module`` wrapped as a mechanism by :func:`mechanism`; ``module`` is the wrapped instance."""
 
     module_class: ClassVar[type[nn.Module]]
     construction: ClassVar[_module.Construction]
@@ -441,7 +445,7 @@ class ModuleMechanism(Mechanism):
         """Build the module with the sizes and hyper-parameters that its constructor asks for by name.
 
         Raises:
-            ContractError: If the constructor raises a TypeError, as for an argument that is not supplied.
+            ContractError: If the constructor raises a TypeError, for example for a missing argument.
         """
         values = {**vars(self), "generator": generator}
         fields = self.construction.fields
@@ -456,7 +460,7 @@ class ModuleMechanism(Mechanism):
         return mixed
 
     def state_elements(self, length: int) -> int:
-        """Ask the module's own ``state_elements``; else give an upper bound, every input so far."""
+        """Return the module's own ``state_elements`` or, without one, an upper bound: the size of all inputs so far."""
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
 
@@ -468,7 +472,11 @@ def convolved(
     *,
     kept: str = "convolution",
 ) -> Float[Tensor, "*leading length dim"]:
-    """Convolve; with a state ``x`` is the one token after it, and what the next one needs is ``kept`` there."""
+    """Apply a short causal convolution.
+
+    With a state, ``x`` holds only the next token. The inputs that later tokens need are stored in the state under the
+    name ``kept``.
+    """
     if state is None:
         everything: Tensor = convolution(x)
         return everything
@@ -478,24 +486,24 @@ def convolved(
 
 
 def kept_by_convolution(width: int, channels: int, length: int) -> int:
-    """Numbers that a causal convolution keeps after ``length`` tokens: what the next token reads of those before."""
+    """Count the numbers that a causal convolution keeps after ``length`` tokens: the inputs that the next one needs."""
     return min(length, max(width - 1, 0)) * channels
 
 
 def takes_state(attend: Callable[..., Tensor]) -> bool:
-    """Return whether an ``attend`` can go on from a state with one token."""
+    """Return whether an ``attend`` takes a state, and can thus process one token at a time."""
     return "state" in inspect.signature(attend).parameters
 
 
 class Mechanisms(Registry[Mechanism]):
-    """The registered mechanisms, and the patterns of them that a name such as ``gla+softmax`` stands for."""
+    """The registered mechanisms, and hybrids of them, which are named by a pattern such as ``gla+softmax``."""
 
     def __getitem__(self, name: str) -> type[Mechanism]:
-        """The class called ``name``, or the hybrid whose layers it names.
+        """Return the class called ``name`` or, for a pattern such as ``gla+softmax``, the hybrid.
 
         Raises:
-            UnknownName: If there is none; the message names the nearest.
-            UsageError: If it is a pattern that is not allowed.
+            UnknownName: If no mechanism has this name; the message suggests the nearest one.
+            UsageError: If the pattern is not allowed.
         """
         if "+" not in name:
             return super().__getitem__(name)
@@ -508,10 +516,10 @@ class Mechanisms(Registry[Mechanism]):
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
-        """The registered name that a user means by a name or a label, or by a pattern of them; imports no package.
+        """Find the registered name for a name or label, or for a pattern of them; imports no package.
 
         Raises:
-            UsageError: If it means several.
+            UsageError: If a name or label matches several mechanisms.
         """
         found = super().resolve(name)
         return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
@@ -525,11 +533,11 @@ MECHANISMS = Mechanisms("mechanism", room="synthbench.mechanisms")
 
 
 def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The options of a mechanism among those of some; of a hybrid those of its parts, as it calls them.
+    """Select the options of one mechanism; for a hybrid, those of its parts, renamed by :func:`part_option`.
 
     Args:
-        name: A mechanism or a pattern.
-        listed: Options by mechanism, as a suite has them.
+        name: Name of a mechanism, or a pattern such as ``gla+softmax``.
+        listed: Options of several mechanisms, by mechanism name, as in a suite.
     """
     if "+" not in name:
         return {**listed.get(name, {})}
@@ -539,11 +547,11 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """The options of a mechanism that differ from its defaults in a condition.
+    """Return the options that differ from the mechanism's defaults under a condition.
 
     Args:
-        unit: The class of the mechanism.
-        condition: One of :data:`synthbench.suites.config.CONDITIONS`.
+        unit: Class of the mechanism.
+        condition: One of :data:`synthbench.suites.config.CONDITIONS`, or :data:`synthbench.suites.config.BEFORE`.
     """
     if condition == "stock":
         return {}
@@ -551,12 +559,12 @@ def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]
 
 
 def mean_state(states: Sequence[int]) -> int:
-    """Average state of layers, rounded up."""
+    """Average the state sizes of layers, rounded up."""
     return -(-sum(states) // len(states))
 
 
 def part_option(part: str, option: str) -> str:
-    """Name of a part's option in a hybrid: ``slay_R``."""
+    """Name of a part's option in a hybrid, such as ``slay_R`` for the option ``R`` of ``slay``."""
     return f"{part.replace('-', '_').replace('.', '_').replace('/', '_')}_{option}"
 
 
@@ -582,24 +590,26 @@ def mechanism(
     family: str | None = None,
     source: str | None = None,
 ) -> Any:
-    """Register a class as a mechanism, and return it: a :class:`Mechanism`, or any causal ``nn.Module``.
+    """Register a subclass of :class:`Mechanism`, or any causal ``nn.Module`` class, as a mechanism; return the class.
 
-    The annotated fields of a ``Mechanism`` become its hyper-parameters. A module maps [batch, length, width] to the
-    same shape and stays as it is; docs/plugins.md says what its constructor is given::
+    A ``Mechanism`` becomes a dataclass, whose fields made by :func:`synthbench.options.option` are its
+    hyper-parameters. A module must map [batch, length, width] to the same shape; docs/plugins.md lists the arguments
+    that its constructor can receive::
 
         @mechanism(family="convolution")
         class ShortConvolution(nn.Module): ...
 
     Args:
-        unit: The class; without it, a decorator is returned.
-        name: How it is called; default: what the class declares, else its name in snake case.
-        label: What a table prints; default: what the class declares, else its name.
-        family: Which idea it descends from; default: what the class declares, else ``other``.
-        source: Key of its paper; default: what the class declares, else ``unpublished``.
+        unit: The class to register; if None, a decorator is returned.
+        name: Registered name; if None, the class's ``name``, which for a module defaults to its class name in snake
+            case.
+        label: Name in tables; if None, the class's ``label``, which for a module defaults to its class name.
+        family: Group of related mechanisms; if None, the class's ``family``, which for a module defaults to ``other``.
+        source: Key of the paper; if None, the class's ``source``, which for a module defaults to ``unpublished``.
 
     Raises:
-        UsageError: If it is no class of a module, its name is not allowed or taken, or its constructor requires
-            something unknown.
+        UsageError: If ``unit`` is not a subclass of ``nn.Module``, the name is malformed or taken, or a module's
+            constructor has a required parameter with an unknown name.
     """
     given = {"name": name, "label": label, "family": family, "source": source}
     facts = {key: fact for key, fact in given.items() if fact is not None}
@@ -620,12 +630,12 @@ def mechanism(
 
 
 def mechanism_made_of(module: type[nn.Module], facts: dict[str, str], origin: str) -> type[ModuleMechanism]:
-    """The mechanism that runs a module; the module remembers it, for an entry point that names the module.
+    """Make the mechanism class that wraps a module, and store it on the module's class, where entry points find it.
 
     Args:
-        module: Its class.
-        facts: What is said of it, such as its ``name``, in place of what its class declares.
-        origin: The Python module that it counts as defined in.
+        module: Class of the module.
+        facts: Class variables such as ``name`` that replace those declared by the module.
+        origin: Name of the Python module to record as the place of definition.
     """
     taken = {*dir(ModuleMechanism), *_module.FACTS, *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}
     construction = _module.construction_of(module, taken)
@@ -647,10 +657,10 @@ def mechanism_made_of(module: type[nn.Module], facts: dict[str, str], origin: st
 
 
 def num_numbers(parameter: Tensor) -> int:
-    """Count the real numbers of a tensor: two for a complex one."""
+    """Count the real numbers in a tensor; a complex number counts as two."""
     return parameter.numel() * (2 if parameter.is_complex() else 1)
 
 
 def num_parameters(module: nn.Module) -> int:
-    """Count the numbers in the parameters, frozen ones too; buffers do not count."""
+    """Count the numbers in all parameters, including frozen ones, but not in buffers."""
     return sum(map(num_numbers, module.parameters()))

@@ -1,4 +1,4 @@
-"""Linear attention by the second-order Taylor expansion of the exponential, beside softmax attention to a window."""
+"""Linear attention with the second-order Taylor expansion of the exponential, and softmax attention to a window."""
 
 from types import MappingProxyType
 from typing import ClassVar
@@ -23,18 +23,18 @@ class Based(FeatureAttention):
     denominator grows with the length. The bare layer has this kernel in every head, with rotary positions applied if
     chosen.
 
-    In the stock layer, the last half of the heads take the softmax of z over the last ``window`` tokens instead, and
-    positions rotate only these heads. Before all heads, a gated convolution replaces a token x by :math:`conv(x) \odot
-    (x W + b) + x`.
+    In the stock layer, the last half of the heads use softmax of z over the last ``window`` tokens instead, and a
+    position encoding rotates only these heads. Before all heads, a gated convolution replaces each token x by
+    :math:`conv(x) \odot (x W + b) + x`.
 
-    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head, d the width of a head; of a head with a window its last
-    ``window - 1`` keys and values; and the last ``conv - 1`` tokens.
+    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head of width d with the kernel above; the last ``window -
+    1`` keys and values per head with a window; and the last ``conv - 1`` tokens.
 
-    Source: Arora et al. (2024), sections 4.1 and 4.2; HazyResearch's based and, for the convolution, zoology,
-    mixers/base_conv.py. Their layers are of three kinds: convolution, Taylor map, window. Here each layer is all three,
-    since it may be the only one; ``based+local`` with ``based_window=0`` alternates two kinds. Their convolution is
-    followed by a norm and is wider in language models; queries and keys have 16 numbers per head, about as in the
-    suites here.
+    Source: Arora et al. (2024), sections 4.1 and 4.2; the code of HazyResearch/based and, for the convolution,
+    HazyResearch/zoology, ``mixers/base_conv.py``. Their models have layers of three kinds: convolution, Taylor map and
+    window. Here, each layer combines all three, since a model may have a single layer. The hybrid ``based+local`` with
+    ``based_window=0`` alternates layers without and with a window. Their convolution is followed by a norm and is wider
+    in language models. Their queries and keys have 16 channels per head, about as in the suites here.
     """
 
     name: ClassVar = "based"
@@ -53,7 +53,7 @@ class Based(FeatureAttention):
         """Draw the gated convolution.
 
         Raises:
-            UsageError: If there is one head only, and a window.
+            UsageError: If there is a window but only one head.
         """
         if self.window and self.num_heads == 1:
             raise UsageError("num_heads is 1; allowed with based: at least 2, of which half have a window, or window=0")
@@ -63,11 +63,11 @@ class Based(FeatureAttention):
 
     @property
     def num_linear(self) -> int:
-        """Heads with the Taylor map, which come first."""
+        """Number of heads with the Taylor map; these come first."""
         return self.num_heads - self.num_heads // 2 if self.window else self.num_heads
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Constant, linear and quadratic features side by side."""
+        """Concatenate the constant, linear and quadratic features."""
         scaled = x / x.shape[-1] ** 0.25
         squares = (scaled.unsqueeze(-1) * scaled.unsqueeze(-2)).flatten(-2) / 2**0.5
         return torch.cat([torch.ones_like(scaled[..., :1]), scaled, squares], dim=-1)
@@ -75,20 +75,20 @@ class Based(FeatureAttention):
     def heads(
         self, x: Tokens, state: State | None = None, fused: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Project to queries, keys and values what the gated convolution gives."""
+        """Apply the gated convolution, then project to queries, keys and values."""
         if self.conv:
             x = convolved(self.ahead, x, state, kept="tokens") * self.gate(x) + x
         return super().heads(x, state, fused)
 
     def rotated(self, x: KeyHeads, state: State | None) -> Tensor:
-        """Turn queries or keys of heads with a window; of all heads where none has one."""
+        """Rotate queries or keys by position, only in heads with a window, or in all heads if ``window`` is 0."""
         turned = super().rotated(x, state)
         if not self.window:
             return turned
         return torch.cat([x[..., : self.num_linear, :, :], turned[..., self.num_linear :, :, :]], dim=-3)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
-        """Attend by the Taylor map in the first heads, to a window in the others."""
+        """Attend with the Taylor kernel in the first heads, and with softmax over the window in the others."""
         if not self.window:
             return super().attend(q, k, v, state=state)
         n = self.num_linear
@@ -97,7 +97,7 @@ class Based(FeatureAttention):
         return torch.cat([first, last], dim=-3)
 
     def state_elements(self, length: int) -> int:
-        """The numbers that heads of both kinds and the convolution keep."""
+        """Count the numbers that heads of both kinds and the convolution keep."""
         linear = super().state_elements(length) // self.num_heads * self.num_linear
         local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
         return linear + local + kept_by_convolution(self.conv, self.model_dim, length)

@@ -17,12 +17,13 @@ from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 class Cosformer(FeatureAttention):
     r"""ReLU features reweighted by distance: :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)`.
 
-    The cosine is the inner product of (cos, sin) at i and at j: a factor that depends on the position only.
+    The cosine is the inner product of the vectors (cos, sin) of positions i and j. So it is a factor of the features
+    that depends on positions only.
 
     State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 
-    Source: Qin et al. (2022), the cos-based reweighting. There T is the length of the input at hand, so that an early
-    output depends on how long the whole input is. Here T is ``max_length``, which keeps outputs causal across lengths.
+    Source: Qin et al. (2022), the cos-based reweighting. In the paper, T is the length of the input, so early outputs
+    depend on the number of later tokens. Here, T is ``max_length``, which keeps outputs causal.
     """
 
     name: ClassVar = "cosformer"
@@ -32,7 +33,7 @@ class Cosformer(FeatureAttention):
     complexity: ClassVar = "T d^2"
 
     def features(self, x: KeyRows, side: Side) -> KeyRows:  # noqa: ARG002 - both sides alike
-        """One nonnegative feature a channel."""
+        """Compute one nonnegative feature per channel."""
         return relu(x)
 
     def position_features(
@@ -40,10 +41,10 @@ class Cosformer(FeatureAttention):
         positions: Float[Tensor, " length"],
         side: Side,  # noqa: ARG002 - both sides alike
     ) -> Float[Tensor, "length 2"]:
-        """Cosine and sine of the position's angle, a quarter turn over ``max_length``.
+        """Compute cosine and sine of each position's angle, which grows from 0 to a quarter turn at ``max_length``.
 
         Raises:
-            UsageError: If there are more than ``max_length`` positions, because weights would turn negative.
+            UsageError: If there are more than ``max_length`` positions, since weights would become negative.
         """
         if len(positions) > self.max_length:
             raise UsageError(f"length is {len(positions)}; cosformer was built for max_length={self.max_length}")

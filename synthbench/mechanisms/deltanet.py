@@ -1,4 +1,4 @@
-"""DeltaNet: linear attention that replaces what a key held."""
+"""DeltaNet: linear attention that replaces the value stored for a key."""
 
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -21,25 +21,26 @@ from synthbench.options import option
 class Deltanet(SiluAttention):
     r"""A memory from keys to values that corrects what it returns for a key instead of adding to it.
 
-    With q, k and v passed through a causal convolution of ``conv`` taps per channel and SiLU, q and k then scaled to
-    length 1, and :math:`\beta_t = \sigma(x_t W_\beta)`,
+    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
+    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head,
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
 
     The norm divides a head's output by its root mean square and has a gain. This is the stock layer; the bare layer has
-    no convolution, no SiLU and no gain. ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`; by default it
-    is off, as with the authors.
+    no convolution, no SiLU and no gain. The option ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`; it
+    is off by default, as in the authors' code.
 
-    A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
-    latter lies between 0 and 1, or with ``eigenvalues=signed``, which doubles beta, between -1 and 1. Only with signed
-    eigenvalues can a layer count modulo two.
+    A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`, which
+    lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so :math:`1 - \beta_t` lies between -1 and 1.
+    Only with signed eigenvalues can a layer count modulo two.
 
-    State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
+    tokens.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
-    the delta rule, for the form that is computed and the scaling of q and k. The parts around it are those of
-    flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025). In the bare layer,
-    q is not divided by the root of its width, which changes only the relative size of the norm's epsilon.
+    the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
+    flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025). Unlike there, the
+    bare layer does not divide q by the root of its width, which changes only the relative size of the norm's epsilon.
     """
 
     name: ClassVar = "deltanet"
@@ -61,21 +62,21 @@ class Deltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to beta, and what comes around."""
+        """Draw the projection to beta, then the parts around the recurrence."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         super().initialise(generator)
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Beta, and the gates of the output."""
+        """Compute beta and the output gates."""
         return self.beta(x), self.output_gates(x)
 
     def beta(self, x: Tokens) -> Float[Tensor, "*batch heads length 1"]:
-        """Compute how far a token moves the value of its key towards its own: 1 replaces it."""
+        """Compute beta: at 0 a token leaves the value stored for its key unchanged, at 1 it replaces that value."""
         beta: Tensor = self.rate(x).sigmoid().mT.unsqueeze(-1)
         return beta if self.eigenvalues == "zero-one" else 2 * beta
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Pass the fused projection through SiLU where it is convolved, then cut it."""
+        """Split the fused projection into q, k and v, after SiLU if there is a convolution."""
         return super().split_heads(fused) if self.conv else RecurrentAttention.split_heads(self, fused)
 
     def attend(
@@ -88,7 +89,7 @@ class Deltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with this beta; without any it is 1, and every token replaces the value of its key."""
+        """Attend with the given beta; if None, beta is 1, so every token replaces the value stored for its key."""
         if beta is None:
             beta = torch.ones_like(k[..., :1])
         out = delta(unit_vectors(q), unit_vectors(k), v, beta, state=state)

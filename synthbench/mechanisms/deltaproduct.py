@@ -1,4 +1,4 @@
-"""DeltaProduct: several steps of the delta rule a token."""
+"""DeltaProduct: several steps of the delta rule per token."""
 
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -22,26 +22,28 @@ from synthbench.options import option
 class Deltaproduct(SiluAttention):
     r"""The delta rule in ``steps`` steps per token, each with a key, a value and a rate of its own.
 
-    First q, the k and the v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and the k are
-    then scaled to length 1. With :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t =
-    \exp(-A\,softplus(x_t W_\alpha + b))`, one per head,
+    First, q and all k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and all k are
+    then scaled to length 1. In each head, with n = ``steps``, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and
+    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
         S_{t,j} = (I - \beta_{t,j} k_{t,j} k_{t,j}^T) S_{t,j-1} + \beta_{t,j} k_{t,j} v_{t,j}^T, \qquad
         out_t = norm(S_{t,n}^T q_t) \odot silu(x_t W_g)
 
-    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. This is
-    the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to A and b.
-    A token multiplies the state by a product of n generalised Householder matrices, such as a rotation. ``gate=none``
-    leaves out alpha.
+    The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
+    This is the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to
+    A and b. Each token multiplies the state by a product of n generalised Householder matrices, which can be a
+    rotation. With ``gate=none``, alpha is 1.
 
-    State: ``key_dim * value_dim`` numbers per head; q, the k and the v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, all k and all v) at the last
+    ``conv - 1`` tokens.
 
     Source: Siems et al. (2025), DeltaProduct, gated or not. The two steps, beta up to 2, the gate, the parts around the
     recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
-    ``layers/gated_deltaproduct.py``. Values are as wide as keys; there they are twice as wide, and keys take three
-    quarters of the width. In the bare layer, q is not divided by the root of its width, as in ``gated-deltanet``.
+    ``layers/gated_deltaproduct.py``. In that code, values are twice as wide as keys, and all keys together have three
+    quarters of the model's width; here, keys and values have equal width. As in ``gated-deltanet``, the bare layer does
+    not divide q by the root of its width.
     """
 
     name: ClassVar = "deltaproduct"
@@ -51,14 +53,14 @@ class Deltaproduct(SiluAttention):
     complexity: ClassVar = "T steps d^2"
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})
 
-    steps: int = option(2, "steps of the delta rule a token", low=1, high=8)
-    gate: Literal["head", "none"] = option("head", "what shrinks the state before the steps: a gate a head, or nothing")
+    steps: int = option(2, "steps of the delta rule per token", low=1, high=8)
+    gate: Literal["head", "none"] = option("head", "what shrinks the state before the steps: a gate per head, or none")
     undecayed: bool = option(
         default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to the rates and to the other steps' keys and values, the gate, what comes around."""
+        """Draw the projections to rates and to the further steps' keys and values, the gate, and the other parts."""
         self.rate = Linear(self.model_dim, self.num_heads * self.steps, bias=False, generator=generator)
         self.others = (
             Linear(self.model_dim, 2 * (self.steps - 1) * self.model_dim, bias=self.bias, generator=generator)
@@ -78,13 +80,13 @@ class Deltaproduct(SiluAttention):
         )
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from a state."""
+        """Process the next token."""
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
-        """Rates [..., heads, length, steps], logarithms of the gate, output gates, what the other steps put in where.
+        """Compute rates, logarithms of the gates, output gates, and keys and values of the steps after the first.
 
-        With a state ``x`` is the one token after it.
+        The rates are [..., heads, length, steps]. With a state, ``x`` holds only the next token.
         """
         beta = 2 * self.by_head(self.rate(x)).sigmoid()
         gate = log_decay(self.log_rate, self.gate_bias, self.by_head(self.forget(x))) if self.gate == "head" else None
@@ -111,7 +113,7 @@ class Deltaproduct(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with these rates, gate and further steps; without any there is one step with beta 1."""
+        """Attend with the given rates, gates and further steps; without them, there is one step with beta 1."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gate = torch.zeros_like(beta[..., :1]) if log_gate is None else log_gate
         keys, values = k.unsqueeze(-2), v.unsqueeze(-2)
@@ -119,13 +121,13 @@ class Deltaproduct(SiluAttention):
             other_keys = torch.stack([self.rotated(key, state) for key in other_keys.unbind(-2)], dim=-2)
             keys, values = torch.cat([keys, other_keys], dim=-2), torch.cat([values, other_values], dim=-2)
         keys, rates = unit_vectors(keys), beta.unsqueeze(-1)
-        # The first step of a token is the one that decays.
+        # Only the first step of each token decays the state.
         decay = pad(log_gate, (0, keys.shape[-2] - 1)).unsqueeze(-1)
         steps = (x.flatten(-3, -2) for x in (rates * keys, keys, rates * values, decay))
         out = corrected(unit_vectors(q), *steps, state=state)
         return self.normed(out, output_gates)
 
     def state_elements(self, length: int) -> int:
-        """Key x value in every head, and what the convolutions keep of the latest tokens."""
+        """Count key width x value width in every head, and the convolutions' past inputs."""
         others = kept_by_convolution(self.conv, 2 * (self.steps - 1) * self.model_dim, length)
         return super().state_elements(length) + others

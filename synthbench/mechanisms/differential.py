@@ -15,12 +15,12 @@ from synthbench.mechanisms.base import Attention, Layer, mechanism
 from synthbench.options import option
 
 LIMIT = 0.8
-"""The limit of lambda_0 in deep layers."""
+"""Limit that lambda_0 approaches in deep layers."""
 
 
 @mechanism
 class Differential(Attention):
-    r"""The difference of two softmax attentions with keys of their own and the same values.
+    r"""The difference of two softmax attentions with separate keys and shared values.
 
     With :math:`q^1, q^2` and :math:`k^1, k^2` of width d, values of width 2d, and vectors :math:`\lambda` of width d
     that all heads share,
@@ -30,16 +30,16 @@ class Differential(Attention):
         \lambda \, softmax_s\Big( \frac{q^2_t \cdot k^2_s}{\sqrt d} \Big) \Big] v_s \Big), \qquad
         \lambda = e^{\lambda_{q1} \cdot \lambda_{k1}} - e^{\lambda_{q2} \cdot \lambda_{k2}} + \lambda_0
 
-    ``layout=authors``, both stock and bare: two heads of the model make one, so that positions turn q and k of each
-    softmax by all frequencies. The norm divides by the root mean square and has a gain, and :math:`\lambda_0` is
-    0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
-    ``layout=split``: each head is cut in two after positions turned it, so that one softmax has the fast frequencies
-    and the other the slow ones. The norm has no gain, and :math:`\lambda_0` is the same in all layers.
+    ``layout=authors`` (stock and bare): two heads of the model form one differential head. So with RoPE, q and k of
+    each softmax rotate at all frequencies. The norm divides by the root mean square and has a gain, and
+    :math:`\lambda_0` is 0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
+    ``layout=split``: each head is split in two after the rotation by position, so that one softmax has the fast
+    frequencies and the other the slow ones. The norm has no gain, and :math:`\lambda_0` is the same in all layers.
 
     State: every key and value so far.
 
-    Source: Ye et al. (2025), eq. 1 to 3; their code, Diff-Transformer/multihead_diffattn.py, for the layout, and for
-    vectors that begin normal with deviation 0.1.
+    Source: Ye et al. (2025), eq. 1 to 3. The layout and the initial vectors, which are normal with standard deviation
+    0.1, follow their code, Diff-Transformer/multihead_diffattn.py.
     """
 
     name: ClassVar = "differential"
@@ -61,7 +61,7 @@ class Differential(Attention):
         """Draw the vectors of lambda.
 
         Raises:
-            UsageError: If the number of heads is odd, or the width of a head that is cut in two.
+            UsageError: If an odd number of heads cannot be paired, or an odd head width cannot be split.
         """
         width = self.head_dim
         if self.layout == "split":
@@ -73,22 +73,22 @@ class Differential(Attention):
                 f"num_heads is {self.num_heads}; allowed: an even number, of which two make one of differential's, or "
                 "any with layout=split"
             )
-        # In the order q1, k1, q2, k2.
+        # The rows are q1, k1, q2, k2, in this order.
         self.vectors = nn.Parameter(0.1 * torch.randn(4, 1, width, generator=generator))
         if self.layout == "authors":
             self.gain = RmsNorm(2 * width)
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
-        """Every layer with its own lambda_0."""
+        """Return the class and the arguments of each layer, with the lambda_0 of its depth if ``layout=authors``."""
         if values.get("layout", cls.layout) == "split":
             return super().layers_of(values, num_layers)
         below = LIMIT - values.get("initial", cls.initial)
         return [(cls, {**values, "initial": LIMIT - below * math.exp(-0.3 * depth)}) for depth in range(num_layers)]
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
-        """Attend twice in one fused operation, and subtract."""
-        # Zeros make keys as wide as values, since only then a kernel that holds no length x length is chosen.
+        """Compute both softmax attentions in one fused operation, and subtract the second from the first."""
+        # Zeros pad keys to the width of values, since PyTorch then chooses a kernel that holds no length x length.
         is_causal = state is None
         if state is not None:
             k, v = state.append("keys", k), state.append("values", v)
@@ -111,7 +111,7 @@ class Differential(Attention):
         return answers
 
     def _pairs(self, x: KeyHeads) -> Tensor:
-        """Queries or keys of the first and the second softmax of every head, [2, ..., heads, length, channels]."""
+        """Return the inputs of the first and the second softmax of every head, [2, ..., heads, length, channels]."""
         if self.layout == "split":
             halves: Tensor = x.unflatten(-1, (2, -1)).movedim(-2, 0)
             return halves

@@ -19,23 +19,23 @@ from synthbench.options import option
 
 @mechanism
 class Forgetting(RecurrentAttention):
-    r"""Softmax attention whose scores fall by what has been forgotten since the key.
+    r"""Softmax attention whose scores are lowered by the forget gates since the key.
 
     With :math:`f_t = \sigma(x_t w + b)`, one per head,
 
     .. math::
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t \cdot k_s}{\sqrt d} + \sum_{r=s+1}^t \log f_r \Big) v_s
 
-    This is the stock and the bare layer, the form that the authors call LLaMA, without positions. ``pro`` is their
-    other form. There, a head shifts its keys, :math:`k_t \leftarrow a_t k_{t-1} + (1 - a_t) k_t` with :math:`a_t =
-    \sigma(x_t w_k)`, and its values likewise; q, k and the output are divided by their root mean square, with gains.
-    The output is then multiplied by :math:`\sigma(x_t W_g)`.
+    This is both the stock and the bare layer: the variant that the authors call LLaMA, without a position encoding.
+    ``pro`` is their other variant. It mixes each key with the previous one, :math:`k_t \leftarrow a_t k_{t-1} + (1 -
+    a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, one per head, and values likewise. It divides q, k and the output by
+    their root mean squares, with gains, and then multiplies the output by :math:`\sigma(x_t W_g)`.
 
-    State: every key and value so far, and a number per head and token; with ``pro`` the latest key and value too, as
-    they were before the shift.
+    State: every key and value so far, and one number per head and token; with ``pro``, also the latest key and value
+    before the mixing.
 
     Source: Lin et al. (2025), forgetting attention, and for ``pro`` the layer of the authors' code
-    (forgetting-transformer, ``modeling_forgetting_transformer.py``). w and b begin as in other linear layers.
+    (forgetting-transformer, ``modeling_forgetting_transformer.py``). w and b are initialised as in other linear layers.
     """
 
     name: ClassVar = "forgetting"
@@ -64,7 +64,7 @@ class Forgetting(RecurrentAttention):
     def prepared(
         self, q: KeyHeads, k: KeyHeads, v: ValueHeads, x: Tokens, state: State | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Shift keys and values, and norm queries and keys, if that is asked for."""
+        """Mix keys and values with the previous ones, then normalise queries and keys, if ``pro`` is set."""
         if not self.pro:
             return q, k, v
         back_k, back_v = self.by_head(self.shift(x).sigmoid()).chunk(2, dim=-1)
@@ -73,7 +73,7 @@ class Forgetting(RecurrentAttention):
         return q * self.q_gain, k * self.k_gain, v
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Logarithms of the gate, and the gates of the output."""
+        """Compute the logarithms of the forget gates and, if ``pro`` is set, the output gates."""
         return self.by_head(logsigmoid(self.gate(x))), self.by_head(self.out_gate(x).sigmoid()) if self.pro else None
 
     def attend(
@@ -86,7 +86,7 @@ class Forgetting(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend in one fused operation; without a gate nothing is forgotten."""
+        """Attend in one fused operation; if ``log_gate`` is None, nothing is forgotten."""
         dtype, (q, k, v) = v.dtype, map(widened, (q, k, v))
         since = torch.zeros_like(k[..., :1]) if log_gate is None else widened(log_gate).cumsum(-2)
         is_causal, now = state is None, since
@@ -95,10 +95,10 @@ class Forgetting(RecurrentAttention):
                 now = state.tensors["since"][..., -1:, :] + since
             since, k, v = (state.append(name, x) for name, x in (("since", now), ("keys", k), ("values", v)))
         one = torch.ones_like(now)
-        # Two more channels add the difference of the running sums to a score.
+        # Two more channels add the difference of the running sums of log f to each score.
         queries = torch.cat([q / math.sqrt(q.shape[-1]), now, one], dim=-1)
         keys = torch.cat([k, one if is_causal else torch.ones_like(since), -since], dim=-1)
-        # Values as wide as keys, since only then a kernel that holds no length x length is chosen.
+        # Zeros pad values to the width of keys, since PyTorch then chooses a kernel that holds no length x length.
         queries, keys, values = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
         mixed = scaled_dot_product_attention(queries, keys, values, is_causal=is_causal, scale=1.0)
         out = mixed[..., :-2].reshape(*q.shape[:-1], v.shape[-1]).to(dtype)
@@ -107,15 +107,15 @@ class Forgetting(RecurrentAttention):
         return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates
 
     def state_elements(self, length: int) -> int:
-        """Every key and value, the running sum at each in every head, and what a shift keeps."""
+        """Count keys, values, a running sum per token and head, and, if ``pro`` is set, the latest key and value."""
         kept = kept_by_convolution(2, 2 * self.model_dim, length) if self.pro else 0
         return length * (2 * self.model_dim + self.num_heads) + kept
 
 
 def shifted(x: KeyHeads, back: Float[Tensor, "*batch heads length 1"], state: State | None, kept: str) -> KeyHeads:
-    """Mix every row with the one before it, of which ``back`` is the share; zeros come before the first.
+    """Mix every row with the previous row, whose weight is ``back``; the row before the first is zero.
 
-    With a state ``x`` is the one row after it, and its last row is ``kept`` there.
+    With a state, ``x`` holds only the next row, and the state stores the previous row under the name ``kept``.
     """
     if state is None:
         before = pad(x[..., :-1, :], (0, 0, 1, 0))

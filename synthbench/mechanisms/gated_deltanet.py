@@ -21,24 +21,26 @@ from synthbench.options import option
 class GatedDeltanet(SiluAttention):
     r"""The delta rule with a memory that also decays as a whole, by a gate computed from the token.
 
-    First q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled to
-    length 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
+    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
+    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
     one per head,
 
     .. math::
         S_t = \alpha_t (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T, \qquad
         out_t = norm(S_t^T q_t) \odot silu(x_t W_g)
 
-    The norm divides a head's output by its root mean square and has a gain. Weight decay leaves A and b alone. This is
-    the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to A and b.
-    ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
+    The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
+    This is the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to
+    A and b. ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
 
-    State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
+    tokens.
 
-    Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around it and the initial A and b follow
-    flash-linear-attention, ``layers/gated_deltanet.py``: A uniform in [0, 16], the softplus of b log-uniform in [0.001,
-    0.1]. Values are as wide as keys; there they are twice as wide, and keys take three quarters of the width. In the
-    bare layer, q is not divided by the root of its width, which changes only the relative size of the norm's epsilon.
+    Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around the recurrence and the initial A and
+    b follow flash-linear-attention, ``layers/gated_deltanet.py``: A is uniform in [0, 16], and the softplus of b is
+    log-uniform in [0.001, 0.1]. In that code, values are twice as wide as keys, and all keys together have three
+    quarters of the model's width; here, keys and values have equal width. Unlike there, the bare layer does not divide
+    q by the root of its width, which changes only the relative size of the norm's epsilon.
     """
 
     name: ClassVar = "gated-deltanet"
@@ -56,7 +58,7 @@ class GatedDeltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to beta and to the gate, the gate's rates and biases, and what comes around."""
+        """Draw the projections to beta and to the gate, the gate's rates and biases, and the surrounding parts."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.log_rate = trained(log_rates(self.num_heads, 0.0, generator), undecayed=self.undecayed)
@@ -65,7 +67,7 @@ class GatedDeltanet(SiluAttention):
         super().initialise(generator)
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Beta, the logarithms of the gates, and the gates of the output."""
+        """Compute beta, the logarithms of the forget gates, and the output gates."""
         beta = self.by_head(self.rate(x)).sigmoid()
         gates = log_decay(self.log_rate, self.gate_bias, self.by_head(self.read_gates(x)))
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
@@ -86,7 +88,7 @@ class GatedDeltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with this beta and these gates; without any, beta is 1 and nothing is forgotten."""
+        """Attend with the given beta and gates; without them, beta is 1 and nothing is forgotten."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
         k = unit_vectors(k)

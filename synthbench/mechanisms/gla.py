@@ -32,8 +32,8 @@ class Gla(RecurrentAttention):
     State: ``key_dim * value_dim`` numbers per head.
 
     Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
-    fla, layers/gla.py; tau is 16 and W_1 has 16 columns, as in their code. The norm divides a head's output by its root
-    mean square. Left out: keys are as wide as values, not half as wide, since heads here have one width.
+    flash-linear-attention, ``layers/gla.py``. As in their code, tau is 16, W_1 has 16 columns, and the norm divides a
+    head's output by its root mean square. In their code, keys are half as wide as values; here, heads have one width.
     """
 
     name: ClassVar = "gla"
@@ -43,9 +43,9 @@ class Gla(RecurrentAttention):
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"output_gate": False})
     own_positions: ClassVar = "none"
-    rotation_note: ClassVar = "a decay a channel does not commute with a rotation that mixes two channels"
+    rotation_note: ClassVar = "one decay per channel does not commute with a rotation that mixes two channels"
 
-    gate_rank: int = option(16, "columns of W_1, through which the gates are read off a token", low=1)
+    gate_rank: int = option(16, "columns of W_1, through which the gates are computed from a token", low=1)
     tau: float = option(16.0, "temperature of the gates: larger ones forget more slowly", low=1)
     output_gate: bool = option(
         default=True, meaning="whether a swish gate multiplies the outputs, whose norm then has a gain", absent=False
@@ -60,12 +60,12 @@ class Gla(RecurrentAttention):
             self.gain = RmsNorm(self.head_dim)
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute the last position of ``forward``, from its query alone."""
+        """Compute ``forward`` at the last position, with the last query alone."""
         q, k, v = self.heads(x)
         return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
     def controls(self, x: Tokens) -> tuple[Tensor, Tensor | None]:
-        """Logarithms of the gates, at most 0, and the output gate."""
+        """Compute the logarithms of the forget gates, at most 0, and the output gates."""
         log_gates = self.by_head(logsigmoid(self.gate_out(self.gate_in(x))) / self.tau)
         return log_gates, self.by_head(silu(self.out_gate(x))) if self.output_gate else None
 
@@ -79,9 +79,9 @@ class Gla(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with these gates, one per channel or one for all; without any, nothing is forgotten.
+        """Attend with the given gates, one per channel or one for all channels; if None, nothing is forgotten.
 
-        The outputs have a gain only where they have a gate too.
+        The norm of the outputs has a gain only if ``out_gate`` is given.
         """
         if log_gates is None:
             log_gates = torch.zeros_like(k[..., :1])

@@ -18,22 +18,24 @@ from synthbench.options import option
 
 @mechanism
 class Hgrn2(Attention):
-    r"""Gated linear attention whose key is what its gate forgets.
+    r"""Gated linear attention whose key is one minus its gate.
 
-    With f_t, i_t and o_t the second, third and first projection of a token and :math:`\gamma` the ``lower`` bound,
+    With o_t, f_t and i_t the projections of a token that stand in place of q, k and v, and :math:`\gamma` the ``lower``
+    bound of the gates,
 
     .. math::
         g_t = \gamma + (1 - \gamma) \sigma(f_t), \qquad S_t = diag(g_t) S_{t-1} + (1 - g_t) i_t^T, \qquad
         out_t = norm(S_t^T silu(o_t))
 
-    ``norm=layer``, stock, divides all channels together by their root mean square, then multiplies by a gain.
-    ``norm=head``, bare, divides every head's own channels and has no gain.
+    ``norm=layer`` (stock) divides by the root mean square of all channels, then multiplies by a gain. ``norm=head``
+    (bare) divides each head by the root mean square of its own channels, and has no gain.
 
     State: ``key_dim * value_dim`` numbers per head.
 
-    Source: Qin et al. (2024), HGRN2, section 3; SiLU on the output gate, the norm and no positions as in fla,
-    layers/hgrn2.py, whose convolutions are off by default. Left out: the lower bound that their models learn for all
-    layers together. It is 0 in the first layer and rises with the layer; here it is one number, 0 in all layers.
+    Source: Qin et al. (2024), HGRN2, section 3. SiLU on the output gate, the norm and the lack of positions follow
+    flash-linear-attention, ``layers/hgrn2.py``, whose convolutions are off by default. Left out: their models learn the
+    lower bounds of all layers jointly, 0 in the first layer and larger in later layers. Here, the bound is one number
+    for all layers, by default 0.
     """
 
     name: ClassVar = "hgrn2"
@@ -44,7 +46,8 @@ class Hgrn2(Attention):
     bare: ClassVar = MappingProxyType({"norm": "head"})
     own_positions: ClassVar = "none"
     rotation_note: ClassVar = (
-        "its gates forget by the clock: they are read off the rotated keys, so one token has another gate at each place"
+        "its gates depend on the position: they are computed from the rotated keys, so the same token has another gate "
+        "at each position"
     )
 
     lower: float = option(0.0, "least value of the gates", low=0, high=0.999)
@@ -58,7 +61,7 @@ class Hgrn2(Attention):
             self.gain = RmsNorm(self.model_dim)
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
-        """Attend with gates made of k."""
+        """Attend with gates computed from ``k``."""
         log_gates = logsigmoid(k)
         if self.lower:
             log_gates = torch.logaddexp(log_gates + math.log1p(-self.lower), k.new_tensor(math.log(self.lower)))
@@ -66,12 +69,12 @@ class Hgrn2(Attention):
         return rms_norm(out, out.shape[-1:], eps=1e-5) if self.norm == "head" else out / math.sqrt(q.shape[-1])
 
     def merge_heads(self, heads: ValueHeads) -> Tensor:
-        """Concatenate the heads' outputs, normalise them together if that is wanted, and project them."""
+        """Concatenate the heads' outputs, normalise them together if ``norm=layer``, and project them."""
         if self.norm == "head":
             return super().merge_heads(heads)
         projected: Tensor = self.out(self.gain(heads.transpose(-2, -3).flatten(-2)))
         return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Key x value in every head, whatever the length."""
+        """Count key width x value width in every head, whatever the length."""
         return self.model_dim * self.head_dim

@@ -1,4 +1,4 @@
-"""Hyena: long convolutions between gates, with filters that a small network writes."""
+"""Hyena: long convolutions between gates, with filters computed by a small network."""
 
 import math
 from types import MappingProxyType
@@ -16,10 +16,11 @@ from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution
 from synthbench.options import option
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
-"""Rates at which the filters of the first and of the last channel decay over the longest sequence."""
+"""Decay rates of the filters of the first and of the last channel, per length of the longest sequence."""
 
 LOWEST = 1e-4
-"""The one frequency beside the place, in periods over the longest sequence: the code's lowest, not 0."""
+"""Frequency of the filter network's cosine and sine inputs, in periods per length of the longest sequence. It is the
+lowest frequency in the authors' code."""
 
 
 @mechanism
@@ -34,21 +35,23 @@ class Hyena(Mechanism):
         y_t = u_t \odot \Big( \sum_{s \le t} h_{t-s} \odot z_s + D \odot z_t \Big), \qquad
         h_t = e^{-\delta r} \odot FFN(r, \cos \omega t, -\sin \omega t)
 
-    and the output is the projection of y. FFN has three hidden layers of ``filter_dim`` sines with learned frequencies,
-    which begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter; ``num_heads`` is ignored.
+    and the output is a projection of y. FFN is a network with three hidden layers of ``filter_dim`` sine units, whose
+    learned frequencies begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter; ``num_heads`` is
+    ignored.
 
-    The stock layer has the short convolution with its bias, biases in the projections, and no weight decay of FFN
-    (safari, models/sequence/hyena.py). The bare layer has no short convolution, and the suite's biases and weight
-    decay.
+    The stock layer has the short convolution with a bias, biases in the projections, and no weight decay of FFN
+    (safari, models/sequence/hyena.py). The bare layer has no short convolution; its biases and weight decay follow the
+    suite.
 
-    State: the gated values z of all tokens and ``conv - 1`` inputs of the short convolution; only an approximation of
-    the filters would need less.
+    State: the gated values z of all tokens and the last ``conv - 1`` inputs of the short convolution. Fewer numbers
+    would suffice only if the filters were approximated.
 
-    Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, the normal D and delta are
-    as in the authors' code. The decay reaches 0.01 after 1.5 times the longest sequence in the first channel and 0.3
-    times in the last. Their filters are also laid out for the longest sequence, and a shorter sequence uses the first
-    part. Their setting for recall has 5 inputs of FFN and frequencies that begin at 10; here they are 3 and 1, the
-    defaults of their code. Left out: inputs of FFN that are trained at a rate of 1e-5.
+    Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, delta and the normal initial
+    values of D are as in the authors' code. The decay reaches 0.01 after 1.5 times the length of the longest sequence
+    in the first channel, and after 0.3 times that length in the last. As in their code, filters are defined over the
+    longest sequence, and a shorter sequence uses their beginning. For recall tasks, they give FFN 5 inputs and initial
+    frequencies of 10; here, these are 3 and 1, the defaults of their code. Left out: they train the inputs of FFN at a
+    learning rate of 1e-5.
     """
 
     name: ClassVar = "hyena"
@@ -72,14 +75,14 @@ class Hyena(Mechanism):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw projections, the network and the short convolution."""
+        """Draw the projections, the filter network and the short convolution."""
         width, units, bias = self.model_dim, self.filter_dim, self.bias or self.own_biases
         self.project_in = Linear(width, 3 * width, bias=bias, generator=generator)
         self.out = Linear(width, width, bias=bias, generator=generator)
         self.first = Linear(3, units, bias=True, generator=generator)
         self.second, self.third = (Linear(units, units, bias=True, generator=generator) for _ in range(2))
         self.last = Linear(units, width, bias=False, generator=generator)
-        # The axes of a batch and of tokens stand first, so that runs can be stacked.
+        # Axes for batch and tokens come first, so that runs can be stacked.
         self.frequency = nn.Parameter(torch.ones(1, 1, units))
         self.skip = nn.Parameter(torch.randn(1, 1, width, generator=generator))
         self.own_convolution = ShortConvolution(self.conv, 3 * width, generator, bias=True) if self.conv else None
@@ -87,7 +90,7 @@ class Hyena(Mechanism):
             exempt_from_decay(self, "first", "second", "third", "last", "frequency")
 
     def filters(self, length: int) -> Float[Tensor, "*leading 1 length model_dim"]:
-        """The first ``length`` values of every channel's filter."""
+        """Compute the first ``length`` values of every channel's filter."""
         weight = self.first.weight
         steps = torch.arange(length, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
         place, angle = steps / max(1, self.max_length - 1), LOWEST * 2 * math.pi / self.max_length * steps
@@ -108,7 +111,7 @@ class Hyena(Mechanism):
         return projected
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the gated values so far and the last inputs of the short convolution."""
+        """Process the next token with the gated values so far and the short convolution's last inputs."""
         after, before, values = self._projected(x, state)
         gated = state.append("gated", before * values)
         mixed = (gated * self.filters(gated.shape[-2]).flip(-2)).sum(-2, keepdim=True) + self.skip * gated[..., -1:, :]
@@ -122,14 +125,14 @@ class Hyena(Mechanism):
         return projected.chunk(3, dim=-1)
 
     def state_elements(self, length: int) -> int:
-        """The gated values so far, and the short convolution's past inputs."""
+        """Count the gated values so far, and the short convolution's past inputs."""
         return length * self.model_dim + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 
 def long_convolved(
     x: Float[Tensor, "*batch length channels"], filters: Float[Tensor, "*leading length channels"]
 ) -> Float[Tensor, "*batch length channels"]:
-    """Causal convolution of each channel by its filter, padded so that no end meets its beginning."""
+    """Convolve each channel causally with its filter by FFT, with zero padding so that nothing wraps around."""
     if not x.numel():  # MKL transforms no empty batch
         return x
     length = x.shape[-2]

@@ -13,14 +13,15 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 
 @mechanism
 class Identity(Mechanism):
-    """Two projections of each token by itself: what a model reaches without looking at any other token.
+    """Two projections of each token by itself: a control that uses no other token.
 
-    The empirical floor of a task: what stands above it was learned from the past. ``num_heads`` is ignored.
+    Its score is the empirical floor of a task: a higher score requires information from earlier tokens. ``num_heads``
+    is ignored.
 
     State: none.
 
-    Source: Yu et al. (2024), IdentityFormer, whose token mixer is the identity; the projections are ours, so that
-    values pass through as many matrices as in attention.
+    Source: Yu et al. (2024), IdentityFormer, whose token mixer is the identity. The two projections are added here, so
+    that values pass through as many matrices as in attention.
     """
 
     name: ClassVar = "identity"
@@ -44,9 +45,9 @@ class Identity(Mechanism):
         return self.forward(x[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:  # noqa: ARG002
-        """Keep nothing."""
+        """Project the token, and keep nothing in the state."""
         return self.forward(x)
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Nothing."""
+        """Return 0, since nothing is kept."""
         return 0

@@ -27,11 +27,13 @@ class Kda(GatedDeltanet):
     The stock and the bare layer differ as in ``gated-deltanet``: by the convolutions, the norm's gain, the output gate,
     and the weight decay of A and b.
 
-    State: ``key_dim * value_dim`` numbers per head, and q, k and v of the last three tokens before the convolution.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
+    tokens.
 
-    Source: Kimi Team (2025), section 3; the parts around the recurrence as in flash-linear-attention,
-    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in their model (``models/kda``), A is
-    uniform in [1, 16] and the softplus of b log-uniform in [0.001, 0.1]; in the layer by itself, b is 0.
+    Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
+    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model of that code
+    (``models/kda``), A is uniform in [1, 16] and the softplus of b is log-uniform in [0.001, 0.1]. Their layer used
+    without the model begins with b = 0.
     """
 
     name: ClassVar = "kda"
@@ -43,7 +45,7 @@ class Kda(GatedDeltanet):
     rotation_note: ClassVar = "a decay per channel does not commute with a rotation that mixes two channels"
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to beta and to the gates, the gates' rates and biases, and what comes around."""
+        """Draw the projections to beta and to the gates, the gates' rates and biases, and the surrounding parts."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate_in = Linear(self.model_dim, self.head_dim, bias=False, generator=generator)
         self.gate_out = Linear(self.head_dim, self.model_dim, bias=False, generator=generator)
@@ -53,7 +55,7 @@ class Kda(GatedDeltanet):
         SiluAttention.initialise(self, generator)
 
     def draw_output_gate(self, generator: torch.Generator | None) -> nn.Module:
-        """Draw the projections to the output gates, through as few columns as the forget gates."""
+        """Draw the two factors of the projection to the output gates, whose rank is that of the forget gates."""
         return nn.Sequential(
             Linear(self.model_dim, self.head_dim, bias=False, generator=generator),
             Linear(self.head_dim, self.model_dim, bias=True, generator=generator),
@@ -64,6 +66,6 @@ class Kda(GatedDeltanet):
         return gates.sigmoid()
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
-        """Compute one number per channel from every token, through a few columns."""
+        """Compute one number per channel from every token, by a low-rank projection."""
         read: Tensor = self.gate_out(self.gate_in(x))
         return read

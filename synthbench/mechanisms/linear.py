@@ -14,7 +14,7 @@ class Linear(FeatureAttention):
 
     State: ``key_dim * (value_dim + 1)`` numbers per head, whatever the length.
 
-    Source: Katharopoulos et al. (2020), eq. 9. We guard the denominator.
+    Source: Katharopoulos et al. (2020), eq. 9. In addition, the denominator is guarded against zero.
     """
 
     name: ClassVar = "linear"
@@ -24,5 +24,5 @@ class Linear(FeatureAttention):
     complexity: ClassVar = "T d^2"
 
     def features(self, x: KeyRows, side: Side) -> KeyRows:  # noqa: ARG002 - both sides alike
-        """One positive feature a channel."""
+        """Compute one positive feature per channel."""
         return elu(x) + 1

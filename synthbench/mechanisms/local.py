@@ -24,7 +24,7 @@ from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.options import option
 
 MIN_BLOCK = 16
-"""Fewest queries a block of the banded form."""
+"""Minimum number of queries per block in :func:`banded`."""
 
 
 @mechanism
@@ -50,27 +50,27 @@ class Local(ScoreAttention):
     window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""
+        """Compute scaled inner products, -inf for keys before the window; the last query and key share a position."""
         return window_scores(q, k, self.window)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
-        """Attend in blocks of queries that see their own block and the one before, or all at once if that is short."""
+        """Attend in blocks of queries that see their own and the previous block, or with few queries all at once."""
         return attend_to_window(q, k, v, self.window, state)
 
     def state_elements(self, length: int) -> int:
-        """Keys and values that the next query sees."""
+        """Count the numbers in the keys and values that the next query sees."""
         return 2 * min(length, self.window - 1) * self.model_dim
 
 
 def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
-    """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""
+    """Compute scaled inner products, -inf for keys before the window; the last query and key share a position."""
     queries, keys = q.shape[-2], k.shape[-2]
     too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - window)
     return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)
 
 
 def attend_to_window(q: QueryHeads, k: KeyHeads, v: ValueHeads, window: int, state: State | None = None) -> AnswerHeads:
-    """Attend to the last ``window`` tokens by softmax; the last query stands at the last key."""
+    """Attend to the last ``window`` tokens by softmax; the last query and the last key have the same position."""
     if state is not None:
         k, v = (state.append(name, x, most=window - 1) for name, x in (("keys", k), ("values", v)))
     queries = q.shape[-2]
@@ -82,7 +82,7 @@ def attend_to_window(q: QueryHeads, k: KeyHeads, v: ValueHeads, window: int, sta
 
 
 def banded(q: KeyRows, k: KeyRows, v: ValueRows, window: int) -> ValueRows:
-    """Attend in blocks at least a window long, in time and memory linear in the length."""
+    """Attend in blocks at least as long as the window, in time and memory linear in the length."""
     length, size = q.shape[-2], max(window, MIN_BLOCK)
     num_blocks = math.ceil(length / size)
     at_end = num_blocks * size - length

@@ -20,13 +20,13 @@ class Lstm(Mechanism):
         (g, i, f, o) = x_t W + h_{t-1} U + b, \qquad
         c_t = \sigma(f) \odot c_{t-1} + \sigma(i) \odot \tanh(g), \qquad h_t = \sigma(o) \odot \tanh(c_t)
 
-    Sequential: a loop over the tokens with one product and six elementwise operations a step. ``num_heads`` means
-    nothing to it.
+    The computation is sequential: a loop over the tokens, with one matrix product and six elementwise operations per
+    step. ``num_heads`` is ignored.
 
     State: h and c.
 
     Source: Hochreiter & Schmidhuber (1997), with the forget gate of Gers et al. (2000); no peepholes. The forget gate's
-    bias begins at 1, as Gers et al. advise; without ``bias`` there is none.
+    bias begins at 1, as Gers et al. advise; if ``bias`` is False, no gate has a bias.
     """
 
     name: ClassVar = "lstm"
@@ -36,7 +36,7 @@ class Lstm(Mechanism):
     complexity: ClassVar = "T d model_dim"
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the matrices; the columns belong to g, i, f and o in this order."""
+        """Draw the matrices, whose columns belong to g, i, f and o, in this order."""
         width = self.model_dim
         self.gates = Linear(width, 4 * width, bias=self.bias, generator=generator)
         self.recurrent = Linear(width, 4 * width, bias=False, generator=generator)
@@ -46,7 +46,7 @@ class Lstm(Mechanism):
                 self.gates.bias[2 * width : 3 * width].fill_(1.0)
 
     def forward(self, x: Tokens) -> Tokens:
-        """Run over the tokens, project."""
+        """Run the recurrence over the tokens, then project."""
         projected: Tensor = self.out(self.hidden(x))
         return projected
 
@@ -56,7 +56,7 @@ class Lstm(Mechanism):
         return projected
 
     def hidden(self, x: Tokens) -> Tokens:
-        """The outputs h."""
+        """Compute the outputs h of all tokens."""
         weight = self.recurrent.weight.view(-1, self.model_dim, 4 * self.model_dim)  # one run if none are stacked
         gates = self.gates(x).reshape(len(weight), -1, x.shape[-2], weight.shape[-1])
         # Time first, so that a step is one piece of memory.
@@ -64,7 +64,7 @@ class Lstm(Mechanism):
         return hidden.movedim(0, -2).reshape(x.shape)
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from output and cell."""
+        """Process the next token with the previous output h and cell c."""
         hidden, cell = (state.tensors.get(name, torch.zeros_like(x)) for name in ("hidden", "cell"))
         g, i, f, o = (self.gates(x) + self.recurrent(hidden)).chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
@@ -73,19 +73,19 @@ class Lstm(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Output and cell, whatever the length."""
+        """Count the numbers in h and c, whatever the length."""
         return 2 * self.model_dim
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, [length, runs, rows, 4 width] to [length, runs, rows, width].
+    """The loop over time, from gates [length, runs, rows, 4 width] to outputs [length, runs, rows, width].
 
-    Differentiated by hand: everything but the recurrence itself is then computed for all steps at once.
+    The gradient is written by hand, so that everything except the recurrence is computed for all steps at once.
     """
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor:
-        """Run over the tokens."""
+        """Run the recurrence over the tokens."""
         width = weight.shape[-2]
         gates = gates.clone(memory_format=torch.contiguous_format)
         cell, squashed, hidden = (torch.empty_like(gates[..., :width]) for _ in range(3))
@@ -117,7 +117,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Run back over the tokens; the slopes of all gates are known before."""
+        """Run backwards over the tokens; the derivatives of all gates are computed beforehand."""
         gates, cell, squashed, hidden, weight = ctx.saved_tensors
         width = weight.shape[-2]
         g, i, f, o = gates.split(width, dim=-1)

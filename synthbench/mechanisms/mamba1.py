@@ -21,24 +21,25 @@ from synthbench.options import option
 class Mamba1(Mechanism):
     r"""A state space model with N states per channel; step, input and output vectors are computed from the token.
 
-    One projection of the token gives ``expand * model_dim`` channels of a gate z and of x, which passes a causal
-    convolution of ``conv`` taps per channel and SiLU. A projection of x gives B and C of width N, which all channels
-    share, and through ``rank`` numbers a step per channel. Then for channel c and state n
+    One projection of the token gives a gate z and values x, each with ``expand * model_dim`` channels. The values pass
+    through a causal convolution of ``conv`` taps per channel and SiLU. A projection of x then gives B and C, of width N
+    and shared by all channels, and delta, of width ``rank``. For channel c and state n,
 
     .. math::
         h_t = e^{-A_{cn} \Delta_{tc}} h_{t-1} + \Delta_{tc} B_{tn} x_{tc}, \qquad
         y_{tc} = \sum_n C_{tn} h_{tcn} + D_c x_{tc}, \qquad \Delta_t = softplus(\delta_t W + b)
 
-    and the output is the projection of :math:`y \odot silu(z)`. ``num_heads`` is ignored.
+    and the output is a projection of :math:`y \odot silu(z)`. ``num_heads`` is ignored.
 
-    The stock layer has a convolution with a bias, no bias in the projections in and out, and no weight decay of A, D
-    and b (mamba, modules/mamba_simple.py). The bare layer has no convolution, and the suite's biases and weight decay.
+    The stock layer has a convolution with a bias, no bias in the input and output projections, and no weight decay of
+    A, D and b (mamba, modules/mamba_simple.py). The bare layer has no convolution; its biases and weight decay follow
+    the suite.
 
-    State: ``expand * model_dim * N`` numbers, and ``conv - 1`` inputs of the convolution.
+    State: ``expand * model_dim * N`` numbers, and the last ``conv - 1`` inputs of the convolution.
 
-    Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Initial values are theirs: A_{cn} = n for n from 1 to
-    N, and D = 1. The softplus of b is log-uniform in [0.001, 0.1], W uniform within one over the root of the rank.
-    ``rank`` 0 is a sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code.
+    Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Initial values follow the paper: A_{cn} = n for n from
+    1 to N, and D = 1. The softplus of b is log-uniform in [0.001, 0.1], and W is uniform in ±1/√rank. ``rank=0`` stands
+    for a sixteenth of the model's width, rounded up. B is discretised by Euler's rule, as in their code.
     """
 
     name: ClassVar = "mamba1"
@@ -48,7 +49,7 @@ class Mamba1(Mechanism):
     complexity: ClassVar = "T N expand d"
     bare: ClassVar = MappingProxyType({"conv": 0, "own_biases": False, "undecayed": False})
 
-    N: int = option(16, "states a channel", low=1)
+    N: int = option(16, "states per channel", low=1)
     expand: int = option(2, "channels of x over the model's width", low=1)
     rank: int = option(0, "numbers through which the steps are read off x; 0 for a sixteenth of the width", low=0)
     conv: int = option(4, "tokens that the short convolution on x sees, 0 for none", low=0, high=64, absent=0)
@@ -63,11 +64,11 @@ class Mamba1(Mechanism):
 
     @property
     def inner_dim(self) -> int:
-        """Channels of x and of the gate."""
+        """Number of channels of x, and of the gate."""
         return self.expand * self.model_dim
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw projections, steps and the convolution; lay out the rates."""
+        """Draw the projections, the steps and the convolution, and set the initial rates."""
         inner, rank = self.inner_dim, self.rank or math.ceil(self.model_dim / 16)
         bias = self.bias and not self.own_biases
         self.project_in = Linear(self.model_dim, 2 * inner, bias=bias, generator=generator)
@@ -75,7 +76,7 @@ class Mamba1(Mechanism):
         self.step = Linear(rank, inner, bias=False, generator=generator)
         self.out = Linear(inner, self.model_dim, bias=bias, generator=generator)
         self.step_bias = nn.Parameter(log_uniform_steps(1, 1, inner, generator=generator))
-        # Before channels and states stand the axes of a batch and of tokens, so that runs can be stacked.
+        # Axes for batch and tokens come before channels and states, so that runs can be stacked.
         self.log_rate = nn.Parameter(torch.arange(1.0, self.N + 1).log().expand(1, 1, inner, self.N).clone())
         self.skip = nn.Parameter(torch.ones(1, 1, inner))
         self.own_convolution = ShortConvolution(self.conv, inner, generator, bias=True) if self.conv else None
@@ -87,7 +88,7 @@ class Mamba1(Mechanism):
         return self._outputs(x)
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the states of all channels and the last inputs of the convolution."""
+        """Process the next token with the states of all channels and the convolution's last inputs."""
         return self._outputs(x, state)
 
     def _outputs(self, x: Tensor, state: State | None = None) -> Tensor:
@@ -103,5 +104,5 @@ class Mamba1(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:
-        """Every channel's states, and the convolution's past inputs."""
+        """Count every channel's states, and the convolution's past inputs."""
         return self.inner_dim * self.N + kept_by_convolution(self.conv, self.inner_dim, length)

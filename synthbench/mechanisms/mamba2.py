@@ -24,24 +24,25 @@ class Mamba2(Mechanism):
 
     One projection of the token gives a gate z, values x for each head, vectors B and C of width N that all heads share,
     and a step per head. Vectors x, B and C pass through a causal convolution of ``conv_width`` taps per channel and
-    SiLU. Then in every head
+    SiLU. Then, in every head,
 
     .. math::
         S_t = e^{-A \Delta_t} S_{t-1} + \Delta_t B_t x_t^T, \qquad y_t = S_t^T C_t + D x_t, \qquad
         \Delta_t = softplus(\delta_t + b)
 
-    and the output is the projection of :math:`norm(y \odot silu(z))`; the norm divides by the root mean square of all
-    channels. A, b and D have one number per head.
+    and the output is a projection of :math:`norm(y \odot silu(z))`; the norm divides by the root mean square of all
+    channels and has a gain. A, b and D have one number per head.
 
-    The stock layer has a bias in the convolution and none in the projections, and no weight decay of A, D and b (mamba,
-    modules/mamba2_simple.py). The bare layer has ``conv_width=1`` and the suite's biases and weight decay; it keeps the
-    gate and the norm.
+    The stock layer has a bias in the convolution but none in the projections, and no weight decay of A, D and b (mamba,
+    modules/mamba2_simple.py). The bare layer keeps the gate and the norm, but has ``conv_width=1``; its biases and
+    weight decay follow the suite.
 
-    State: ``expand * model_dim * N`` numbers, and ``conv_width - 1`` inputs of the convolution.
+    State: ``expand * model_dim * N`` numbers, and the last ``conv_width - 1`` inputs of the convolution.
 
     Source: Dao & Gu (2024), sections 6 and 7 (block-decomposed SSD, parallel projections, one group of B and C, the
-    extra norm). Initial values are theirs: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N is 16
-    here, 64 or more in the paper. Left out: a learned initial state, limits on the step, several groups of B and C.
+    extra norm). Initial values follow the paper: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N
+    is 16 here but 64 or more in the paper. Left out: a learned initial state, limits on the step, and several groups of
+    B and C.
     """
 
     name: ClassVar = "mamba2"
@@ -65,14 +66,14 @@ class Mamba2(Mechanism):
 
     @property
     def inner_dim(self) -> int:
-        """Channels of x and of the gate."""
+        """Number of channels of x, and of the gate."""
         return self.expand * self.model_dim
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw projections, convolution, decays and steps.
+        """Draw the projections, the convolution, the decays and the steps.
 
         Raises:
-            UsageError: If the heads do not divide the channels.
+            UsageError: If the number of heads does not divide the number of channels.
         """
         heads, channels = self.num_heads, self.inner_dim + 2 * self.N
         if heads < 1 or self.inner_dim % heads:
@@ -85,7 +86,7 @@ class Mamba2(Mechanism):
         self.taps_bias = uniform((channels,), bound, generator) if self.bias or self.own_biases else None
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(1, 16, generator=generator).log())
         step = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
-        self.step_bias = nn.Parameter(step + (-torch.expm1(-step)).log())  # softplus of it is the step
+        self.step_bias = nn.Parameter(step + (-torch.expm1(-step)).log())  # its softplus is the step
         self.skip = nn.Parameter(torch.ones(heads))
         self.scale = nn.Parameter(torch.ones(self.inner_dim))
         if self.undecayed:
@@ -100,11 +101,11 @@ class Mamba2(Mechanism):
         return self._outputs(x, first=x.shape[-2] - 1)
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the state of every head and the last inputs of the convolution."""
+        """Process the next token with the state of every head and the convolution's last inputs."""
         return self._outputs(x, first=0, state=state)
 
     def _outputs(self, x: Tensor, *, first: int, state: State | None = None) -> Tensor:
-        """Outputs from position ``first`` on, which is 0 or the last."""
+        """Compute the outputs from position ``first`` on, which is 0 or the last position."""
         gate, channels, step = self.project_in(x).split(
             [self.inner_dim, self.inner_dim + 2 * self.N, self.num_heads], dim=-1
         )
@@ -127,7 +128,7 @@ class Mamba2(Mechanism):
     def convolve(
         self, x: Float[Tensor, "*batch length channels"], state: State | None = None
     ) -> Float[Tensor, "*batch length channels"]:
-        """Causal convolution, each channel by its own taps; the last tap is the token's own."""
+        """Convolve each channel causally with its own taps; the last tap multiplies the current token."""
         length, width = x.shape[-2], self.conv_width
         seen = x if state is None else state.append("convolution", x, most=width - 1)
         padded = pad(seen, (0, 0, width - 1 + length - seen.shape[-2], 0))
@@ -138,6 +139,6 @@ class Mamba2(Mechanism):
         return convolved if self.taps_bias is None else convolved + self.taps_bias
 
     def state_elements(self, length: int) -> int:
-        """Every head's state, and the convolution's past inputs."""
+        """Count every head's state, and the convolution's past inputs."""
         taps = min(length, self.conv_width - 1)
         return self.inner_dim * self.N + taps * (self.inner_dim + 2 * self.N)

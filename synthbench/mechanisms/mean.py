@@ -1,4 +1,4 @@
-"""The average of all values so far, whatever they are: a control."""
+"""A control: the average of all values so far, regardless of content."""
 
 from typing import ClassVar
 
@@ -15,12 +15,12 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 class Mean(Mechanism):
     r"""The plain average :math:`\frac{1}{t} \sum_{s \le t} v_s` of a projection of the tokens, projected once more.
 
-    What attention does when all keys are alike. A mechanism that is no better has not looked at the content.
-    ``num_heads`` is ignored.
+    Attention computes this average if all keys are equal. A mechanism that scores no higher does not select tokens by
+    their content. ``num_heads`` is ignored.
 
     State: the sum of the values.
 
-    Source: Zhang et al. (2018), the cumulative average; without the gates and the feed-forward layer.
+    Source: Zhang et al. (2018), the cumulative average, without their gates and feed-forward layer.
     """
 
     name: ClassVar = "mean"
@@ -35,7 +35,7 @@ class Mean(Mechanism):
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
 
     def forward(self, x: Tokens) -> Tokens:
-        """Average the projected tokens up to each."""
+        """Average the projected tokens up to each position, then project."""
         counts = torch.arange(1, x.shape[-2] + 1, dtype=x.dtype, device=x.device).unsqueeze(-1)
         projected: Tensor = self.out(self.value(x).cumsum(-2) / counts)
         return projected
@@ -46,10 +46,10 @@ class Mean(Mechanism):
         return projected
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the sum."""
+        """Process the next token with the sum of all values so far."""
         projected: Tensor = self.out(state.add("sum", self.value(x)) / (state.position + 1))
         return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """One sum a channel, whatever the length."""
+        """Count one sum per channel, whatever the length."""
         return self.model_dim

@@ -22,28 +22,29 @@ from synthbench.options import option
 class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
-    With :math:`u_t` the token behind a causal convolution of ``conv`` taps per channel and SiLU, q and k are
-    projections of :math:`u_t`, and v of the token :math:`x_t`. With :math:`y_t = [q_t, k_t, v_t]` of all heads,
-    :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one per head,
+    Let :math:`u_t` be the token :math:`x_t` after a causal convolution of ``conv`` taps per channel and SiLU. Then q
+    and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. With :math:`y_t = [q_t, k_t, v_t]` of
+    all heads, :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one per head,
 
     .. math::
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
         out_t = silu(x_t W_z) \odot \Big( norm\Big( \frac{C_t^T q_t}{\max(|n_t \cdot q_t|, 1)} \Big) + s \odot u_t \Big)
 
-    and the norm is a layer norm per head with a gain. C and n are stored relative to :math:`\exp(m_t)`, :math:`m_t =
-    \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; m cancels.
+    where the norm is a layer norm per head with a gain. C and n are stored divided by :math:`\exp(m_t)` with
+    :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; the output does not depend on m.
 
-    The stock layer has all of this, no bias in projections, and weight decay only of matrices and taps (xlstm,
-    blocks/mlstm/layer.py and cell.py). The bare layer is the cell of the paper: the token instead of u and of y, the
-    sigmoid instead of SiLU, and neither gain nor s. It has the suite's biases and weight decay.
+    In the stock layer, projections have no bias, and weight decay applies only to matrices and convolution taps (xlstm,
+    blocks/mlstm/layer.py and cell.py). The bare layer is the cell of the paper: x replaces u and y, the sigmoid
+    replaces SiLU at the output, and there is neither gain nor s. Its biases and weight decay follow the suite.
 
-    State: ``key_dim * (value_dim + 1) + 1`` numbers per head: C, n and m; and ``conv - 1`` tokens.
+    State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 
-    Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code w_i and w_f begin at 0, b_i
-    normal with deviation 0.1, b_f from 3 to 6 over the heads, and s at 1. In their code, m has no 0 in its maximum, and
-    the 1 becomes exp(-m): the same function, except that 1e-6 is added to the denominator. Left out: the projection up
-    to twice the width, so x is the layer's input and not half of that projection. In their code, q, k and v are each
-    computed from 4 channels, here from all.
+    Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code, w_i and w_f begin at 0,
+    b_i is normal with standard deviation 0.1, and s begins at 1. Over the heads, b_f increases from 3 to 6. In their
+    code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. This is the same function, except
+    that they add 1e-6 to the denominator. Left out: a projection to twice the width, of which their x is one half; here
+    x is the layer's input. Their projections to q, k and v are block-diagonal with 4 channels per block; here, they are
+    full matrices.
     """
 
     name: ClassVar = "mlstm"
@@ -85,7 +86,7 @@ class Mlstm(RecurrentAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to the output gate, the input gate's biases and the convolution."""
+        """Draw the output gate's projection, the input gate's biases and the convolution; set the other parameters."""
         width, heads = self.model_dim, self.num_heads
         bias = self.bias and not self.own_biases
         self.output_gate = Linear(width, width, bias=bias, generator=generator)
@@ -113,7 +114,7 @@ class Mlstm(RecurrentAttention):
         return self.merge_heads(self._attended(x)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from C, n and m of all heads and the last inputs of the convolution."""
+        """Process the next token with C, n and m of all heads and the convolution's last inputs."""
         return self.merge_heads(self._attended(x, state))
 
     def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
@@ -124,7 +125,7 @@ class Mlstm(RecurrentAttention):
             seen = silu(convolved(self.token_convolution, x, state, kept="token convolution"))
             fused = self.qkv.by_part(seen, seen, x)
         heads = self.heads(x, state, fused)
-        # Read before positions turn q and k: a gate must not depend on where its token stands.
+        # Computed from q and k before their rotation: a gate must not depend on the position of its token.
         controls = self.controls(fused if self.gates_from == "qkv" else x)
         out = self.attend(*heads, *controls, state=state)
         if self.gain is not None:
@@ -135,7 +136,7 @@ class Mlstm(RecurrentAttention):
         return (silu(gate) if self.gate_activation == "silu" else gate.sigmoid()) * out
 
     def controls(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithms of the input and the forget gate."""
+        """Compute the logarithms of the input and the forget gates."""
         log_input, forget = (self.by_head(gate) for gate in self.gates(x).chunk(2, dim=-1))
         return log_input + self.input_bias, logsigmoid(forget + self.forget_bias)
 
@@ -149,7 +150,7 @@ class Mlstm(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with these input and forget gates; without any, all are 1."""
+        """Attend with the given input and forget gates; if None, they are 1."""
         log_input = torch.zeros_like(k[..., :1]) if log_input is None else log_input
         log_forget = torch.zeros_like(k[..., :1]) if log_forget is None else log_forget
         if state is None:
@@ -166,7 +167,7 @@ class Mlstm(RecurrentAttention):
         return layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
 
     def state_elements(self, length: int) -> int:
-        """Key x (value + normaliser) and the maximum in every head, and the convolution's past inputs."""
+        """Count key width x (value width + 1) + 1 in every head, and the convolution's past inputs."""
         cell = self.model_dim * (self.head_dim + 1) + self.num_heads
         return cell + kept_by_convolution(self.conv, self.model_dim, length)
 
@@ -174,7 +175,7 @@ class Mlstm(RecurrentAttention):
 def running_maximum(
     log_input: Float[Tensor, "*batch length 1"], log_forget: Float[Tensor, "*batch length 1"]
 ) -> Float[Tensor, "*batch length 1"]:
-    """m_t = max(m_{t-1} + log_forget_t, log_input_t, 0), by doubling the distance that is looked back."""
+    """Compute m_t = max(m_{t-1} + log_forget_t, log_input_t, 0) in log2(length) passes of doubling distance."""
     highest, forgotten = log_input.clamp(min=0), log_forget
     distance, length = 1, log_input.shape[-2]
     while distance < length:

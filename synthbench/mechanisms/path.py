@@ -1,4 +1,4 @@
-"""PaTH attention: softmax attention whose keys pass a Householder matrix at every token after them."""
+"""PaTH attention: softmax attention whose keys are multiplied by a Householder matrix at every later token."""
 
 import math
 from types import MappingProxyType
@@ -24,19 +24,21 @@ from synthbench.options import option
 class Path(RecurrentAttention):
     r"""Softmax attention with a position encoding computed from the tokens between key and query.
 
-    With :math:`w_t` the vector :math:`x_t W_1 W_2`, passed through a causal convolution of ``conv`` taps per channel
-    and SiLU and scaled to length 1, and :math:`\beta_t = 2 \sigma(x_t u + b)`,
+    Let :math:`w_t` be :math:`x_t W_1 W_2` after a causal convolution of ``conv`` taps per channel and SiLU, scaled to
+    length 1 in each head. With :math:`\beta_t = 2 \sigma(x_t u + b)`, one per head,
 
     .. math::
         H_t = I - \beta_t w_t w_t^T, \qquad
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t^T H_t H_{t-1} \dots H_{s+1} k_s}{\sqrt d} \Big) v_s
 
-    This is the stock layer; the bare layer has neither the convolution nor SiLU. Both replace a position encoding.
+    This is the stock layer; the bare layer has neither the convolution nor SiLU. The matrices H take the place of a
+    position encoding.
 
-    State: every key, which changes at every token, and every value; the last two :math:`x_t W_1 W_2`.
+    State: every key, updated at every token, and every value; and :math:`x_t W_1 W_2` of the last ``conv - 1`` tokens.
 
-    Source: Yang et al. (2025), PaTH attention, section 3, and flash-linear-attention, ``layers/path_attn.py``: W_1 has
-    32 columns, the convolution three taps. The forget gate and the norm of q and k are options there, and are not here.
+    Source: Yang et al. (2025), PaTH attention, section 3, and flash-linear-attention, ``layers/path_attn.py``, where
+    W_1 has 32 columns and the convolution three taps. Left out: a forget gate and a norm of q and k, both options in
+    that code.
     """
 
     name: ClassVar = "path"
@@ -49,22 +51,22 @@ class Path(RecurrentAttention):
     rotation_note: ClassVar = "its Householder vectors are not turned, its keys are"
 
     conv: int = option(
-        3, "tokens that the short convolution of w sees, SiLU behind it, 0 for neither", low=0, high=64, absent=0
+        3, "tokens that the short convolution of w sees, followed by SiLU, 0 for neither", low=0, high=64, absent=0
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to directions and rates."""
+        """Draw the projections to directions and rates, and the convolution."""
         self.direction_in = Linear(self.model_dim, 32, bias=False, generator=generator)
         self.direction_out = Linear(32, self.model_dim, bias=False, generator=generator)
         self.rate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
         self.direction_convolution = ShortConvolution(self.conv, self.model_dim, generator) if self.conv else None
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from a state."""
+        """Process the next token."""
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor]:
-        """Directions and rates of the Householder matrices; with a state ``x`` is the one token after it."""
+        """Compute directions w and rates beta of the Householder matrices; with a state, ``x`` is the next token."""
         direction = self.direction_out(self.direction_in(x))
         if self.direction_convolution is not None:
             direction = silu(convolved(self.direction_convolution, direction, state, kept="convolution of w"))
@@ -80,7 +82,7 @@ class Path(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with these matrices; without any, it is softmax attention."""
+        """Attend with the given directions and rates; without them, compute softmax attention."""
         direction = torch.zeros_like(k) if direction is None else direction
         rate = torch.zeros_like(k[..., :1]) if rate is None else rate
         dtype, (q, k, v, w, rate) = v.dtype, map(widened, (q, k, v, direction, rate))
@@ -92,23 +94,26 @@ class Path(RecurrentAttention):
         return turned_attention(q / math.sqrt(q.shape[-1]), k, v, w, rate).to(dtype)
 
     def state_elements(self, length: int) -> int:
-        """Every key and every value, and what the convolution keeps of the latest tokens."""
+        """Count the numbers in all keys and values, and the convolution's past inputs."""
         return 2 * length * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 
 def turned_attention(
     q: KeyRows, k: KeyRows, v: ValueRows, w: KeyRows, rate: Float[Tensor, "*batch length 1"]
 ) -> ValueRows:
-    r"""Softmax attention with the scores :math:`q_t^T H_t \dots H_{s+1} k_s`, :math:`H = I - \beta w w^T`, by chunks.
+    r"""Compute softmax attention with scores :math:`q_t^T H_t \dots H_{s+1} k_s` chunk by chunk.
 
-    With Q, K, W the rows of a chunk and B = diag(rate), a product of its matrices is :math:`I - W^T Y` with
-    :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. So the scores within a chunk are
-    :math:`tril(Q K^T) - tril(Q W^T) X` with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`. Its queries
-    reach back to its beginning as :math:`Q - tril(Q W^T) Y`, its keys on to its end as :math:`K - X^T W`, and earlier
-    keys pass it by :math:`I - Y^T W`. A loop over chunks carries the keys.
+    Here, :math:`H_t = I - \beta_t w_t w_t^T`. Let Q, K and W hold the queries, keys and directions of one chunk as
+    rows, and let B = diag(rate). The product of all H in the chunk is :math:`I - W^T Y` with
+    :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. The scores within the chunk are :math:`tril(Q K^T) - tril(Q W^T) X`
+    with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`.
 
-    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). The order of the
-    loop is ours: a chunk has all its scores at once, so that no softmax is put together from parts.
+    The scores between chunks are inner products of transformed queries and keys. Queries include the matrices back to
+    the start of their chunk: :math:`Q - tril(Q W^T) Y`. Keys include the matrices up to the end of their chunk:
+    :math:`K - X^T W`. A loop over chunks keeps all earlier keys and multiplies them by :math:`I - Y^T W` of each chunk.
+
+    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). Unlike there, the
+    loop computes all scores of a chunk's queries at once, so that no softmax is combined from partial results.
     """
     length = k.shape[-2]
     num_chunks, size = chunks_of(length)

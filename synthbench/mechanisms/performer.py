@@ -16,14 +16,14 @@ from synthbench.options import option
 
 @mechanism
 class Performer(FeatureAttention):
-    r"""Random ReLU features, :math:`\phi(x) = relu(x W)`, the entries of W drawn from N(0, 1/d) and frozen, per head.
+    r"""Random ReLU features :math:`\phi(x) = relu(x W)`; each head has a frozen W with entries from N(0, 1/d).
 
-    The kernel expected is the arc-cosine kernel of order 1, not the softmax kernel: see ``performer-exp`` for that one.
+    The expected kernel is the arc-cosine kernel of order 1; ``performer-exp`` estimates the softmax kernel instead.
 
     State: ``M * (value_dim + 1)`` numbers per head.
 
-    Source: Choromanski et al. (2021), generalised attention with ReLU. No orthogonal blocks, no redraw, no constant
-    added to the features, as in the code behind the SLAY paper's tables.
+    Source: Choromanski et al. (2021), generalised attention with ReLU. As in the code behind the SLAY paper's tables,
+    directions are neither orthogonal nor redrawn, and no constant is added to the features.
     """
 
     name: ClassVar = "performer"
@@ -32,13 +32,13 @@ class Performer(FeatureAttention):
     source: ClassVar = "choromanski2021performer"
     complexity: ClassVar = "T M d"
 
-    M: int = option(64, "random features a head", low=1, high=4096)
+    M: int = option(64, "random features per head", low=1, high=4096)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen directions, one set a head."""
+        """Draw the frozen directions, one set per head."""
         directions = gaussian(self.num_heads, self.head_dim, self.M, generator=generator)
         self.directions = nn.Buffer(directions / math.sqrt(self.head_dim))
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Rectified random projections."""
+        """Compute rectified random projections."""
         return relu(project(x, self.directions))

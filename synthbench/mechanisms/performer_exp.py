@@ -24,10 +24,11 @@ class PerformerExp(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn.
-    A query's features are divided by the largest of them: that factor cancels in the ratio, and ``delta`` counts
-    relative to it. Keys are not stabilised: a maximum over keys would show the past what is to come. Their exponents
-    stay below :math:`\|\omega\|^2 / 2`, so that float32 does not overflow up to heads of about 128 channels; a key far
-    longer than that underflows and is not seen.
+    A query's features are divided by the largest of them. This factor cancels between numerator and denominator, except
+    that ``delta`` is relative to it. The features of keys are not divided by their maximum, since a maximum over all
+    keys would leak later keys to earlier outputs. The exponents of keys are at most :math:`\|\omega\|^2 / 2`, which
+    float32 can represent for heads of up to 64 channels. Wider heads, and float16, are computed in log space. The
+    features of a key much longer than :math:`\omega` underflow to 0, and the key gets no weight.
     """
 
     name: ClassVar = "performer-exp"
@@ -36,16 +37,16 @@ class PerformerExp(FeatureAttention):
     source: ClassVar = "choromanski2021performer"
     complexity: ClassVar = "T M d"
 
-    M: int = option(64, "random features a head", low=1, high=4096)
+    M: int = option(64, "random features per head", low=1, high=4096)
     omega: Literal["iid", "orthogonal"] = option("orthogonal", "how the directions of a head depend on each other")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen directions, one set a head."""
+        """Draw the frozen directions, one set per head."""
         directions = gaussian_directions(self.omega, self.num_heads, self.head_dim, self.M, generator)
         self.directions = nn.Buffer(directions)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:
-        """Exponentials of random projections."""
+        """Compute exponentials of random projections."""
         y = x / x.shape[-1] ** 0.25
         exponents = project(y, self.directions) - y.square().sum(-1, keepdim=True) / 2
         if side == "query":
@@ -54,7 +55,7 @@ class PerformerExp(FeatureAttention):
         return features
 
     def key_exponents(self, k: KeyRows) -> FeatureRows:
-        """The logarithms of the features of keys, in float32 or better."""
+        """Compute the logarithms of the keys' features, in float32 or better."""
         y = widened(k) / k.shape[-1] ** 0.25
         products = project(y, widened(self.directions))
         logarithms: Tensor = products - y.square().sum(-1, keepdim=True) / 2 - math.log(self.M) / 2

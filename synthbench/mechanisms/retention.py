@@ -28,16 +28,17 @@ class Retention(RecurrentAttention):
         R_{ts} = \frac{q_t \cdot k_s}{\sqrt{d}} \frac{D_{ts}}{\sqrt{\sum_{i \le t} D_{ti}}}, \qquad
         out_t = norm\Big( \frac{\sum_{s \le t} R_{ts} v_s}{\max(|\sum_{s \le t} R_{ts}|, 1)} \Big)
 
-    The stock layer has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`. Its projections are
-    initialised as in the authors' code, with those of q, k, v and gate at a fifth of the output projection. The bare
-    layer has neither.
+    The stock layer has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`. Its projections have
+    Xavier initialisation as in the authors' code, with gain :math:`2^{-2.5}` for q, k, v and the gate, and gain 1 for
+    the output. The bare layer has no gate, and the default initialisation.
 
     State: ``key_dim * (value_dim + 1)`` numbers per head.
 
     Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
-    component/multiscale_retention.py. The group norm of a head divides by the root mean square of its channels and has
-    no parameters, as there. The scale of xPos is the decay: a rotation is all that positions add, here RoPE with angles
-    base^(-i/n), there base^(-i/(n - 1)). Left out: values are as wide as keys, not twice as wide.
+    component/multiscale_retention.py. As in that code, the group norm divides each head by the root mean square of its
+    channels and has no parameters. The decay takes the place of xPos's scale, so the position encoding is a rotation
+    only: here RoPE with angles base^(-i/n), in that code base^(-i/(n - 1)). Values are as wide as keys here, but twice
+    as wide in that code.
     """
 
     name: ClassVar = "retention"
@@ -51,7 +52,7 @@ class Retention(RecurrentAttention):
     output_gate: bool = option(default=True, meaning="whether a swish gate multiplies the outputs", absent=False)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the output gate, and bring the projections to the size that they begin with beside one."""
+        """Draw the output gate; if there is one, rescale the initial projections as in the authors' code."""
         if self.output_gate:
             self.gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
             with torch.no_grad():  # uniform in ±1/√width so far; Xavier's bound is √3 times that
@@ -59,7 +60,7 @@ class Retention(RecurrentAttention):
                     layer.weight.mul_(share * math.sqrt(3))
 
     def controls(self, x: Tokens) -> tuple[Tensor | None]:
-        """The output gate."""
+        """Compute the output gates; None if the layer has none."""
         return (self.by_head(silu(self.gate(x))) if self.output_gate else None,)
 
     def attend(
@@ -71,7 +72,7 @@ class Retention(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend by the matrix of all pairs, or chunk by chunk where that is faster."""
+        """Attend with the matrix of all pairs, or chunk by chunk if that is faster."""
         queries, length = q.shape[-2], k.shape[-2]
         rate = self.rate(q)
         before = 0 if state is None else state.position
@@ -92,17 +93,17 @@ class Retention(RecurrentAttention):
         return out if gate is None else out * gate[..., length - queries :, :]
 
     def rate(self, q: QueryHeads) -> Float[Tensor, "heads 1 1"]:
-        """Logarithm of each head's decay."""
+        """Compute the logarithm of each head's decay."""
         heads = torch.arange(q.shape[-3], dtype=q.dtype, device=q.device)
         return torch.log1p(-torch.exp2(-5 - heads)).view(-1, 1, 1)
 
     def decays(
         self, rate: Float[Tensor, "heads 1 1"], queries: int, positions: Float[Tensor, "length 1"]
     ) -> Float[Tensor, "heads queries length"]:
-        """The matrix D for the last ``queries`` rows, 0 towards the future."""
+        """Compute the last ``queries`` rows of the matrix D, which is 0 for later keys."""
         distance = positions[len(positions) - queries :] - positions.mT
         return (rate * distance).exp().tril(len(positions) - queries)
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Key x (value + the scores' sum) in every head, whatever the length."""
+        """Count key width x (value width + 1 for the scores' sum) in every head, whatever the length."""
         return self.model_dim * (self.head_dim + 1)

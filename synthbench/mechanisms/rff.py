@@ -17,12 +17,13 @@ from synthbench.options import option
 class RFF(FeatureAttention):
     r"""Random Fourier features of the Gaussian kernel :math:`\exp(-\|q - k\|^2 / 2)`.
 
-    :math:`\phi(x) = \sqrt{2 / M} \cos(\Omega^T x + b)`, :math:`\Omega \sim N(0, I)`, b uniform in [0, 2π), per head.
+    The features are :math:`\phi(x) = \sqrt{2 / M} \cos(\Omega^T x + b)`. Each head draws :math:`\Omega \sim N(0, I)`,
+    and b uniform in [0, 2π).
 
     State: ``M * (value_dim + 1)`` numbers per head.
 
-    Source: Rahimi & Recht (2007), algorithm 1. The features have signs: the denominator can come near zero or cross
-    it, and only ``delta`` stands between that and a very large output.
+    Source: Rahimi & Recht (2007), algorithm 1. Features can be negative, so the denominator can come near zero or
+    change sign. Only ``delta`` then guards against very large outputs.
     """
 
     name: ClassVar = "rff"
@@ -31,13 +32,13 @@ class RFF(FeatureAttention):
     source: ClassVar = "rahimi2007random"
     complexity: ClassVar = "T M d"
 
-    M: int = option(64, "random features a head", low=1, high=4096)
+    M: int = option(64, "random features per head", low=1, high=4096)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen frequencies and phases, one set a head."""
+        """Draw the frozen frequencies and phases, one set per head."""
         self.directions = nn.Buffer(gaussian(self.num_heads, self.head_dim, self.M, generator=generator))
         self.phases = nn.Buffer(2 * math.pi * torch.rand(self.num_heads, 1, self.M, generator=generator))
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Cosines of random projections."""
+        """Compute cosines of random projections."""
         return math.sqrt(2 / self.M) * (project(x, self.directions) + self.phases).cos()

@@ -1,4 +1,4 @@
-"""RWKV-7: a delta rule whose gate, rates and keys of three kinds are a vector each."""
+"""RWKV-7: a delta rule with decays and rates per channel, and different keys for removing and adding values."""
 
 import math
 from types import MappingProxyType
@@ -18,42 +18,43 @@ from synthbench.mechanisms.base import kept_by_convolution, mechanism
 from synthbench.options import option
 
 FASTEST = math.exp(-0.5)
-"""Minus the logarithm of the fastest decay of a token."""
+"""Largest decay rate: minus the logarithm of the smallest factor by which one token multiplies the state."""
 
 MIX_POWERS = torch.tensor([[0.2], [0.9], [0.7], [0.7], [0.9], [0.2]])
-"""The mixes for r, w, k, v, a and g begin at 1 minus this power of a channel's place, from 0 to below 1."""
+"""Exponents p of the initial mixes for r, w, k, v, a and g, which are 1 - (i / width)^p in channel i."""
 
 
 @mechanism
 class Rwkv7(RecurrentAttention):
-    r"""A memory that decays by channel and takes out what it returns for one key while another is put in.
+    r"""A memory with a decay per channel, which removes the value at one key and adds one at another.
 
-    In place of :math:`x_t` stand six learned mixes of a token with the previous token, one each for r, w, k, v, a and
-    g. With r, k and v projections, :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`, :math:`a_t =
-    \sigma(b_a + x_t A_1 A_2)`, :math:`g_t = \sigma(x_t G_1) G_2`, :math:`\kappa_t` the vector :math:`\xi \odot k_t`
-    scaled to length 1 and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`,
+    Each :math:`x_t` below stands for a learned mix of a token with the previous one; r, w, k, v, a and g have one mix
+    each. The vectors r, k and v are projections of :math:`x_t`, and
+    :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and
+    :math:`g_t = \sigma(x_t G_1) G_2`. Let :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head,
+    and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`. Then
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
         out_t = g_t \odot (norm(S_t^T r_t) + (r_t \cdot (\rho \odot \tilde k_t)) v_t)
 
-    and the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of the authors'
-    code for a first layer (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight decay
-    applies only to the projections of r, k and v and to the output projection. The bare layer has no mixes, g, gain or
-    shift; its biases and weight decay are the suite's.
+    where the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of a model's
+    first layer in the authors' code (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight
+    decay applies only to the projections to r, k and v and to the output projection. The bare layer has no mixes, no g,
+    no gain and no shift; its biases and weight decay follow the suite.
 
-    State: ``key_dim * value_dim`` numbers per head, and the token before.
+    State: ``key_dim * value_dim`` numbers per head, and the previous token.
 
-    Source: Peng et al. (2025), section 4; their state is the transpose. Initial values are those of a first layer in
-    that code: the mixes, b_w, b_a and xi by channel, alpha 1.02, rho -0.04, and G_1 0. Entries of the projections of r
-    and v are up to 0.5 over the root of the width, those of k up to 0.05 over it. W_2, A_2 and G_2 are small: there
-    orthogonal rows times 0.1, here uniform times 0.1. In that code, W_1 and A_1 also have 32 columns below a width of
-    369, and G_1 below 92. There, W_1, A_1 and the output projection are 0 at first, which leaves other parameters
-    without a gradient in the first step. Here, W_1 and A_1 are small and the output projection is as in other
-    mechanisms.
+    Source: Peng et al. (2025), section 4; their state is the transpose of S. Initial values are those of the first
+    layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
+    projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
+    times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default,
+    as in that code if the width is below 369 for W_1 and A_1, and below 92 for G_1. In that code, W_1, A_1 and the
+    output projection begin at 0, so other parameters have no gradient in the first step. Here, W_1 and A_1 begin with
+    small values, and the output projection begins as in other mechanisms.
 
-    Left out: the share of the first layer's values in those of later layers, since a mechanism sees one layer. Also
-    left out: initial values that differ from layer to layer, and a doubled learning rate for b_w.
+    Left out: mixing of the first layer's values into those of later layers, since a mechanism sees only one layer. Also
+    left out: initial values that differ between layers, and a doubled learning rate for b_w.
     """
 
     name: ClassVar = "rwkv7"
@@ -67,7 +68,7 @@ class Rwkv7(RecurrentAttention):
         dict.fromkeys(("token_shift", "output_gate", "norm_gain", "own_biases", "undecayed"), False)
     )
 
-    gate_rank: int = option(32, "columns of W_1, A_1 and G_1, through which gates are read off a token", low=1)
+    gate_rank: int = option(32, "columns of W_1, A_1 and G_1, through which gates are computed from a token", low=1)
     token_shift: bool = option(
         default=True, meaning="whether all is read off mixes of a token with the one before it", absent=False
     )
@@ -89,7 +90,7 @@ class Rwkv7(RecurrentAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Scale the projections; draw those to decays and rates, and lay out what begins by channel."""
+        """Scale the projections, draw those to decays and rates, and set the initial values that depend on channels."""
         width, heads, size = self.model_dim, self.num_heads, self.head_dim
         with torch.no_grad():
             scales = torch.tensor([0.5, 0.05, 0.5]).repeat_interleave(width)
@@ -131,7 +132,7 @@ class Rwkv7(RecurrentAttention):
         return nn.Parameter(values.view(self.num_heads, 1, self.head_dim).clone())
 
     def forward(self, x: Tokens) -> Tokens:
-        """Shift, project to heads and controls, attend, gate, project back."""
+        """Mix with the previous token, project to heads and controls, attend, gate, and project back."""
         return self.merge_heads(self._attended(x))
 
     def forward_last(self, x: Tokens) -> Token:
@@ -139,7 +140,7 @@ class Rwkv7(RecurrentAttention):
         return self.merge_heads(self._attended(x)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from the matrices of all heads and the token before."""
+        """Process the next token with the matrices of all heads and the previous token."""
         return self.merge_heads(self._attended(x, state))
 
     def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
@@ -173,12 +174,12 @@ class Rwkv7(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with these decays and rates; without any, nothing decays and the rate is 1."""
+        """Attend with the given decays and rates; without them, nothing decays and the rate is 1."""
         log_decay = torch.zeros_like(k) if log_decay is None else log_decay
         rate = torch.ones_like(k) if rate is None else rate
         removed = unit_vectors(k * self.removal)
         k = k * (1 + (rate - 1) * self.mixing)
-        # It reads the state before the decay, which is at least exp(-FASTEST): a division undoes it.
+        # The removal key reads the state before its decay. A division undoes the decay, at least exp(-FASTEST).
         out = corrected(q, removed * (-log_decay).exp(), rate * removed, v, log_decay, k, fastest=FASTEST, state=state)
         normal = layer_norm(out, out.shape[-1:], eps=1e-5 * self.head_dim)
         if self.gain is not None and self.offset is not None:
@@ -186,5 +187,5 @@ class Rwkv7(RecurrentAttention):
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v
 
     def state_elements(self, length: int) -> int:
-        """Key x value in every head, and the token before."""
+        """Count key width x value width in every head, and the previous token."""
         return super().state_elements(length) + kept_by_convolution(2 * self.token_shift, self.model_dim, length)

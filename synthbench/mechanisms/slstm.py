@@ -20,28 +20,28 @@ from synthbench.options import option
 
 @mechanism
 class Slstm(Mechanism):
-    r"""An LSTM whose input gate is an exponential, and whose cell is an average by the gates so far.
+    r"""An LSTM with an exponential input gate, whose cell is an average weighted by the gates.
 
     .. math::
         (z, i, f, o) = (x_t, u_t, u_t, x_t) W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
         n_t = \sigma(f) n_{t-1} + e^i, \quad h_t = \sigma(o) \, c_t / n_t
 
-    u is the token behind a causal convolution of ``conv`` taps per channel and SiLU. W and R mix the channels of a head
-    only. The state holds c / n and log n, so that nothing overflows without a stabiliser: the weight of a token in the
-    average is :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is a layer norm per head of h, with a gain.
-    Sequential, as ``lstm``.
+    where u is the token x after a causal convolution of ``conv`` taps per channel and SiLU. W and R mix only channels
+    of the same head. The state holds c / n and log n, so nothing can overflow and no stabiliser is needed. A new token
+    enters the average c / n with the weight :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is h after a
+    layer norm per head, with a gain. The computation is sequential, as in ``lstm``.
 
-    The stock layer has all of this, and weight decay only of W and the taps (xlstm, blocks/slstm/layer.py and cell.py).
-    The bare layer is the cell of the paper: the token instead of u, W a full matrix, no gain, a projection after the
-    norm, and the suite's weight decay.
+    In the stock layer, weight decay applies only to W and the convolution taps (xlstm, blocks/slstm/layer.py and
+    cell.py). The bare layer is the cell of the paper: x replaces u, W is a full matrix, there is no gain, and a
+    projection follows the norm. Its weight decay follows the suite.
 
-    State: h, c / n and log n, a number per channel each, and ``conv - 1`` tokens.
+    State: h, c / n and log n, each with one number per channel, and the last ``conv - 1`` tokens.
 
-    Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code R and the other biases
-    begin at 0, and W of the stock layer is normal. Over the channels of a head, b_f goes from 5 to -7: some channels
-    keep their content, others forget at once. The steps are even here; in their code they follow a power law whose
-    exponent rises from 0.3 in the first block to 1.6 in the last. The projections up and down after the cell are the
-    block's feed-forward network.
+    Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code, R and all biases except
+    b_f begin at 0, and W of the stock layer is normal. Over the channels of a head, b_f decreases from 5 to -7, so some
+    channels keep their content and others forget it at once. It decreases in equal steps here; in their code, the steps
+    follow a power law, whose exponent increases from 0.3 in the first block to 1.6 in the last. Left out: the
+    projections up and down after their cell, since the block has a feed-forward network.
     """
 
     name: ClassVar = "slstm"
@@ -67,10 +67,10 @@ class Slstm(Mechanism):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections; R and the biases begin at given values.
+        """Draw the projections, and set R and the biases to their initial values.
 
         Raises:
-            UsageError: If the heads do not divide the width.
+            UsageError: If the number of heads does not divide the width.
         """
         width, heads = self.model_dim, self.num_heads
         if heads < 1 or width % heads:
@@ -92,11 +92,11 @@ class Slstm(Mechanism):
             exempt_from_decay(self, "recurrent", "gates_bias", "gain", "own_convolution.bias", "out.bias")
 
     def forward(self, x: Tokens) -> Tokens:
-        """Convolve, run over the tokens, norm, project."""
+        """Convolve, run the recurrence over the tokens, normalise, and project if ``out_projection`` is set."""
         return self._normed(self.hidden(x))
 
     def advance(self, x: Token, state: State) -> Token:
-        """Go on from output, average, logarithm of the normaliser, and the last inputs of the convolution."""
+        """Process the next token with h, c / n, log n and the convolution's last inputs."""
         gates = self._read(x, state).unflatten(-1, (self.num_heads, -1))
         hidden = state.tensors.get("hidden")
         if hidden is not None:
@@ -111,7 +111,7 @@ class Slstm(Mechanism):
         return self._normed(state.tensors["hidden"].flatten(-2))
 
     def _read(self, x: Tensor, state: State | None = None) -> Tensor:
-        """The contributions of the tokens to z, i, f and o."""
+        """Compute the contributions of the tokens to z, i, f and o."""
         fused: Tensor = self.gates(x)
         if self.own_convolution is not None:
             seen = silu(convolved(self.own_convolution, x, state))
@@ -127,7 +127,7 @@ class Slstm(Mechanism):
         return projected
 
     def hidden(self, x: Tokens) -> Tokens:
-        """The outputs h."""
+        """Compute the outputs h of all tokens."""
         heads, size = self.recurrent.shape[-3:-1]
         weight = self.recurrent.view(-1, heads, size, 4 * size)  # one run if none are stacked
         gates = self._read(x)
@@ -137,15 +137,15 @@ class Slstm(Mechanism):
         return hidden.permute(1, 3, 0, 2, 4).reshape(x.shape)
 
     def state_elements(self, length: int) -> int:
-        """Output, average and logarithm of the normaliser, and the convolution's past inputs."""
+        """Count the numbers in h, c / n and log n, and the convolution's past inputs."""
         return 3 * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 
 class HeadwiseLinear(RunLayer):
-    """One matrix per head, from its channels to its columns.
+    """A linear layer with one matrix per head, from the head's input channels to its output columns.
 
-    ``weight`` is [heads, size, columns], normal with variance 2/5 over the width of all heads; stacked it has a leading
-    run axis, and so has ``x``.
+    ``weight`` is [heads, size, columns], initially normal with variance 2/5 divided by the width of all heads together.
+    If runs are stacked, ``weight`` and ``x`` have a leading run axis.
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:
@@ -155,7 +155,7 @@ class HeadwiseLinear(RunLayer):
         self.weight = nn.Parameter(drawn)
 
     def forward(self, x: Float[Tensor, "*leading width"]) -> Float[Tensor, "*leading columns_of_heads"]:
-        """Apply to the last axis, head by head."""
+        """Apply the matrices to the last axis, head by head."""
         heads = x.unflatten(-1, self.weight.shape[-3:-1])
         form = "...hs,hsc->...hc" if self.weight.ndim == 3 else "m...hs,mhsc->m...hc"
         columns: Tensor = torch.einsum(form, heads, self.weight).flatten(-2)
@@ -163,14 +163,15 @@ class HeadwiseLinear(RunLayer):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, [length, runs, heads, rows, 4 size] to [length, runs, heads, rows, size].
+    """The loop over time, from gates [length, runs, heads, rows, 4 size] to outputs [length, runs, heads, rows, size].
 
-    Differentiated by hand, as in ``lstm``: slopes that need no later step are computed for all steps at once.
+    The gradient is written by hand, as in ``lstm``: derivatives that need no later step are computed for all steps at
+    once.
     """
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor:
-        """Run over the tokens."""
+        """Run the recurrence over the tokens."""
         size = weight.shape[-2]
         gates = gates.clone(memory_format=torch.contiguous_format)
         averages, shares, hidden = (torch.empty_like(gates[..., :size]) for _ in range(3))
@@ -195,7 +196,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Run back over the tokens."""
+        """Run backwards over the tokens."""
         gates, averages, shares, hidden, weight = ctx.saved_tensors
         z, _, f, o = gates.split(weight.shape[-2], dim=-1)
         z, o, kept = z.tanh(), o.sigmoid(), 1 - shares

@@ -15,7 +15,7 @@ class Softmax(ScoreAttention):
 
     State: every key and value so far.
 
-    Source: Vaswani et al. (2017), eq. 1. ``attend`` is PyTorch's fused form of the same function.
+    Source: Vaswani et al. (2017), eq. 1. ``attend`` uses PyTorch's fused operation for the same function.
     """
 
     name: ClassVar = "softmax"
@@ -25,13 +25,13 @@ class Softmax(ScoreAttention):
     complexity: ClassVar = "T^2 d"
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Scaled inner products."""
+        """Compute scaled inner products."""
         return q @ k.mT / math.sqrt(q.shape[-1])
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in one fused operation."""
         queries, length = q.shape[-2], k.shape[-2]
-        if 1 < queries < length:  # the fused mask puts the first query at the first key
+        if 1 < queries < length:  # the fused mask places the first query at the first key
             return super().attend(q, k, v)
         # The fused kernels are chosen for four axes only.
         q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))

@@ -1,4 +1,4 @@
-"""Attention over Yat scores, by default their softmax."""
+"""Attention with Yat scores, by default normalised by softmax."""
 
 from typing import ClassVar
 
@@ -13,18 +13,20 @@ from synthbench.options import option
 class Yat(YatAttention):
     r"""Softmax over the Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`: alignment over distance.
 
-    ``normaliser=sum`` divides the kernel's values by their sum instead, which is ``yat-sum``; ``softermax`` raises them
-    to ``power`` first: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` = 1e-6. ``scale`` multiplies the
-    argument of the softmax; with the two other normalisers it would cancel, so it is refused.
+    ``normaliser=sum`` divides the kernel's values by their sum instead, as in ``yat-sum``. ``normaliser=softermax``
+    first raises them to the power n = ``power``: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` = 1e-6.
+    ``scale`` multiplies the argument of the softmax. With the two other normalisers, it would cancel, so any value but
+    1 is refused.
 
     State: every key and value so far.
 
     Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of the SLAY paper. Queries
-    and keys keep their lengths. Neither paper has a scale; the code of the SLAY paper has one, and uses its root.
+    and keys are not normalised. Neither paper has a scale; the code of the SLAY paper has one, and applies its square
+    root.
 
-    The authors' package ``nmn`` has other conventions. It divides the kernel by :math:`\sqrt{d}`, with d the channels
-    of a head, and multiplies it by a learned number alpha that begins at 1. It adds 1e-5 to the squared distance. With
-    heads of 16 channels, ``yat:scale=0.25,epsilon=1e-5`` reproduces this, with alpha kept at 1.
+    The authors' package ``nmn`` has other conventions. It divides the kernel by :math:`\sqrt{d}`, with d the number of
+    channels of a head, and multiplies it by a learned number alpha that begins at 1. It adds 1e-5 to the squared
+    distance. For heads of 16 channels, ``yat:scale=0.25,epsilon=1e-5`` reproduces this with alpha fixed at 1.
     """
 
     name: ClassVar = "yat"
@@ -38,5 +40,5 @@ class Yat(YatAttention):
     yat_sides = plain
 
     def kernel(self, q: Queries, k: Keys) -> PairScores:
-        """The kernel of every pair."""
+        """Compute the kernel for every pair of a query and a key."""
         return yat_kernel(q, k, self.epsilon)

@@ -1,4 +1,4 @@
-"""Kernel attention by the Yat kernel on the sphere, computed exactly."""
+"""Kernel attention with the Yat kernel of unit vectors, computed exactly."""
 
 from functools import partial
 from typing import ClassVar
@@ -17,15 +17,16 @@ from synthbench.options import option
 
 @mechanism
 class YatSpherical(YatAttention):
-    r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` with x the cosine of q and k, over its sum.
+    r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` with x = cos(q, k), divided by its sum.
 
-    ``normaliser=softmax`` takes a softmax of ``scale`` times the kernel instead, ``softermax`` divides powers of it by
-    their sum, as in ``yat``. The sum needs no scale: a factor of every score cancels.
+    ``normaliser=softmax`` takes the softmax of ``scale`` times the kernel instead. ``normaliser=softermax`` divides
+    powers of the kernel by their sum, as in ``yat``. The default, ``sum``, needs no scale, since a common factor of all
+    values cancels.
 
     State: every key and value so far.
 
-    Source: Luna et al. (2026), eq. 5, and table 9 for epsilon. The denominator is at least 1e-6, as in their code:
-    x can round above 1. Other normalisers than the sum: Bouhsine (2026), section 2.2 and eq. 3.
+    Source: Luna et al. (2026), eq. 5, and table 9 for epsilon. As in their code, the denominator of the kernel is at
+    least 1e-6, since x can round above 1. The other normalisers follow Bouhsine (2026), section 2.2 and eq. 3.
     """
 
     name: ClassVar = "yat-spherical"
@@ -40,10 +41,10 @@ class YatSpherical(YatAttention):
     yat_sides = spherical
 
     def kernel(self, q: Queries, k: Keys) -> PairScores:
-        """The kernel of every pair."""
+        """Compute the kernel for every pair of a query and a key."""
         x = unit_vectors(q) @ unit_vectors(k).mT
         return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:  # noqa: ARG002 - of every type
-        """The kernel by tiles, of the sum alone."""
+        """Return the GPU kernel, which computes tile by tile; None unless ``normaliser`` is ``sum``."""
         return partial(kernels.load("_yat_spherical").attend, self.epsilon) if self.normaliser == "sum" else None

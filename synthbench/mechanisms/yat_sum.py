@@ -1,4 +1,4 @@
-"""Kernel attention by the Yat kernel."""
+"""Kernel attention with the Yat kernel."""
 
 from typing import ClassVar
 
@@ -11,12 +11,12 @@ from synthbench.options import option
 
 @mechanism
 class YatSum(ScoreAttention):
-    r"""The Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`, over its sum.
+    r"""The Yat kernel :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)` divided by its sum.
 
     State: every key and value so far.
 
-    Source: Luna et al. (2026), eq. 1, normalised as kernel attention is there. Their code takes a softmax of the kernel
-    instead: see ``yat``, of which this is ``yat:normaliser=sum`` under the name of its own row.
+    Source: Luna et al. (2026), eq. 1, normalised like kernel attention in that paper. Their code takes a softmax of the
+    kernel instead: see ``yat``. This mechanism equals ``yat:normaliser=sum``, under a name of its own.
     """
 
     name: ClassVar = "yat-sum"
@@ -31,5 +31,5 @@ class YatSum(ScoreAttention):
     yat_sides = plain
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """The kernel of every pair."""
+        """Compute the kernel for every pair of a query and a key."""
         return yat_kernel(q, k, self.epsilon)

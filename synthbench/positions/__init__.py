@@ -1,4 +1,4 @@
-"""The position encodings, one a file."""
+"""The position encodings, one per file."""
 
 from synthbench.positions._rotations import LearnedRotation
 from synthbench.positions.base import POSITIONS, PositionEncoding, position

@@ -1,4 +1,4 @@
-"""Pieces that the rotating position encodings share; an axis in front of the written ones is that of the runs."""
+"""Parts that rotary position encodings share. An additional leading axis is that of stacked runs."""
 
 import math
 from collections.abc import Sequence
@@ -15,28 +15,30 @@ from synthbench.positions.base import PositionEncoding
 
 
 class LearnedRotation(Rotation):
-    """A rotation by learned generators, whose coordinates can be exchanged."""
+    """A learned rotation, in which the coordinates of the tokens can be replaced."""
 
     coordinates: Tensor
     num_heads: int
     dim: int
     """Width of a head."""
     num_active: int
-    """Channels that positions turn: the first ones, in the basis of the generators."""
+    """Number of channels that rotate with the position: the first ones, in the basis of the generators."""
     is_null_kept: bool = True
+    """False if the other channels, which do not rotate, are zeroed."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def unmixed(self) -> "LearnedRotation":
-        """Copy the rotation without P, the mixing of channels that is the same at all positions. Here it has none."""
+        """Copy the rotation without P, a mixing of channels that all positions share; by default, there is no P."""
         return deepcopy(self)
 
     @torch.no_grad()
     def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*run heads"]:
         r"""Measure how far the map between two tokens is from the plain rotation by their offset, in float64.
 
-        It is IR_spec of T8'.7, :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`: A projects on
-        the active channels, :math:`R_{STR}` is the rotation without P. Offsets :math:`\Delta` are ``moves`` along all
-        axes at once; r are the places of the tokens, where the derivation takes a ball.
+        The measure is IR_spec of T8'.7 in the ESPR derivation,
+        :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, A projects on the active channels,
+        and :math:`R_{STR}` is the rotation without P. Each offset :math:`\Delta` is one of ``moves``, along all axes at
+        once. The maximum is taken over the coordinates r of the tokens, in the derivation over a ball.
         """
         whole, plain = deepcopy(self).double(), self.unmixed().double()
         whole.is_null_kept = plain.is_null_kept = True
@@ -49,7 +51,7 @@ class LearnedRotation(Rotation):
         return torch.stack(distances).mean(0)
 
     def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
-        """Move to some coordinates and return the matrices there: [*run, heads, length, dim, dim]."""
+        """Replace the coordinates, and return the rotation's matrices at them: [*run, heads, length, dim, dim]."""
         self.coordinates = coordinates
         *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)
@@ -58,12 +60,12 @@ class LearnedRotation(Rotation):
 
 
 def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
-    """Coordinates of the tokens, in the precision of the parameters."""
+    """Return the coordinates of the tokens, in the precision of the parameters."""
     return cast("Tensor", encoding.coordinates).to(torch.get_default_dtype())
 
 
 def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
-    """Refuse a head in which some axis of the coordinates gets no plane to turn.
+    """Check that every axis of the coordinates gets at least one plane of a head to rotate.
 
     Raises:
         UsageError: If there are fewer planes than axes.
@@ -77,9 +79,11 @@ def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
 
 
 def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
-    """Angle per unit of each coordinate, in float64: every plane turns with one axis, base^(-i / n) for its i-th of n.
+    """Compute the angle of each plane per unit of each coordinate, in float64.
 
-    The first planes belong to the first axis; an axis more or less of them, where they do not divide.
+    Every plane rotates with a single axis. The i-th of the n planes of an axis, counted from 0, has the frequency
+    base^(-i / n). The first planes belong to the first axis. If the axes do not divide the number of planes, the first
+    axes get one plane more than the others.
 
     Source: Su et al. (2024), section 3.2.2, for one axis: base^(-2i / d) with d = 2n.
     """
@@ -93,10 +97,10 @@ def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tens
 def rows_of(
     table: Float[Tensor, "*leading rows columns"], length: int, first: int
 ) -> Float[Tensor, "*leading length columns"]:
-    """The rows of ``length`` positions, beginning with ``first``.
+    """Return the rows of ``length`` positions, beginning with ``first``.
 
     Raises:
-        UsageError: If the table ends before.
+        UsageError: If the table has too few rows.
     """
     end = first + length
     if end > table.shape[-2]:
@@ -107,10 +111,12 @@ def rows_of(
 def combine(
     coordinates: Float[Tensor, "*run length given"], rates: Float[Tensor, "*run heads numbers axes"]
 ) -> Float[Tensor, "*run heads length numbers"]:
-    """Σ_k r_k β_k for every position and head. Sums, not a matrix product: TF32 would round angles of hundreds.
+    """Compute Σ_k r_k β_k for every position and head.
+
+    It is computed as a sum, since a matrix product in TF32 would round large angles too coarsely.
 
     Raises:
-        UsageError: If the coordinates have another number of axes than the rates.
+        UsageError: If coordinates and rates have different numbers of axes.
     """
     if coordinates.shape[-1] != rates.shape[-1]:
         raise UsageError(
@@ -125,7 +131,7 @@ def turn_planes(
     cos: Float[Tensor, "*leading_of_angles length planes"],
     sin: Float[Tensor, "*leading_of_angles length planes"],
 ) -> Float[Tensor, "*leading length dim"]:
-    """Turn the planes of channels (0, 1), (2, 3), ... by their angles; channels behind the last plane stay."""
+    """Rotate the channel pairs (0, 1), (2, 3), ... by their angles; channels after the last pair stay unchanged."""
     width = 2 * cos.shape[-1]
     first, second = x[..., 0:width:2], x[..., 1:width:2]
     turned = torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1).flatten(-2)
@@ -133,14 +139,14 @@ def turn_planes(
 
 
 def num_entries(dim: int) -> int:
-    """Numbers that make a skew-symmetric matrix of this size."""
+    """Number of independent entries of a skew-symmetric matrix of this size."""
     return dim * (dim - 1) // 2
 
 
 def skew_matrix(entries: Float[Tensor, "*leading entries"], dim: int) -> Float[Tensor, "*leading dim dim"]:
-    """The skew-symmetric matrix with these entries below its diagonal, the negated above it, read along its rows.
+    """Build a skew-symmetric matrix whose entries above the diagonal, row by row, are the negated ``entries``.
 
-    One entry a at (0, 1) gives a J, J = [[0, -1], [1, 0]], whose exponential turns by the angle a.
+    For example, a single entry a gives a J with J = [[0, -1], [1, 0]], whose exponential rotates by the angle a.
     """
     rows, columns = torch.triu_indices(dim, dim, offset=1, device=entries.device)
     upper = entries.new_zeros(*entries.shape[:-1], dim, dim)
@@ -149,7 +155,7 @@ def skew_matrix(entries: Float[Tensor, "*leading entries"], dim: int) -> Float[T
 
 
 def cayley(skew: Float[Tensor, "*leading dim dim"]) -> Float[Tensor, "*leading dim dim"]:
-    """(I - S)(I + S)^-1 of a skew-symmetric S: a rotation, the identity for S = 0. The two factors commute."""
+    """Compute the rotation (I - S)(I + S)^-1 for a skew-symmetric S; the two factors commute."""
     identity = torch.eye(skew.shape[-1], dtype=skew.dtype, device=skew.device)
     rotation: Tensor = torch.linalg.solve(identity + skew, identity - skew)
     return rotation

@@ -1,6 +1,6 @@
-"""Defines a position encoding: it carries the order of the tokens to a mechanism.
+"""Base class of position encodings, which pass the order of the tokens to a mechanism.
 
-Either it adds something to the embeddings, once, or it turns queries and keys in every layer.
+A position encoding either adds vectors to the token embeddings, once, or rotates queries and keys in every layer.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,10 @@ T = TypeVar("T", bound="PositionEncoding")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PositionEncoding(FieldModule, RunLayer):
-    """Carries the order of the tokens to a mechanism; built for sequences of up to ``length`` tokens.
+    """A position encoding, which passes the order of up to ``length`` tokens to a mechanism.
 
-    Hyper-parameters are the fields made by :func:`synthbench.options.option`; the fields below describe the model.
+    The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
+    ``length`` and ``coordinates`` describe the model and the tokens.
     """
 
     kind: ClassVar = "position encoding"
@@ -32,9 +33,9 @@ class PositionEncoding(FieldModule, RunLayer):
     version: ClassVar[int] = 1
     source: ClassVar[str]
     rotates: ClassVar[bool] = False
-    """True if it turns queries and keys, which a mechanism must then have."""
+    """True if it rotates queries and keys; the mechanism must then have both."""
     extends: ClassVar[bool] = True
-    """True if a model that was trained with it can be built for longer sequences: not with a learned table."""
+    """True if a trained model can be rebuilt for longer sequences; False for a learned table of positions."""
 
     model_dim: int = 64
     num_heads: int = 4
@@ -44,10 +45,10 @@ class PositionEncoding(FieldModule, RunLayer):
     generator: InitVar[torch.Generator | None] = None
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters and draw what is random.
+        """Check the hyper-parameters and coordinates, then call :meth:`initialise`.
 
         Raises:
-            UsageError: If a hyper-parameter lies outside its range, or there are not ``length`` coordinates.
+            UsageError: If a hyper-parameter lies outside its range, or ``coordinates`` is not [length, axes].
         """
         check(self)
         if self.coordinates is None:
@@ -59,30 +60,30 @@ class PositionEncoding(FieldModule, RunLayer):
         self.initialise(generator)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Create what :meth:`embed` needs; an encoding that only rotates leaves this alone."""
+        """Create the parameters that :meth:`embed` needs; an encoding that only rotates need not override this."""
 
     @property
     def head_dim(self) -> int:
         """Width of a query or key in one head."""
         return self.model_dim // self.num_heads
 
-    def embed(self, x: Tokens, first: int = 0) -> Tokens:  # noqa: ARG002 - for those that add something
-        """Add what is known of the positions, beginning with ``first``, to the token embeddings."""
+    def embed(self, x: Tokens, first: int = 0) -> Tokens:  # noqa: ARG002 - for encodings that add something
+        """Add position vectors, beginning with position ``first``, to the token embeddings; by default, add nothing."""
         return x
 
     def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate
-        """Make the rotation of one layer, whose parameters are drawn from ``generator``; None if it does not rotate.
+        """Make the rotation of one layer, with parameters drawn from ``generator``; None if this encoding has none.
 
         Raises:
-            UsageError: If queries and keys of this width cannot be turned.
+            UsageError: If queries and keys of this width cannot be rotated.
         """
         return None
 
     def rotations(self, widths: Sequence[int], generator: torch.Generator | None) -> list[Rotation]:
-        """Make the rotations of one layer for heads of these widths; none if it does not rotate.
+        """Make the rotations of one layer, one for each head width; an empty list if this encoding does not rotate.
 
         Raises:
-            UsageError: If queries and keys of such a width cannot be turned.
+            UsageError: If vectors of one of these widths cannot be rotated.
         """
         encoding, made = copy(self), []
         for width in widths:
@@ -96,7 +97,10 @@ POSITIONS: Registry[PositionEncoding] = Registry("position encoding", room="synt
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
 def position(unit: type[T]) -> type[T]:
-    """Make a position encoding of a class: its annotated fields become hyper-parameters, its name is registered."""
+    """Turn a class into a dataclass, register it as a position encoding, and return it.
+
+    Its fields made by :func:`synthbench.options.option` are its hyper-parameters.
+    """
     unit = dataclass(eq=False, repr=False, kw_only=True)(unit)
     POSITIONS.register(unit)
     return unit

@@ -29,7 +29,7 @@ Order = Literal["post", "conjugate"]
 
 
 class MixedRotation(LearnedRotation):
-    """Turns the active channels by position and mixes all channels by a learned rotation, in each head its own."""
+    """Rotates the active channels by position, and mixes all channels by a learned rotation P in each head."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class MixedRotation(LearnedRotation):
         is_commuting: bool,
         is_null_kept: bool,
     ) -> None:
-        """Start at the given frequencies and mixing."""
+        """Begin with the given frequencies and the given entries of S, from which P is computed."""
         super().__init__()
         self.num_heads, self.dim = len(skew), dim
         self.num_active = 2 * len(frequencies)
@@ -56,7 +56,7 @@ class MixedRotation(LearnedRotation):
         self.rates = nn.Parameter(rates.repeat(len(skew), 1, 1))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Turn row t by R(r) P or P R(r) Pᵀ, r the coordinates of token ``first + t``; see :class:`Espr`."""
+        """Multiply row t by R(r) P or P R(r) Pᵀ, with r the coordinates of token ``first + t``; see :class:`Espr`."""
         mixing = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
         if not self.is_null_kept:
             x = self._without_null(x)
@@ -66,7 +66,7 @@ class MixedRotation(LearnedRotation):
             turned = project(self._turn(project(x, mixing), first), mixing.mT)
         if self.is_null_kept:
             return turned
-        # A mechanism divides scores by √d. T4.4 divides by √(2m): each side takes half of the difference.
+        # Mechanisms divide scores by √d, T4.4 by √(2m): queries and keys are each scaled by the root of the ratio.
         return self._without_null(turned) * math.sqrt(math.sqrt(self.dim / self.num_active))
 
     def unmixed(self) -> "MixedRotation":
@@ -80,7 +80,7 @@ class MixedRotation(LearnedRotation):
         return padded
 
     def _turn(self, x: Tensor, first: int) -> Tensor:
-        """Turn the active channels by R(r)."""
+        """Rotate the active channels by R(r)."""
         numbers = combine(rows_of(self.coordinates, x.shape[-2], first), self.rates)
         if self.is_commuting:
             angles = numbers.unsqueeze(-4)
@@ -91,7 +91,7 @@ class MixedRotation(LearnedRotation):
 
 
 def _block_generators(frequencies: Float[Tensor, "planes axes"]) -> Float[Tensor, "entries axes"]:
-    """The entries of the skew matrices that turn plane u by its frequencies."""
+    """Return the entries of the skew-symmetric matrices that rotate plane u by its frequencies."""
     dim = 2 * len(frequencies)
     rows, columns = torch.triu_indices(dim, dim, offset=1)
     entries = frequencies.new_zeros(num_entries(dim), frequencies.shape[-1])
@@ -101,33 +101,37 @@ def _block_generators(frequencies: Float[Tensor, "planes axes"]) -> Float[Tensor
 
 @position
 class Espr(PositionEncoding):
-    r"""Rotations by learned generators on a part of the channels, mixed with the rest by a learned rotation.
+    r"""Rotations of some channels by learned generators, and a learned rotation that mixes all channels.
 
-    Of the d channels of a head 2m are *active*: :math:`R(r) = \exp(\sum_k r_k L_k)` turns them, r the coordinates of
-    the token, and leaves the others, the *null* ones. :math:`P = (I - S)(I + S)^{-1}` with S skew-symmetric and learned
-    mixes both. Each head has its own L and S.
+    Of the d channels of a head, 2m are *active*: :math:`R(r) = \exp(\sum_k r_k L_k)` rotates them, where r are the
+    coordinates of the token. The others are the *null* channels, which R(r) does not change. The learned matrix
+    :math:`P = (I - S)(I + S)^{-1}`, with S skew-symmetric, mixes active and null channels. Each head has its own L and
+    S.
 
-    ``order``: the derivation writes :math:`R(r) P` in T3.5 and :math:`P R(r) P^T` in T8'.7, two different maps.
-    ``post``, the default, is the first, of which its scores (T4.3) are made; ``conjugate`` is the second.
+    ``order``: the derivation writes :math:`R(r) P` in T3.5 and :math:`P R(r) P^T` in T8'.7, which are different maps.
+    ``post``, the default, is the first map, which is also that of its scores (T4.3); ``conjugate`` is the second.
 
-    ``null=drop`` is T4.3 and T4.4: null channels are zeroed before and behind the map, and scores are divided by
-    :math:`\sqrt{2m}` where a mechanism writes :math:`\sqrt d`. ``null=keep`` leaves the mechanism all channels and its
-    scale. Scores q·k see offsets only, unless generators do not commute or ``drop`` meets ``conjugate``. There the
-    projection stands between two P that mix active and null channels, and absolute positions come through.
+    ``null=drop`` follows T4.3 and T4.4: null channels are zeroed before and after the map, and scores are divided by
+    :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the mechanism's
+    scale. Scores q·k depend on offsets only, unless generators do not commute or ``drop`` is combined with
+    ``conjugate``. In that combination, null channels are zeroed between two mixings P, so that scores also depend on
+    absolute positions.
 
-    ``commuting``: generators in the block form of T2.5 with learned :math:`\beta`, any number of axes. If false, each
-    :math:`L_k` is a free skew-symmetric matrix on the active channels that begins in that form, and R(r) is a matrix
-    exponential per position and head. With one axis, scores still see offsets only; with several axes they do not. In
-    float32 it is a rotation to within about 2e-3 at position 8 000.
+    ``commuting``: if true, generators have the block form of T2.5 with learned :math:`\beta`, for any number of axes.
+    If false, each :math:`L_k` is a free skew-symmetric matrix on the active channels, initially of that form, and R(r)
+    is a matrix exponential per position and head. With one axis, scores still depend on offsets only; with several
+    axes, they do not. In float32, such an R(r) deviates from a rotation by about 2e-3 at position 8 000.
 
-    Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7 (U = I; P does what U would). It names
-    neither m nor how S begins: here a share of the planes, and :math:`N(0, \mathrm{spread}^2 / d)`. S = 0 is a
-    stationary point of what mixes active and null channels (T6'.7 is quadratic in it). Its bounds hold in other forms
-    than printed. T6'.1's middle sum is a maximum over planes. T5.8, T6'.8: A is near an orthogonal matrix, not near I.
-    T6'.9: :math:`|P - I|` is linear in the mixing :math:`\eta`; only the active block is quadratic. T6'.11 and T8'.13
-    lack a factor. With :math:`\rho = |S| < 1` the residual is at most :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 /
-    (1 - \rho)` for T4.4's scores. It has 8 for 4 where T6'.10 and T8'.7 leave out the projection in the middle. T8'.14
-    contradicts T8'.23.
+    Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7, where U = I and P takes the role of U. The
+    derivation specifies neither m nor the initial S. Here, the option ``active`` sets m as a fraction of all planes,
+    and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since S = 0 is a stationary
+    point of the mixing of active and null channels (T6'.7 is quadratic in S).
+
+    Some bounds of the derivation hold in other forms than printed. In T6'.1, the middle sum is a maximum over planes.
+    In T5.8 and T6'.8, A is near an orthogonal matrix, not near I. In T6'.9, :math:`|P - I|` is linear in the mixing
+    :math:`\eta`; only the active block is quadratic. T6'.11 and T8'.13 lack a factor. With :math:`\rho = |S| < 1`, the
+    residual is at most :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 / (1 - \rho)` for the scores of T4.4. For T6'.10
+    and T8'.7, which omit the projection in the middle, the factor 4 becomes 8. T8'.14 contradicts T8'.23.
     """
 
     name: ClassVar = "espr"
@@ -142,7 +146,7 @@ class Espr(PositionEncoding):
     spread: float = option(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
 
     def rotation(self, generator: torch.Generator | None) -> MixedRotation:
-        """Make the rotation of one layer: RoPE's frequencies, and a mixing drawn from ``generator``.
+        """Make the rotation of one layer, with RoPE's frequencies, and with S drawn from ``generator``.
 
         Raises:
             UsageError: If fewer planes are active than the coordinates have axes.

@@ -12,9 +12,9 @@ from synthbench.positions.base import PositionEncoding, position
 
 @position
 class Learned(PositionEncoding):
-    """One learned N(0, 1) vector a position, added to the token's embedding.
+    """One learned N(0, 1) vector per position, added to the token's embedding.
 
-    The table has the rows that are used and no more: the published model held 4 096 of them, 88 % of its parameters.
+    The table has only the ``length`` rows that are used. The published model had 4 096 rows, 88 % of its parameters.
 
     Source: Vaswani et al. (2017), section 3.5, the learned variant.
     """
@@ -28,5 +28,5 @@ class Learned(PositionEncoding):
         self.weight = nn.Parameter(torch.empty(self.length, self.model_dim).normal_(generator=generator))
 
     def embed(self, x: Tokens, first: int = 0) -> Tokens:
-        """Add row ``first + t`` to token t."""
+        """Add row ``first + t`` of the table to token t."""
         return x + rows_of(self.weight, x.shape[-2], first).unsqueeze(-3)

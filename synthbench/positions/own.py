@@ -1,4 +1,4 @@
-"""The position encoding that each layer's mechanism has from its authors."""
+"""The position encoding that the authors of each layer's mechanism use."""
 
 from typing import ClassVar
 
@@ -10,10 +10,10 @@ from synthbench.positions.rope import TabledRotation, rotary
 
 @position
 class Own(PositionEncoding):
-    """RoPE in the layers whose mechanism has it from its authors, nothing in the others.
+    """RoPE in layers whose mechanism's authors use RoPE, nothing in other layers.
 
-    The rows of a single mechanism are named as with ``rope`` or ``none``, whichever it has. This name stays for hybrids
-    whose layers differ.
+    The stored rows of a single mechanism carry the name ``rope`` or ``none``, whichever its authors use. The name
+    ``own`` remains only for hybrids whose layers differ.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """
@@ -23,9 +23,9 @@ class Own(PositionEncoding):
     rotates: ClassVar = True
 
     def rotation(self, generator: torch.Generator | None) -> TabledRotation:  # noqa: ARG002 - nothing is drawn
-        """Make the rotation of one layer, for a mechanism that has one.
+        """Make the rotation of one layer whose mechanism's authors use RoPE.
 
         Raises:
-            UsageError: If the width of a head is odd, or it has fewer planes than the coordinates have axes.
+            UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.
         """
         return rotary(self, 10000.0)

@@ -22,25 +22,25 @@ from synthbench.positions.base import PositionEncoding, position
 
 
 class TabledRotation(Rotation):
-    """Turns every head by the same fixed angles, one a position and plane."""
+    """Rotates every head by the same fixed angles, one per position and plane."""
 
     def __init__(self, angles: Float[Tensor, "length planes"]) -> None:
-        """Keep cosines and sines, in the precision of the parameters."""
+        """Store the cosines and sines of the angles, in the precision of the parameters."""
         super().__init__()
         self.cos = nn.Buffer(angles.cos().to(torch.get_default_dtype()), persistent=False)
         self.sin = nn.Buffer(angles.sin().to(torch.get_default_dtype()), persistent=False)
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Turn row t by the angles of position ``first + t``."""
+        """Rotate row t by the angles of position ``first + t``."""
         cos, sin = (rows_of(table, x.shape[-2], first).unsqueeze(-3).unsqueeze(-3) for table in (self.cos, self.sin))
         return turn_planes(x, cos, sin)
 
 
 def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
-    """Make the rotation of one layer, with angles from a base.
+    """Make the rotation of one layer, with the frequencies of RoPE for the given base.
 
     Raises:
-        UsageError: If the width of a head is odd, or it has fewer planes than the coordinates have axes.
+        UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.
     """
     if encoding.head_dim % 2:
         raise UsageError(
@@ -55,14 +55,15 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
 
 @position
 class Rope(PositionEncoding):
-    r"""Pairs of channels turn by angles proportional to the position, so that scores see the offset alone.
+    r"""Pairs of channels rotate in proportion to the position, so that scores depend on offsets only.
 
     Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by
     :math:`\exp(\mathrm{i}\, r\, \theta_i)` with :math:`\theta_i = \mathrm{base}^{-2i/d}`.
 
-    Source: Su et al. (2024), eq. 14-16. Positions count from 0, there from 1: only offsets matter. The paper does not
-    treat several axes of coordinates. Here the planes are dealt out, the first ones to the first axis, and :math:`d` is
-    twice the number of planes of that axis. Angles are computed in float64.
+    Source: Su et al. (2024), eq. 14-16. Positions begin at 0 here and at 1 in the paper, which makes no difference to
+    scores. The paper does not treat several axes of coordinates. Here, the planes of channels are divided among the
+    axes, the first planes to the first axis, and :math:`d` is twice the number of planes of an axis. Angles are
+    computed in float64.
     """
 
     name: ClassVar = "rope"
@@ -75,6 +76,6 @@ class Rope(PositionEncoding):
         """Make the rotation of one layer; it has no parameters.
 
         Raises:
-            UsageError: If the width of a head is odd, or it has fewer planes than the coordinates have axes.
+            UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.
         """
         return rotary(self, self.base)

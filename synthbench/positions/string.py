@@ -25,7 +25,7 @@ from synthbench.positions.base import PositionEncoding, position
 
 
 class BasisRotation(LearnedRotation):
-    """Turns the planes of a basis, each head in its own, by angles linear in the coordinates."""
+    """Rotates the planes of a basis by angles linear in the coordinates; each head has its own basis."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class BasisRotation(LearnedRotation):
         is_learned: bool,
         is_basis_learned: bool,
     ) -> None:
-        """Start at the given frequencies, and in the standard basis."""
+        """Begin with the given frequencies and the standard basis."""
         super().__init__()
         self.num_heads, self.dim, self.num_active = len(frequencies), dim, 2 * frequencies.shape[1]
         self.is_basis_learned = is_basis_learned
@@ -46,7 +46,7 @@ class BasisRotation(LearnedRotation):
             self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(dim)))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Turn row t by U exp(Σ_k r_k Λ_k) Uᵀ, r the coordinates of token ``first + t``."""
+        """Rotate row t by U exp(Σ_k r_k Λ_k) Uᵀ, where r are the coordinates of token ``first + t``."""
         angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()
         if not self.is_basis_learned:
@@ -57,15 +57,15 @@ class BasisRotation(LearnedRotation):
 
 @position
 class String(PositionEncoding):
-    r"""Rotations by commuting generators, which are learned: all that scores see of positions is their difference.
+    r"""Rotations by learned, commuting generators, so that scores depend on positions only by their difference.
 
-    Row t is turned by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)] U^T`, r the coordinates of
-    token t, with :math:`\beta_u` and the orthogonal basis U learned, one set a head.
-    :math:`U = (I - S)(I + S)^{-1}` with S skew-symmetric. It begins as RoPE, S = 0; RoPE is the case of one axis,
-    U = I and fixed :math:`\beta`.
+    Row t is rotated by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)] U^T`, where r are the
+    coordinates of token t. Each head learns its own frequencies :math:`\beta_u` and its own orthogonal basis
+    :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric. Training begins at RoPE, with S = 0. RoPE is the special
+    case of one axis, U = I and fixed :math:`\beta`.
 
-    Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both let the
-    number of axes be any. A head of odd width has one channel that nothing turns in the basis, T2.3's null part.
+    Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both allow any
+    number of axes. In a head of odd width, one channel of the basis does not rotate: the null part of T2.3.
     """
 
     name: ClassVar = "string"
@@ -79,7 +79,7 @@ class String(PositionEncoding):
     frequencies: Literal["learned", "fixed"] = option("learned", "whether the frequencies of a head are trained")
 
     def rotation(self, generator: torch.Generator | None) -> BasisRotation:  # noqa: ARG002 - nothing is drawn
-        """Make the rotation of one layer, which begins as RoPE.
+        """Make the rotation of one layer, which is initially that of RoPE.
 
         Raises:
             UsageError: If a head has fewer planes than the coordinates have axes.

@@ -1,17 +1,19 @@
-"""Reports: rows of the store in; Markdown, LaTeX, CSV, JSON, BibTeX, figures and a page out. All but ``write`` is pure.
+"""Reports: turn rows of the store into Markdown, LaTeX, CSV, JSON, BibTeX, figures and an HTML page.
+
+Only ``folder.write`` writes files.
 
 =================================  ===================================================================================
-``selection``                      which rows enter: one suite version, one version of every component
-``cells``                          rows to cells: means and intervals over seeds; ``ladder``: the levels of a task
-``statistics``, ``aggregates``     tests of differences, and intervals of one number per mechanism over many tasks
-``looks``, ``verdicts``            which tasks separate mechanisms, and which of them
+``selection``                      which rows a report shows: one suite version, one version of every component
+``cells``                          cells made from rows, with scores over seeds; ``ladder``: the levels of a task
+``statistics``, ``aggregates``     significance tests; means over many tasks, with intervals
+``looks``, ``verdicts``            which tasks show differences between mechanisms, and which pairs differ
 ``leaderboard``, ``curves``        the ranking, and learning curves averaged over seeds
-``table``, ``beyond``              tables without markup; ``separation``: the table of the verdicts
-``bits``, ``variants``             tables of tasks in bits, and of other settings of a mechanism
-``report``, ``build``, ``folder``  the contents of a report, its files, and a folder kept in step with them
-``render``                         tables as text, figures, and one HTML page that works without a network
-``compare``                        two mechanisms, stores or commits, run by run
-``standings``, ``exchange``        the ranking for other programs; formats of others; ``card``: scores for a README
-``export``, ``dump``               any selection of cells and columns, and rows as they are
+``table``, ``beyond``              tables without markup; skill beyond the trained length; ``separation``: verdicts
+``bits``, ``variants``             tables of tasks scored in bits per token; comparisons of settings of a mechanism
+``report``, ``build``, ``folder``  the contents of a report, its files, and the folder that holds them
+``render``                         tables as text, figures, and one HTML page that works offline
+``compare``                        comparison of two mechanisms, stores or commits, run by run
+``standings``, ``exchange``        the ranking as JSON; other projects' formats; ``card``: scores for a README
+``export``, ``dump``               any selection of cells and columns; unchanged rows
 =================================  ===================================================================================
 """

@@ -1,10 +1,10 @@
 """Statistics over many tasks: one number per mechanism, with an interval.
 
-Each interval answers one of two questions. *These tasks, other seeds*: what would the number be with infinitely many
-seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All functions
-take skills in [0, 1] as an array [mechanisms, tasks, seeds], NaN where a cell has fewer runs than another. Every cell
-has a run; one that failed counts as 0, the floor. All categories weigh the same, and so do the tasks of one.
-``studies/error_rates`` simulates how often intervals cover.
+There are two kinds of intervals. An interval *over seeds* treats tasks as fixed: it estimates the number for infinitely
+many seeds of the same tasks. An interval *over tasks* treats tasks as a sample: it estimates the number for all similar
+tasks. Skills are in [0, 1], in an array [mechanisms, tasks, seeds]; NaN pads cells with fewer runs than others. Every
+cell has at least one run, and a failed run has skill 0, the floor. All categories have equal weight, and so do the
+tasks within a category. ``studies/error_rates`` simulates how often the intervals cover the true value.
 """
 
 import math
@@ -23,13 +23,13 @@ PerTask = Float[np.ndarray, " tasks"]
 PerCell = Float[np.ndarray, "mechanisms tasks"]
 
 FEW = 5
-"""Trials of the rarer outcome below which the variance of a share is unreliable."""
+"""The variance of a proportion is unreliable if its rarer outcome has fewer trials than this."""
 TIE = 0.02
-"""Difference of skills below which runs tie: neither improves on the other."""
+"""Runs whose skills differ by less than this are tied: neither improves on the other."""
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval, which may be NaN."""
+    """An estimate and the ends of its 95 % interval; the ends may be NaN."""
 
     value: float
     low: float
@@ -55,18 +55,20 @@ class Rank(NamedTuple):
 
 
 def balanced(categories: Sequence[str]) -> PerTask:
-    """Return the weights of the tasks, equal for all categories and within a category. The sum is 1."""
+    """Return one weight per task, with sum 1: all categories weigh the same, and so do the tasks within a category."""
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
 def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
-    """Map each category to its tasks, in the order of their first tasks."""
+    """Map each category to a mask of its tasks; categories are in the order of their first tasks."""
     return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
 
 
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
-    """Return a value with its t interval, cut to [``low``, ``high``]. The ends are NaN if value or error is.
+    """Return a value with its 95 % t interval, clipped to [``low``, ``high``].
+
+    The ends are NaN if the value or its standard error is NaN.
 
     Source: Student (1908).
     """
@@ -81,7 +83,10 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
 def over_runs(
     values: Sequence[float] | Float[np.ndarray, " runs"], *, low: float = -math.inf, high: float = math.inf
 ) -> Interval:
-    """Return the mean of numbers with its t interval, for more of their kind; its ends are NaN with a single one."""
+    """Return the mean of some numbers with its 95 % t interval.
+
+    The ends are NaN for a single number. Without numbers, the mean is NaN as well.
+    """
     if not len(values):
         return UNKNOWN
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else math.nan
@@ -89,11 +94,11 @@ def over_runs(
 
 
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
-    """Return the weighted mean skill of every mechanism. These tasks, other seeds.
+    """Return the weighted mean skill of every mechanism, with an interval over seeds (tasks are fixed).
 
-    Tasks are strata: each adds the variance of its own mean. A single run has the variance of its task, from the
-    mechanisms with several; if there are none, that of ``prior``. The ends are NaN without either. ``weights`` sum to
-    1, and ``low`` is the lowest possible mean.
+    Tasks are strata: each contributes the variance of its own mean. If a mechanism has a single run of a task, the
+    variance is estimated from the mechanisms with several runs of that task, or else taken from ``prior``. Without
+    either, the ends are NaN. ``weights`` sum to 1, and ``low`` is the lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -103,14 +108,17 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, "mechanisms others"]:
-    """Find pairs of mechanisms whose weighted means differ, at 95 % for all pairs at once. These tasks, other seeds.
+    """Find pairs of mechanisms whose weighted means differ significantly, with 95 % confidence for all pairs at once.
+
+    The test treats tasks as fixed and seeds as random.
 
     Args:
-        skills: Of the mechanisms that are compared.
-        weights: Of the tasks.
-        prior: As in :func:`over_seeds`; without any variance no pair differs.
+        skills: Skills of the mechanisms to compare.
+        weights: Weight of each task.
+        prior: Variance of a run on tasks without repeated runs, as in :func:`over_seeds`. If no variance is known, no
+            pair differs.
 
-    Source: Tukey (1953) and Kramer (1956), with the fewest degrees of freedom of all errors.
+    Source: Tukey (1953) and Kramer (1956), with the smallest degrees of freedom among the standard errors.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
@@ -123,11 +131,11 @@ def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> 
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Return the chance of so large a weighted mean difference if there is none. These tasks, other seeds.
+    """Return the p value of a weighted mean difference, treating tasks as fixed and seeds as random.
 
-    This is the two-sided t test that belongs to the interval of :func:`over_seeds`. If no run scatters, the test would
-    be certain of any difference; then p is the least that swapping the sides of seeds allows. It is NaN below two
-    seeds.
+    The two-sided t test matches the interval of :func:`over_seeds`. If differences do not vary between seeds, a t test
+    would give p = 0. Then p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. It is
+    1 if the mean difference is 0 as well, and NaN below two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -140,22 +148,24 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 
 
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
-    """Return the balanced mean of one number per task. Tasks like these, of the same categories.
+    """Return the balanced mean of one number per task, with an interval that treats tasks as a sample.
 
-    Tasks scatter alike in all categories, so even a category of one task has an error.
+    Categories are fixed. The variance between tasks is taken to be the same in all categories, so even a category of
+    one task has a standard error.
 
-    The ends are NaN unless there are two tasks more than categories, which tell how tasks scatter.
+    The ends are NaN unless there are at least two tasks more than categories, from which to estimate that variance.
     """
     error, dof = _error_over_tasks(values[None], categories)
     return t_interval(float(balanced(categories) @ values), float(error[0]), dof)
 
 
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
-    """Average the middle half of the runs of every mechanism, by weight. These tasks, other seeds.
+    """Return the weighted interquartile mean of every mechanism's runs, with an interval over seeds (tasks are fixed).
 
-    Its error is twice that of the mean of runs cut to the quartiles. A run beyond a quartile moves nothing; any other
-    moves the mean of half of the runs. A bootstrap of few seeds would be too narrow by more than √((n - 1) / n). A
-    single run has the variance of its task, or that of ``prior``, as in :func:`over_seeds`.
+    The standard error is twice that of the mean of the runs clipped to the quartiles. A run beyond a quartile does not
+    move the result; any other run moves the mean of only half of the runs, hence the factor of two. A bootstrap over
+    few seeds (n) would give intervals too narrow by more than the factor √((n - 1) / n). For a single run, the variance
+    is that of its task, or else of ``prior``, as in :func:`over_seeds`.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -182,20 +192,21 @@ def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = 
 def reached(
     skills: Float[np.ndarray, "..."], threshold: float | Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, "..."]:
-    """Return 1 for a run with a skill of the threshold or more, 0 for any other, NaN without one."""
+    """Return 1 for each run whose skill is at least the threshold, 0 for any other run, and NaN for a missing run."""
     has_reached: Float[np.ndarray, ...] = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
     return has_reached
 
 
 def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
-    """Return the weighted share of runs that solved their task, with an interval over seeds of these tasks.
+    """Return the weighted share of runs that solved their task, with an interval over seeds (tasks are fixed).
 
     Args:
-        is_solved: 1 for a run that solved its task and 0 for any other, as :func:`reached` gives them.
-        weights: Of the tasks.
+        is_solved: 1 for a run that solved its task and 0 for any other, as returned by :func:`reached`.
+        weights: Weight of each task.
 
-    The interval is that of :func:`over_seeds`, but at least as wide as Wilson's if variances are unreliable. They are
-    if fewer than five runs of a mechanism solved their task, fewer than five did not, or each task's runs agree.
+    The interval is that of :func:`over_seeds`, widened to include Wilson's where variances are unreliable. They are
+    unreliable if fewer than five runs of a mechanism solved their task, fewer than five did not, or the runs of each
+    task agree.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)
@@ -210,9 +221,9 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
 
 
 def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
-    """Widen the interval of a share of some trials to Wilson's interval: too wide rather than too narrow.
+    """Widen the interval of a proportion to include Wilson's interval, so that it is rather too wide than too narrow.
 
-    Source: Wilson (1927). Weighted trials are worth (Σ w)² / Σ w² of one weight: Kish (1965).
+    Source: Wilson (1927); Kish (1965) for the effective number of weighted trials, (Σ w)² / Σ w².
     """
     z = float(special.ndtri((1 + CONFIDENCE) / 2))
     centre = (interval.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
@@ -229,13 +240,14 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
-    """Rank every mechanism by balanced mean skill, with intervals that hold all at once. Tasks like these.
+    """Rank every mechanism by balanced mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
 
-    A mechanism ranks below those that are certainly better and above those that are certainly worse. A difference is
-    certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, none is.
+    The interval of a rank lies below all mechanisms that are certainly better and above all that are certainly worse. A
+    difference is certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval,
+    no difference is certain.
 
-    Source: Mogstad et al. (2024) for ranks from simultaneous intervals; these are in the manner of Tukey, with an error
-    for each pair of mechanisms from their differences on the tasks.
+    Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals follow Tukey, with a standard
+    error for each pair of mechanisms from their differences on the tasks.
     """
     num_mechanisms = len(skills)
     means = np.nanmean(skills, axis=2)
@@ -261,13 +273,13 @@ def probability_of_improvement(
     categories: Sequence[str],
     ties: PerTask | float = TIE,
 ) -> Interval:
-    """Return the chance that a run of the first beats a run of the second on a random task. Tasks like these.
+    """Return the chance that a run of the first mechanism beats a run of the second on a random task.
 
-    All categories weigh the same. If one of the two seldom wins, the interval is as wide as Wilson's: a few tasks on
-    which it always loses do not show that it always does. Runs less than ``ties`` apart (one number for all tasks, or
-    one for each) tie, which counts half.
+    The interval treats tasks as a sample. All categories have equal weight. If one of the two seldom wins, the interval
+    is widened to include Wilson's: losing on each of a few tasks does not imply losing on all similar tasks. Runs whose
+    skills differ by less than ``ties`` (one number, or one per task) are tied, and a tie counts as half a win.
 
-    Source: Agarwal et al. (2021), section 4.3; there only equal scores are a tie.
+    Source: Agarwal et al. (2021), section 4.3; there, only equal scores are ties.
     """
     lead = first[:, :, None] - second[:, None, :]
     least = np.reshape(ties, (-1, 1, 1)) - TOLERANCE
@@ -284,7 +296,7 @@ def probability_of_improvement(
 def profile(
     skills: Float[np.ndarray, "tasks seeds"], weights: PerTask, thresholds: Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, " thresholds"]:
-    """Return a mechanism's performance profile: the share of its runs, by weight, that reach each threshold.
+    """Return a mechanism's performance profile: the weighted share of its runs that reach each threshold.
 
     Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
     """
@@ -298,7 +310,10 @@ def _num_runs(skills: Skills) -> PerCell:
 
 
 def _of_runs(skills: Skills, prior: Prior | None) -> tuple[PerCell, PerCell]:
-    """Return variance and degrees of freedom of one run of each cell; of ``prior`` on a task where no cell has two."""
+    """Return the variance of one run of each cell, and its degrees of freedom.
+
+    On a task where no cell has two runs, both are those of ``prior``.
+    """
     variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     if prior is None:
         return variance, dof
@@ -326,7 +341,7 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """Return the t value that the farthest of some equal means seldom exceeds: the studentised range over √2."""
+    """Return the 95 % quantile of the largest t value between equal means: the studentised range divided by √2."""
     from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
 
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
@@ -335,7 +350,7 @@ def _farthest_quantile(num_means: int, dof: float) -> float:
 def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
-    """Return standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
+    """Return standard errors of balanced means over tasks, and their degrees of freedom; NaN if these are below 2."""
     of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
     dof = len(categories) - len(sizes)

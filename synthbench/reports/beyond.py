@@ -1,4 +1,4 @@
-"""The tests beyond the trained length: the skill left at 2 and 4 times the tokens."""
+"""Tests beyond the trained length: skill on sequences with 2 and 4 times as many tokens."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from synthbench.reports.ladder import scored_levels
 from synthbench.reports.table import NOTHING, Table, fixed, sources_of, table_of
 
 FACTORS = (2, 4)
-"""Multiples of the longest trained sequence that a row may have metrics of."""
+"""Tested lengths, as multiples of the longest trained sequence; a row may lack their metrics."""
 
 CAPTION = (
     "Skill of the trained models on sequences of 2 and 4 times the tokens of the longest level that they were trained "
@@ -25,13 +25,16 @@ class Skills(NamedTuple):
     """The mean skills of a mechanism on one task."""
 
     trained: float
-    """Skill on the longest level of the training."""
+    """Skill on the longest level in training."""
     beyond: tuple[float, ...]
-    """Skill by factor; NaN if not tested."""
+    """Skill at each of ``FACTORS``; NaN if not tested."""
 
 
 def beyond_table(cells: Cells, runs: Runs) -> Table | None:
-    """Tabulate skill on the longest trained level and beyond, a row per mechanism; None if no row has such a test."""
+    """Tabulate skill on the longest trained level and on longer sequences, one row per mechanism.
+
+    The result is None if no row has a test beyond the trained length.
+    """
     reached = {mechanism: _reached(cells, runs, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if reached[mechanism]]
     if not cells.has_ladder or not shown:

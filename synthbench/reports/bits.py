@@ -1,4 +1,7 @@
-"""Tables of tasks in bits: bits per token with intervals over seeds, apart for kinds of positions, and references."""
+"""Tables of tasks scored in bits per token, with intervals over seeds.
+
+Each table has a column per kind of positions, and a row per reference, that is, per predictor without a mechanism.
+"""
 
 import json
 import math
@@ -37,10 +40,10 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells, runs: Runs) -> tuple[Table, ...]:
-    """Make a table for each task: a row for each mechanism, fewest bits first, then one for each reference.
+    """Make one table per task: a row for each mechanism, fewest bits first, then a row for each reference.
 
     Args:
-        cells: Of tasks in bits only.
+        cells: Cells of tasks that are all scored in bits per token.
         runs: The rows of all cells.
     """
     return tuple(
@@ -122,7 +125,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
 
 
 def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:
-    """Replace scores by the bits of one kind of positions; a run without them has none."""
+    """Replace each score by the negative bits per token on one kind of positions; runs without these have no score."""
     estimates = {}
     for key, estimate in cells.estimates.items():
         bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in runs[key]}
@@ -141,7 +144,7 @@ def _can_win(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> bool:
 
 
 def _tied(cells: Cells, task: TaskFacts, best: MechanismFacts) -> frozenset[Key]:
-    """Return the keys of the mechanisms not shown to differ from the best; none below two seeds."""
+    """Return the keys of the mechanisms not shown to differ from the best; empty below two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
     p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])

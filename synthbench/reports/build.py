@@ -1,4 +1,4 @@
-"""All files of a report, from rows to text and pictures. ``report.py`` selects the tables."""
+"""Make all files of a report, text and pictures, from rows. ``report.py`` chooses the tables."""
 
 from collections.abc import Callable, Collection
 
@@ -29,24 +29,24 @@ def build(
     origins: "pd.Series[str] | None" = None,
     describe: Describe | None = None,
 ) -> dict[str, str | bytes]:
-    """Make all files of the report on one suite version.
+    """Make all files of a report on one suite version.
 
-    The text depends only on the rows, not on their order, the time, the time zone, the locale or the machine. The same
-    holds for the pictures under one version of matplotlib.
+    The text depends only on the rows, not on their order, the time, the time zone, the locale or the machine. The
+    pictures depend on the version of matplotlib as well.
 
     Args:
-        rows: Rows of a store, any suites.
-        curves: Learning curves of any runs; None: no curves are shown.
+        rows: Rows of a store; they may be of any suites.
+        curves: Learning curves of any runs. None shows no curves.
         suite: Name of the suite.
-        suite_version: Default: the newest.
-        mechanisms: Default: all that have rows.
-        seeds: Root seeds. Default: all that have rows.
+        suite_version: Version of the suite. Default: the newest.
+        mechanisms: Names of the mechanisms to show. Default: all that have rows.
+        seeds: Root seeds to show. Default: all that have rows.
         formats: Names from ``FORMATS``. Default: all.
-        origins: The store of each row, by ``run_id``; None if all are from one.
-        describe: Describes a task from its code, for the page; None: no descriptions.
+        origins: Name of the store of each row, indexed by ``run_id``. None if all rows are from one store.
+        describe: Function that describes a task from its code, for the page. None shows no descriptions.
 
     Returns:
-        Text, or the bytes of a picture, by file name.
+        File contents by file name: text, or the bytes of a picture.
     """
     selection = select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds).without_variants()
     return files_of(Report(selection, curves, origins=origins, describe=describe), formats)
@@ -96,7 +96,7 @@ def _run_files(report: Report, _files: Files) -> Files:
 
 
 _RUN = ("seed", "run_id", "status", "score")
-"""Columns of a single run that a report shows."""
+"""Columns of a run that ``runs.csv`` and ``report.json`` show."""
 
 
 def _json_files(report: Report, _files: Files) -> Files:
@@ -143,4 +143,4 @@ FORMATS: dict[str, Callable[[Report, Files], Files]] = {
     },
     "html": lambda report, files: {} if report.cells.is_apart else {"index.html": page(report, files)},
 }
-"""Functions that make the files of each format; the HTML page needs skills."""
+"""Functions that make the files of each format. There is no HTML page if all tasks are scored in bits per token."""

@@ -1,4 +1,4 @@
-"""Scores of one mechanism for a README, and of a few for a column of a paper."""
+"""Scores of one mechanism for a README, and of several mechanisms for one column of a paper."""
 
 import math
 from typing import Any
@@ -16,11 +16,11 @@ from synthbench.reports.verdicts import MARGIN
 
 
 def card(report: Report, name: str) -> str:
-    """Say in half a page of Markdown what a mechanism scored, in each condition that has rows.
+    """Summarize the scores of a mechanism in half a page of Markdown, in each condition that has rows.
 
     Args:
-        report: Of the suite.
-        name: Of the mechanism, or its label.
+        report: Report on the suite.
+        name: Name or label of the mechanism.
 
     Raises:
         UnknownName: If no row of the suite has the mechanism.
@@ -71,7 +71,7 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 
 
 def compact(report: Report) -> str:
-    """Write a LaTeX table for one column of a paper: scores by category, capacities below, the user's own rows last.
+    """Write a LaTeX table for one column of a paper: scores by category above capacities, the user's mechanisms last.
 
     Raises:
         UsageError: If the suite has no ranking, or no mechanism has a run of every task of a category.

@@ -1,4 +1,7 @@
-"""Cells made of rows: the facts of each task and mechanism, and the scores of each cell by seed."""
+"""Cells made from rows; a cell is a mechanism on a task.
+
+They contain the facts of each task and mechanism, and the scores of each cell by seed.
+"""
 
 import json
 import math
@@ -30,9 +33,9 @@ COLUMNS = (
     *("metric_name", "score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
     *("n_params_mixer", "state_size", "step_ms_median", "ensemble_size"),
 )
-"""Columns of a row that cells are made from."""
+"""Columns of the rows from which cells are made."""
 OF_VIEW = ("condition", "sees_places")
-"""Further columns of rows that :mod:`synthbench.trust.view` shows in a suite with conditions."""
+"""Further columns, which :mod:`synthbench.trust.view` adds to the rows of a suite with conditions."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -47,7 +50,7 @@ class TaskFacts(NamedTuple):
 
     key: Key
     label: str
-    """The name, with the size where one report has several."""
+    """The task's name, with size or arguments added where a report has several tasks of that name."""
     name: str
     category: str
     floor: float
@@ -57,12 +60,12 @@ class TaskFacts(NamedTuple):
     local_ceiling: float
     """Best score from a token and its position alone; NaN if unknown."""
     shortcut: tuple[str, float] | None
-    """The best rule that avoids what the task tests, and its score; None if the rows name none."""
+    """The best rule that avoids what the task tests, and its score; None if the rows contain none."""
     source: str
     ladder: Ladder | None = None
-    """The levels that scores count; None if scores are accuracies or bits."""
+    """The levels over which a score is a mean; None if scores are accuracies or bits."""
     is_in_bits: bool = False
-    """True if scores are bits per token, with a minus sign."""
+    """True if scores are negative bits per token."""
 
     @property
     def gap(self) -> float:
@@ -71,87 +74,90 @@ class TaskFacts(NamedTuple):
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism in one setting, under one block and one position encoding, as the rows describe it."""
+    """A mechanism in one setting, with one block and one position encoding, as the rows describe it."""
 
     key: Key
     label: str
     name: str
     version: str
     arguments: str
-    """Arguments in the newest row; a matched mechanism may have others on each task."""
+    """Arguments in the newest row, as JSON; a mechanism matched in size may have other arguments on each task."""
     match: str | None
-    """The matched size and the request: ``state=4096 of slay:P=8``; None if not matched."""
+    """The matched size and the requested mechanism: ``state=4096 of slay:P=8``; None if not matched."""
     family: str
     origin: str
     source: str
     num_parameters: float
-    """Parameters in the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
+    """Number of the mechanism's parameters in all layers together, maximum over tasks; NaN if unknown."""
     state: float
-    """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
+    """State size: how many numbers one layer keeps, maximum over tasks; NaN if unknown."""
     row_label: str = ""
-    """The rows' label, which ``cells.csv`` has."""
+    """The label in the rows, which ``cells.csv`` shows."""
     step_ms: float = math.nan
-    """Time of a training step, median over the rows; NaN if unknown."""
+    """Time of a training step in milliseconds, median over the rows; NaN if unknown."""
     condition: str | None = None
-    """``stock`` or ``bare``; None for a layer older than conditions."""
+    """Condition of the layer, ``stock`` or ``bare``; None in suites without conditions."""
     sees_places: bool | None = None
-    """True if outputs change when the same tokens stand some places later; None if unknown."""
+    """True if outputs change when the same tokens are shifted to later positions; None if unknown."""
 
     @property
     def convolution(self) -> str:
-        """The width of its or its block's short convolution; empty without."""
+        """The width of the short convolution in the mechanism or its block; empty without one."""
         widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
         return ", ".join(widths)
 
     @property
     def block(self) -> str:
-        """The block around it."""
+        """The block around the mechanism."""
         return str(self.key[1])
 
     @property
     def positions(self) -> str:
-        """Its position encoding."""
+        """The position encoding."""
         return str(self.key[2])
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The results of one cell over its seeds. Scores are fractions in [0, 1], or bits with a minus sign."""
+    """The results of one cell over its seeds. Scores are fractions in [0, 1], or negative bits per token."""
 
     scores: dict[int, float]
-    """Score by seed, of the successful runs."""
+    """Scores of the successful runs, by seed."""
     failed_seeds: tuple[int, ...]
     """Seeds that have a row but no score."""
     skill: float
-    """Mean over seeds of the skills, each cut to [0, 1]; NaN where floor and ceiling are equal."""
+    """Mean over seeds of the skills, each clipped to [0, 1]; NaN if floor and ceiling are equal."""
     evaluation_std: float
-    """Standard deviation of the score of one test sequence, averaged over seeds; NaN if unknown."""
+    """Standard deviation of the score between test sequences, averaged over seeds; NaN if unknown."""
     num_sequences: int
-    """Test sequences of all seeds together."""
+    """Number of test sequences, all seeds together."""
     steps_to_threshold: tuple[float, ...]
-    """Steps until the threshold was reached, for each successful seed; infinite if it never was."""
+    """Steps until the threshold was reached, for each successful seed; infinite if it was never reached."""
     steps_planned: int
     levels: dict[int, Sequence[LevelScore]] = field(default_factory=dict)
     """Scores of all levels by seed; empty without a ladder."""
 
     @cached_property
     def runs(self) -> dict[int, float]:
-        """Score of every run by seed, 0 if it failed."""
+        """Score of every run by seed; 0 for a failed run."""
         return dict.fromkeys(self.failed_seeds, 0.0) | self.scores
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """The load at half skill of each run with a ladder: ``inf`` at the top, 0 below the first level."""
+        """Load at half skill of each run on a ladder: ``inf`` if skill stays above half, 0 if it starts below half."""
         return [load_at_half(levels) for levels in self.levels.values()]
 
     @property
     def load_at_half(self) -> float:
-        """Median over seeds, NaN without runs; the lower middle one, since no mean with ``inf`` would be a load."""
+        """The capacity: median over seeds of the load at half skill; NaN without runs.
+
+        Of two middle values, the lower is taken, since a mean with ``inf`` would not be a load.
+        """
         return median_low(self.loads_at_half) if self.levels else math.nan
 
     @property
     def skill_of_all(self) -> float:
-        """Mean skill over all runs, 0 for one that failed; NaN without a run."""
+        """Mean skill over all runs, where a failed run has skill 0; NaN without a run."""
         return (self.skill * self.n if self.n else 0.0) / len(self.runs) if self.runs else math.nan
 
     @property
@@ -171,7 +177,7 @@ class Estimate:
 
     @property
     def descending(self) -> float:
-        """A key that sorts by mean, highest first and cells without a score last; rounding decides nothing."""
+        """Sort key: highest mean first, cells without a score last; means are rounded to ``DIGITS`` decimals."""
         return -round(self.mean, DIGITS) if self.n else math.inf
 
     @cached_property
@@ -186,14 +192,14 @@ class Estimate:
 
     @property
     def evaluation_error(self) -> float:
-        """Standard error of the mean that comes from the finite test set alone; NaN if unknown."""
+        """Standard error of the mean due to the finite test set alone; NaN if unknown."""
         return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
 
 
 IN_ROWS = ("Softmax", "Standard")
-"""The label that people say, and the SLAY papers' name for the same mechanism, which rows have."""
+"""The common name of softmax attention, shown in reports, and its name in the SLAY papers, used in rows."""
 DIGITS = 9
-"""Decimals of means that differ by more than rounding."""
+"""Decimals to which means are rounded before sorting, so that rounding errors decide nothing."""
 NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
 
 
@@ -204,14 +210,14 @@ class Cells:
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
     estimates: dict[tuple[Key, Key], Estimate]
-    """Estimates by the keys of task and mechanism, where there are rows."""
+    """Estimates by the keys of task and mechanism; cells without rows are absent."""
 
     def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:
         """Yield every task with every mechanism, in printed order."""
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
-        """Return the estimate of one cell, without seeds if there are no rows."""
+        """Return the estimate of one cell; without rows, it has no seeds."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[Estimate]:
@@ -224,17 +230,17 @@ class Cells:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories in the order of the published table, then alphabetically."""
+        """The categories: those of the published table in its order, then the others alphabetically."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
     @property
     def has_ladder(self) -> bool:
-        """True if scores are fractions of each task's levels and not accuracies."""
+        """True if scores are means over the levels of each task and not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @property
     def is_apart(self) -> bool:
-        """True if all tasks have tables of their own."""
+        """True if all tasks are scored in bits per token and so have tables of their own."""
         return all(task.is_in_bits for task in self.tasks)
 
     @cached_property
@@ -245,7 +251,7 @@ class Cells:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The tidy form, a line per cell: means as fractions, with the ends of their 95 % intervals, and bounds."""
+        """A table with one line per cell: mean as a fraction, ends of its 95 % interval, floor, ceiling and others."""
         names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
         names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
         lines = [
@@ -259,9 +265,9 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the 95 % interval of a cell's mean, for this task and other seeds; NaN if there is none.
+        """Return the ends of the 95 % interval over seeds of a cell's mean; NaN if there is none.
 
-        The spread of runs is estimated from all cells of a task: :func:`synthbench.reports.statistics.spread`.
+        The variance of runs is estimated from all cells of a task by :func:`synthbench.reports.statistics.spread`.
         """
         return self._intervals[task.key, mechanism.key][1:]
 
@@ -288,7 +294,7 @@ class Cells:
         return tuple(task for task in self.tasks if task.category == category)
 
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
-        """Keep some of the tasks, and the mechanisms that have rows of them."""
+        """Return the cells of some of the tasks, and of the mechanisms that have rows on these tasks."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
@@ -297,12 +303,14 @@ class Cells:
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """Make cells of some rows, in the order of the published table; what it lacks follows alphabetically.
+    """Make cells from rows, in the order of the published table.
+
+    Tasks and mechanisms that are not in that table follow alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every component, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
-        oldest_first: Their :func:`records` with at least ``COLUMNS``, if the caller has them.
+        oldest_first: The same rows as :func:`records` returns them, with at least ``COLUMNS``. Default: computed.
     """
     _refuse_mixtures(rows)
     if oldest_first is None:
@@ -316,7 +324,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
     mechanism_labels = _labels(_with_settings(mechanisms), "mech_label", ["mech", "positions", "block", "setting"])
     shown = [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
-    if not all(task.ladder for task in shown):  # no table shows heights beside accuracies
+    if not all(task.ladder for task in shown):  # no table shows scores on ladders beside accuracies
         shown = [task._replace(ladder=None) for task in shown]
     return Cells(
         tasks=tuple(shown),
@@ -329,7 +337,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
 
 
 def runs_by_cell(rows: Iterable[Row]) -> dict[tuple[Key, Key], list[Row]]:
-    """Group rows by cell in the order of their seeds, by the keys of its task and mechanism."""
+    """Group rows by cell, that is, by the keys of task and mechanism; rows of a cell are in order of seed."""
     runs: dict[tuple[Key, Key], list[Row]] = {}
     for row in sorted(rows, key=lambda row: int(row["seed"])):
         runs.setdefault((task_key(row), mechanism_key(row)), []).append(row)
@@ -346,25 +354,25 @@ def records(rows: pd.DataFrame, columns: Collection[str] | None = None) -> list[
 
 
 def task_key(row: Row) -> Key:
-    """Return the key of the row's task at its size."""
+    """Return the key of the row's task, which includes its size."""
     key: Key = _TASK_KEY(row)
     return key
 
 
 def mechanism_key(row: Row) -> Key:
-    """Return the key of the row's mechanism: its column in a table."""
+    """Return the key of the row's mechanism with block, positions and setting; each key is a column in a table."""
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*_AROUND(row), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Read arguments by name; anything but a JSON object, which only a foreign row has, gets one name."""
+    """Read arguments by name from JSON; a value that is no object (only in foreign rows) is named ``arguments``."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
 
 def by_seed(numbers: Sequence[Mapping[int, float]], seeds: Sequence[int]) -> Float[np.ndarray, "cells seeds"]:
-    """Arrange each cell's numbers by seed: a row per cell and a column per seed, NaN where one is missing."""
+    """Arrange each cell's numbers by seed: a row per cell and a column per seed, NaN where a number is missing."""
     rows = [[cell.get(seed, math.nan) for seed in seeds] for cell in numbers]
     return np.array(rows, dtype=float).reshape(len(numbers), len(seeds))
 
@@ -388,7 +396,7 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
     """Add a column ``setting`` to rows: the arguments in which settings of a mechanism differ, or the match.
 
-    The label of a matched mechanism says so, because matching makes another comparison; so does that of a bare one.
+    Labels say if a mechanism is matched in size, since that is a different comparison, or if its layer is bare.
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
     described = {}
@@ -409,7 +417,7 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
-    """Label each component; where several share a label, add the parts that differ until they are distinct."""
+    """Label each component; if several share a label, add parts in which they differ until the labels are distinct."""
     sharing: dict[str, list[Key]] = {}
     for key, row in units.items():
         sharing.setdefault(str(row[label]), []).append(key)
@@ -436,7 +444,7 @@ def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
 
 def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     (*around, setting), row = item
-    # First the order, then the others by label, ignoring case; P=8 before P=16.
+    # First by the order of tables, then by label, ignoring case; P=8 comes before P=16.
     return place_of("mechanism", row["mech"]), str(row["mech_label"]).casefold(), around, len(setting), setting
 
 
@@ -470,7 +478,7 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
         max((float(each[column]) for each in rows if is_known(each[column])), default=math.nan)
         for column in ("n_params_mixer", "state_size")
     )
-    # Runs that were trained together share their steps.
+    # Runs that were trained together share the time of a step.
     steps = [row["step_ms_median"] / row["ensemble_size"] for row in rows if is_known(row.get("step_ms_median"))]
     return MechanismFacts(
         key=key,
@@ -510,12 +518,12 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
 
 
 def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
-    """Return the skill of each run as it enters a mean: 0 without a score."""
+    """Return the skill of each run, clipped to [0, 1]; 0 for a run without a score."""
     return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]
 
 
 def clipped(skill: float) -> float:
-    """Clip a skill to the floor and ceiling, as it enters a mean."""
+    """Clip a skill to [0, 1], as for every mean: 0 is the floor and 1 the ceiling."""
     return min(1.0, max(0.0, float(skill)))
 
 

@@ -1,9 +1,10 @@
-"""Two mechanisms, two stores or two commits against each other, run by run.
+"""Compare two mechanisms, two stores or two commits, run by run.
 
-A run is paired with the other side's run on the same sequences: the same task, size, version and seed. Unless
-mechanisms are compared, both have the same mechanism, setting, block and positions. A difference is the second side's
-skill − the first's, each cut to 0 to 1; a run without a score counts as chance level. Of more than two mechanisms,
-every pair is compared.
+A run is paired with the other side's run on the same sequences: the same task, size, version and seed. Both runs have
+the same block and, except for layers that come with their own positions, the same positions. If stores or commits are
+compared, both runs also have the same mechanism and setting. A difference is the skill of the second side minus that of
+the first, each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than two
+mechanisms, every pair is compared.
 """
 
 import math
@@ -47,43 +48,46 @@ from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 Kind = Literal["mechanism", "store", "commit"]
-"""The kind of a side; stores and commits are compared mechanism by mechanism."""
+"""The kind of things that are compared; stores and commits are compared mechanism by mechanism."""
 
 
 @dataclass(frozen=True)
 class PairedTask:
-    """One task (of one mechanism if both sides have several)."""
+    """The comparison on one task; if the sides are stores or commits, for one mechanism on that task."""
 
     task: str
     length: int
     mechanism: str
-    """The mechanism; empty if two are compared."""
+    """The mechanism that both sides ran; empty if the sides are two mechanisms."""
     block: str
     positions: str
     first: float
     """Mean skill of the first side."""
     second: float
     difference: float
-    """Difference of skill, second − first."""
+    """Difference of the mean skills, second − first."""
     low: float
-    """Lower end of the 95 % interval of the difference, for this task and other seeds; NaN below two seeds."""
+    """Lower end of the 95 % interval over seeds of the difference; NaN below two seeds."""
     high: float
     p: float
-    """P value of a moderated t test over seeds, adjusted over all tasks (Holm) and looks; NaN below two seeds."""
+    """P value of a moderated t test over seeds; NaN below two seeds.
+
+    It is adjusted for all tasks (Holm), and on a ladder for interim analyses (:mod:`synthbench.reports.looks`).
+    """
     num_seeds: int
     num_failed: int
-    """Runs without a score, on both sides."""
+    """Number of runs without a score, both sides together."""
     levels: int | None
     """The number of levels of the task; None without a ladder."""
 
     @property
     def is_apart(self) -> bool:
-        """True if the sides are shown to differ by enough to count: half a level, or ``MARGIN``."""
+        """True if the difference is significant and at least half a level, or ``MARGIN`` without a ladder."""
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
     def printed(self) -> dict[str, Any]:
-        """Return all fields as a table prints them."""
+        """Return the fields that a table prints: all but ``levels``."""
         facts = asdict(self)
         del facts["levels"]
         return facts
@@ -91,7 +95,7 @@ class PairedTask:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The second side against the first. Skills are fractions, 0 at the floor and 1 at the ceiling."""
+    """The comparison of the second side with the first. Skills are 0 at the floor and 1 at the ceiling."""
 
     first: str
     second: str
@@ -99,26 +103,32 @@ class Comparison:
     suite_version: str
     tasks: tuple[PairedTask, ...]
     mean_difference: Interval | None
-    """Balanced mean over all categories, for these tasks and other seeds; None below two common seeds."""
+    """Mean difference of skill, with equal weight for all categories and an interval over seeds (tasks are fixed).
+
+    It is None below two common seeds.
+    """
     p: float
-    """P value of the mean difference, by the t test of its interval; NaN below two common seeds."""
+    """P value of the mean difference, from the t test that matches its interval; NaN below two common seeds."""
     improvement: Interval
-    """Chance that a run of the second side beats one of the first on a task drawn at random, for tasks like these."""
+    """Chance that a run of the second side beats a run of the first on a random task.
+
+    The interval treats tasks as a sample.
+    """
     is_paired: bool
-    """True if the tests of the tasks compare runs seed by seed, as the mean difference always does."""
+    """True if the tests on single tasks compare runs seed by seed; the mean difference always does."""
     num_seeds: int
-    """Seeds that every task has on both sides, over which the mean is taken."""
+    """Number of seeds that every task has on both sides; the mean difference is taken over these."""
     num_unpaired: int
-    """Rows of either side without a partner."""
+    """Number of rows, of either side, without a partner on the other side."""
     num_left_out: int
-    """Tasks whose floor and ceiling are too close for a skill."""
+    """Number of tasks whose floor and ceiling are too close for a skill."""
     num_variants: int = 0
-    """Pairs left out because two mechanisms have their block or positions on some of the tasks only."""
+    """Number of run pairs left out because both mechanisms have their block and positions on only some tasks."""
 
     def is_below(self, limit: float) -> bool:
         """Return whether the whole interval of the mean difference lies below a limit.
 
-        So -0.02 asks whether certainly more than 0.02 was lost, not just by a bad draw of seeds.
+        For example, a limit of -0.02 asks if the loss exceeds 0.02 by more than the noise between seeds.
 
         Raises:
             UsageError: If there is no interval.
@@ -162,33 +172,33 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """True if skills are scores on the levels of each task."""
+        """True if skills are scores, that is, means over the levels of each task."""
         return all(task.levels for task in self.tasks)
 
     @property
     def skill(self) -> str:
-        """The name of the quantity that the mean difference measures."""
+        """Name of the compared quantity: ``score`` on ladders, otherwise ``skill``."""
         return "score" if self.has_ladder else "skill"
 
 
 class Pair(NamedTuple):
-    """One of several mechanisms against another: a row of a pairwise table."""
+    """The comparison of two out of several mechanisms: a row of a pairwise table."""
 
     first: str
     second: str
     difference: float
-    """Mean difference of skill, second − first; NaN below two common seeds, as are its interval and p."""
+    """Mean difference of skill, second − first; like its interval and p, it is NaN below two common seeds."""
     low: float
-    """Lower end of its 95 % interval, for these tasks and other seeds, of this pair alone."""
+    """Lower end of its 95 % interval over seeds, not adjusted for other pairs."""
     high: float
     p: float
     """P value of the mean difference, Holm-adjusted over all pairs."""
     improvement: float
-    """Chance that a run of the second beats one of the first on a task drawn at random."""
+    """Chance that a run of the second mechanism beats a run of the first on a random task."""
     num_tasks: int
-    """Tasks that both have."""
+    """Number of tasks that both mechanisms have."""
     num_seeds: int
-    """Seeds that both have on all of these tasks."""
+    """Number of seeds that both mechanisms have on all of these tasks."""
 
 
 class Side(NamedTuple):
@@ -203,15 +213,15 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
     """Look up names, each as a store, then as a mechanism, then as a commit prefix.
 
     Args:
-        names: Folders of stores, or mechanisms or commits with known rows, all of one kind. A mechanism with several
-            settings is named with arguments: ``slay:P=8``.
-        known: Reads the rows of mechanisms and commits.
-        read: Reads the rows of a store.
+        names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
+            with several settings is named with arguments: ``slay:P=8``.
+        known: Function that reads the rows in which mechanisms and commits are looked up.
+        read: Function that reads the rows of the store in a folder.
 
     Raises:
-        UnknownName: If a name is none of these.
-        UsageError: If there are fewer than two, two are of different kinds or the same, or more than two are not
-            mechanisms.
+        UnknownName: If a name is neither a store, nor a mechanism or commit with rows.
+        UsageError: If there are fewer than two names, two names are equal or of different kinds, more than two stores
+            or commits are named, or a prefix fits several commits.
         StoreError: If a store cannot be read.
     """
     if len(names) < 2:
@@ -236,11 +246,13 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 
 
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
-    """Choose the suite for comparing sides if none is named, from those that all have, as in every report.
+    """Choose the suite in which to compare sides, if the user names none, from the suites that all sides have.
+
+    The choice among these follows :func:`~synthbench.reports.selection.default_suite`.
 
     Args:
         named: The sides.
-        own: The ids of the user's own runs.
+        own: Ids of the user's own runs.
     """
     common = set.intersection(*(set(side.rows["suite"]) for side in named))
     rows = pd.concat([side.rows[side.rows["suite"].isin(common)] for side in named], ignore_index=True)
@@ -257,12 +269,13 @@ def compare(
 ) -> Comparison:
     """Pair the runs of two sides and compare their skills.
 
-    The default version of the suite is the newest of the first side; by default all ``mechanisms`` are compared.
+    The default ``suite_version`` is the newest of the first side. ``mechanisms`` selects rows on both sides; by
+    default, all are compared.
 
     Raises:
-        UnknownName: If a side has no full row of the suite or of its version.
-        UsageError: If a side has no row of a mechanism, or is a mechanism in several settings, or no run of one side
-            has a partner in the other.
+        UnknownName: If a side has no full run of the suite or of its version.
+        UsageError: If a side lacks rows of a selected mechanism or is a mechanism in several settings. Also if no run
+            has a partner, or floor and ceiling are too close on every common task.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
@@ -348,10 +361,10 @@ def compare(
 def pairwise(
     mechanisms: Sequence[Side], suite: str, suite_version: str | None = None
 ) -> tuple[list[Comparison], list[Pair]]:
-    """Compare every pair of mechanisms, in the order in which they are named, by :func:`compare`.
+    """Compare every pair of mechanisms by :func:`compare`, in the given order.
 
     Returns:
-        The comparisons, and a row for each with its p adjusted over all of them.
+        The comparisons, and one :class:`Pair` per comparison, with p adjusted for all pairs (Holm).
     """
     comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
     adjusted = holm(np.array([comparison.p for comparison in comparisons]))
@@ -370,7 +383,7 @@ def pairwise(
 
 
 def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
-    """Drop the pairs of a block and positions that were run on only some of another one's tasks."""
+    """Drop run pairs whose block and positions were run on only some of the tasks of another block and positions."""
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
     variants = partial(tasks)
@@ -383,10 +396,10 @@ def _has_own_positions(rows: pd.DataFrame) -> bool:
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add settings to the rows of a side. A mechanism has only one; matched rows count only if there are no others.
+    """Add the setting to each row of a side, and reduce a mechanism to a single setting.
 
-    A name without arguments means the stock layer where a suite's view knows it, or else no variant: none that was run
-    on some of the tasks only.
+    Rows matched in size are used only if there are no others. A name without arguments means the stock layer if the
+    rows have conditions, otherwise a setting that is no variant. A variant was run on only some of the tasks.
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
         main = rows[~rows["is_variant"].astype(bool)]

@@ -8,18 +8,19 @@ from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
 
 
 def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
-    """Average learning curves over seeds. A run that stopped early keeps its last value to the end of its cell.
+    """Average learning curves over seeds.
 
-    Otherwise a mean would fall when the seeds that have learned the task stop.
+    A run that stopped early keeps its last value up to the last step of its cell. Otherwise the mean would fall
+    whenever a seed stops because it has learned the task.
 
     Args:
         cells: The cells of a report.
-        records: Their rows, and any others.
-        curves: Points of any runs in long form: run_id, step, split, metric, value.
+        records: The rows of these cells; rows of other tasks are ignored.
+        curves: Curves of any runs, one row per point, with columns run_id, step, split, metric and value.
 
     Returns:
-        A row for each task, mechanism, split, metric and step, in printed order. It has mean and sample standard
-        deviation in the metric's own unit, and n, the number of seeds that have the point or stopped before it.
+        One row per task, mechanism, split, metric and step, in printed order. Columns mean and std (the sample standard
+        deviation) are in the metric's own unit; n counts the seeds that have the point or stopped before it.
     """
     task_rank = {task.key: rank for rank, task in enumerate(cells.tasks)}
     mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(cells.mechanisms)}

@@ -1,4 +1,4 @@
-"""Descriptions of tasks from their code, for the page of a report; the caller provides them."""
+"""Descriptions of tasks from their code, for the page of a report; the caller provides the function that makes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """One sequence in up to two pieces."""
+    """An example sequence, shown in up to two pieces."""
 
     pieces: tuple[tuple[Token, ...], ...]
     num_hidden: int
-    """Tokens between the pieces."""
+    """Number of tokens between the pieces, which are not shown."""
     length: int
     vocab_size: int
     is_bottleneck: bool
@@ -27,7 +27,7 @@ class Example:
 
 
 class Description(NamedTuple):
-    """A task as its code describes it, if the version of the rows is installed."""
+    """A task as its code describes it; available only if the task's version in the rows is installed."""
 
     summary: str
     """First sentences of its documentation."""
@@ -37,4 +37,4 @@ class Description(NamedTuple):
 
 
 Describe = Callable[[str, str, str], Description | None]
-"""Function that describes a task by its name, version and arguments (JSON), as in a row."""
+"""Function that describes a task, given its name, version and arguments (JSON) as in a row."""

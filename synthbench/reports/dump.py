@@ -1,4 +1,4 @@
-"""Rows as they are, for other programs: one line per run, with every column of the store."""
+"""Unchanged rows for other programs: one line per run, with every column of the store."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -27,4 +27,4 @@ DUMPS: dict[str, Callable[[pa.Table], str | bytes]] = {
     "json": lambda rows: json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()]),
     "parquet": _parquet,
 }
-"""Writers by format: CSV with six digits and JSON without NaN are for reading; Parquet is exact, checksums hold."""
+"""Writers by format. CSV and JSON are rounded (JSON has null for NaN); Parquet is exact and keeps checksums valid."""

@@ -1,4 +1,4 @@
-"""Results in the formats of others: Every Eval Ever for scores, Croissant for the rows as a dataset."""
+"""Results in formats of other projects: Every Eval Ever for scores, Croissant for the rows as a dataset."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS
 
 _CROISSANT = "http://mlcommons.org/croissant/"
 _TYPES = {"bool": "Boolean", "int32": "Integer", "int64": "Integer", "float64": "Float", "timestamp": "DateTime"}
-"""Croissant's types by the types of columns; every other is text."""
+"""Croissant types by column type; columns of all other types are text."""
 _ENCODINGS = {"parquet": "application/x-parquet", "csv": "text/csv"}
 
 CELL_COLUMNS = {
@@ -43,16 +43,16 @@ CELL_COLUMNS = {
 
 
 class Data(NamedTuple):
-    """A table in one file or several."""
+    """A table that is stored in one or more files."""
 
     files: Mapping[str, bytes]
-    """Contents by path from the folder of the description."""
+    """File contents by path, relative to the folder of the dataset description."""
     columns: Sequence[tuple[str, str, str]]
-    """Name, type (as in Arrow or pandas) and meaning."""
+    """Name, type (as in Arrow or pandas) and meaning of each column."""
 
 
 def cell_data(report: Report, content: str) -> Data:
-    """Return the cells of a report, in its ``cells.csv``."""
+    """Return the cells of a report as a table; ``content`` is the text of its ``cells.csv``."""
     columns = report.cells.frame.dtypes.items()
     return Data(
         {"cells.csv": content.encode()}, [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns]
@@ -60,7 +60,10 @@ def cell_data(report: Report, content: str) -> Data:
 
 
 def row_data(store: Store) -> dict[str, Data]:
-    """Return the rows and curves of a store, with the columns that all of its files have: old ones have fewer."""
+    """Return the rows and curves of a store as tables, by name.
+
+    Each table has the columns that all of its files have, since old files have fewer columns.
+    """
     tables = {}
     for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
         contents = {path.relative_to(store.root).as_posix(): path.read_bytes() for path in sorted(store.files_of(name))}
@@ -74,20 +77,20 @@ def row_data(store: Store) -> dict[str, Data]:
 def croissant(
     name: str, description: str, report: Report, tables: Mapping[str, Data], *, url: str | None = None
 ) -> dict[str, Any]:
-    """Describe files as a dataset: JSON-LD.
+    """Describe files as a Croissant dataset, in JSON-LD.
 
     Args:
-        name: Of the dataset.
-        description: Of the dataset, in a sentence.
-        report: Its suite and version are cited, and its newest row dates the dataset.
-        tables: By name.
-        url: Address of the folder that the paths of the files start from. Default: where the description lies.
+        name: Name of the dataset.
+        description: Description of the dataset, in one sentence.
+        report: Report whose suite version is cited and whose newest row dates the dataset.
+        tables: Tables of the dataset, by name.
+        url: Address of the folder to which file paths are relative. Default: the folder of the description.
 
     Source: Croissant format specification 1.1, MLCommons (2025).
     """
     suite, version = report.selection.suite, report.selection.suite_version
     return {
-        # Validators want the whole vocabulary, also the words that are not used.
+        # Validators require the whole vocabulary, including words that are not used.
         "@context": json.loads(files("synthbench.reports").joinpath("templates", "croissant.json").read_text("utf-8")),
         "@type": "sc:Dataset",
         "name": name,
@@ -146,10 +149,10 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
 
 
 def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
-    """Make a record of the scores of each mechanism.
+    """Make one record per mechanism, with its scores on all tasks.
 
     Args:
-        report: Of the rows.
+        report: The report to export.
         created: Time of the records, in seconds since 1970.
 
     Raises:

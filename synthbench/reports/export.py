@@ -1,4 +1,4 @@
-"""Any selection of tasks, mechanisms and columns as one table, with the runs that every number comes from."""
+"""Any selection of tasks, mechanisms and columns as one table, with the runs behind every number."""
 
 import json
 import math
@@ -40,11 +40,11 @@ _Printed = dict[tuple[TaskFacts, MechanismFacts], Cell]
 _SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the successful runs,"
 _BETTER_HIGHER = ("score", "score_ood", "skill")
 _MARKED = ("score", "skill")
-"""Columns that a report marks."""
+"""Columns in which a report marks the best values."""
 
 
 class Measure(NamedTuple):
-    """A column of an export: one of the rows' columns, or one of their metrics."""
+    """A column of an export: a column of the rows, or one of the metrics in them."""
 
     name: str
     is_number: bool
@@ -54,12 +54,12 @@ class Measure(NamedTuple):
 
     @property
     def is_skill(self) -> bool:
-        """True if it is printed as a skill, with two decimals."""
+        """True if the column is printed as a skill, with two decimals."""
         return self.name == "skill" or self.name.endswith(".skill")
 
     @property
     def is_result(self) -> bool:
-        """True if it measures how good a mechanism is, so that even a spread of 0 is printed."""
+        """True if the column measures how good a mechanism is; then even a standard deviation of 0 is printed."""
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
     def value(self, run: Row) -> Any:
@@ -91,7 +91,7 @@ class Export:
     measures: tuple[Measure, ...]
     across: str = "columns"
     num_left_out: int = 0
-    """Rows of variants on these tasks."""
+    """Number of rows of variants on these tasks, which are left out."""
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, list[Row]]]:
@@ -115,7 +115,7 @@ class Export:
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """Write one CSV line per cell: unrounded means and standard deviations, and the ids of the runs."""
+        """Write one CSV line per cell: means and standard deviations with six digits, and the ids of the runs."""
         header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.cells.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
@@ -155,7 +155,7 @@ class Export:
         return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
 
     def bibtex(self) -> str:
-        """Return BibTeX of synthbench and the table's components; a comment names sources without an entry."""
+        """Return BibTeX entries of synthbench and of the table's sources; comments name sources without an entry."""
         entries, unknown = cite(self.table.sources)
         selection = self.report.selection
         return f"{of_suite(selection.suite, selection.suite_version)}\n{entries}" + "".join(
@@ -235,19 +235,21 @@ def export(
     """Select cells and columns of one suite version.
 
     Args:
-        rows: Rows of a store, any suites.
+        rows: Rows of a store; they may be of any suites.
         suite: Name of the suite.
-        suite_version: Default: the newest.
-        tasks: Default: all.
-        mechanisms: Default: all.
+        suite_version: Version of the suite. Default: the newest.
+        tasks: Names of tasks, each with the arguments that its rows must have. Default: all.
+        mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
         seeds: Root seeds. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
-        across: What stands side by side: the columns, or a single column's tasks or mechanisms.
-        has_variants: Whether to show settings that were run on only some of another one's tasks.
+        across: Kind of the table's columns: ``columns`` for the selected columns, or ``tasks`` or ``mechanisms`` if a
+            single column is selected.
+        has_variants: True to include variants, that is, settings run on only some tasks of a fuller setting of the
+            same mechanism.
 
     Raises:
         UnknownName: If the suite, its version, a column or ``across`` does not exist.
-        UsageError: If nothing is left, no column is named, or several columns would share a cell.
+        UsageError: If no row is left, no column is named, or several columns would share a cell.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)
@@ -297,7 +299,7 @@ def _printed_of(cells: _Printed, cell: tuple[TaskFacts, MechanismFacts, list[Row
 
 
 def _plain(value: Any) -> object:
-    """Convert a value of a row to one that JSON has."""
+    """Convert a value of a row to a type that JSON has."""
     if isinstance(value, np.generic):
         return value.item()
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
@@ -315,7 +317,7 @@ def _number_cell(measure: Measure, mean: float, std: float, task: TaskFacts) -> 
 
 
 def _significant(value: float) -> str:
-    """Format a number with four digits or, from a thousand, all before the point."""
+    """Format a number with four significant digits or, from a thousand on, as a whole number."""
     if math.isnan(value):
         return NOTHING
     text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Keep a folder in step with the files of a report."""
+"""Keep a folder up to date with the files of a report."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -7,14 +7,14 @@ from synthbench.errors import StoreError
 from synthbench.reports.render.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
-"""List of the files that a report wrote, so that the next report can remove those that it no longer has."""
+"""Name of the list of files that a report wrote; the next report removes those that it no longer has."""
 
 Files = Mapping[str, str | bytes]
 """Text or bytes by file name, which may include one folder, as in ``figures/ranks.svg``."""
 
 
 def write(files: Files, folder: Path) -> list[str]:
-    """Bring a folder up to date: write what changed, remove what an earlier report wrote and this one does not.
+    """Bring a folder up to date: write changed files, and remove files of an earlier report that this one lacks.
 
     Files that no report wrote are left alone. The folder is created if it does not exist.
 
@@ -45,8 +45,8 @@ def write(files: Files, folder: Path) -> list[str]:
 def stale(files: Files, folder: Path) -> list[str]:
     """Name the files that are missing, differ, or were left by an earlier report.
 
-    Pictures drawn from the same numbers and words count as equal, since their bytes depend on the version of
-    matplotlib. The numbers lie beside them and are compared like all text.
+    Pictures are equal if they were drawn from the same numbers and words, since their bytes depend on the version of
+    matplotlib. The numbers are in CSV files of their own, which are compared like all text.
     """
 
     def is_as_good(name: str, content: bytes, present: bytes | None) -> bool:

@@ -1,4 +1,4 @@
-"""The ladder of a task as described by its rows, and the meaning of scores on it."""
+"""The ladder of a task (its levels, by rising load) as its rows describe it, and the meaning of scores on it."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from synthbench.levels import LevelScore, levels_in, profile
 
 LEAST = 0.5
-"""Smallest difference of two mean scores that counts, in levels."""
+"""Smallest relevant difference of two mean scores, in levels."""
 MOST_TICKS = 6
-"""Most loads that are marked on an axis."""
+"""Largest number of loads that are marked on an axis."""
 SPLIT = 3.0
-"""Levels between the lowest and the highest run of a cell beyond which the mean describes neither."""
+"""Difference of the lowest and the highest run of a cell, in levels, beyond which the mean describes neither."""
 
 
 class Ladder(NamedTuple):
@@ -30,12 +30,12 @@ class Ladder(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """``LEAST`` levels, as a fraction of all."""
+        """``LEAST`` levels, as a fraction of all levels."""
         return LEAST / self.num_levels
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The loads to mark on an axis: powers of two, only some of many; both ends if there is none.
+        """The loads to mark on an axis: at most ``MOST_TICKS`` powers of two, or both ends if no power is in range.
 
         >>> Ladder("pairs", (3.0, 4.0, 6.0, 8.0, 12.0)).ticks
         (4.0, 8.0)
@@ -45,7 +45,7 @@ class Ladder(NamedTuple):
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
     def load_text(self, load: float) -> str:
-        """Format a load at half skill: ``23``; ``≥ 64`` at the top of the ladder, ``< 2`` below it.
+        """Format a load at half skill: ``23``; ``≥ 64`` if it is above the last level, ``< 2`` if below the first.
 
         >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
         ['23', '5.3', '≥ 64', '< 2', '--']
@@ -57,12 +57,12 @@ class Ladder(NamedTuple):
         return f"{load:.{1 if load < 10 else 0}f}" if load else f"< {self.loads[0]:g}"
 
     def sortable(self, load: float) -> float:
-        """Return a load at half skill as a number: twice the last load at the top of the ladder."""
+        """Return a load at half skill as a finite number: ``inf`` becomes twice the last load."""
         return min(load, 2 * self.loads[-1])
 
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
-    """Read the ladder that the arguments of a task name; None if they name none.
+    """Read the ladder from the arguments of a task; None if they define none.
 
     >>> ladder_in({"load": "pairs", "rungs": [{"load": 2, "length": 8}, {"load": 3, "length": 12}]})
     Ladder(unit='pairs', loads=(2.0, 3.0))
@@ -76,23 +76,26 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Return the levels of a row; none if one lacks a score or has no room between baseline and ceiling."""
+    """Return the levels in a row's metrics; empty if any lacks a score, or has a baseline not below its ceiling."""
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
 
 class Profile(NamedTuple):
-    """Skill on every level, over the runs of a cell: numbers in [0, 1] that never rise."""
+    """Skill on every level, over the runs of a cell: non-increasing numbers in [0, 1]."""
 
     mean: tuple[float, ...]
     low: tuple[float, ...]
-    """Skill of the lowest run on each level."""
+    """Lowest skill of any run on each level."""
     high: tuple[float, ...]
     num_runs: int
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of runs by level, so that the mean is the score; None without a run that has all levels."""
+    """Average the skills of runs on each level; their mean over levels is the mean score.
+
+    The result is None if no run has all levels.
+    """
     skills = [profile(levels) for levels in runs if len(levels) == ladder.num_levels]
     if not skills:
         return None
@@ -101,7 +104,9 @@ def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profil
 
 
 def num_learned(scores: Collection[float]) -> int | None:
-    """Count the runs above the midpoint of the lowest and the highest, in levels; None if less than ``SPLIT`` apart.
+    """Count the runs that learned: those that score above the midpoint of the lowest and the highest score.
+
+    Scores are in levels. The result is None unless lowest and highest are more than ``SPLIT`` apart.
 
     >>> num_learned([2.4, 10.8, 11.0]), num_learned([4.3, 4.5, 4.3])
     (2, None)

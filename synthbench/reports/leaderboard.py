@@ -1,4 +1,4 @@
-"""The ranking of a suite: which mechanism is good at what, and how certain that is."""
+"""The ranking of a suite: the skills of mechanisms by category and overall, with their uncertainty."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -49,7 +49,7 @@ from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, is_ranked, with_al
 SOLVED = 0.9
 """Skill at which a run counts as having solved its task."""
 USUAL_SEEDS = LOOKS[0].num_seeds or 0
-"""Usual seeds of a mechanism; fewer are stated beside its name."""
+"""Usual number of seeds of a mechanism; a smaller number is stated beside its name."""
 FEW_SEEDS = (
     "A single run is taken to scatter as the other mechanisms do on its task, or where each has one run, as on the "
     "other tasks. "
@@ -61,7 +61,7 @@ CONDITION_WORDS = (
 RANK_INTERVALS = ", with 95 % intervals that hold for all mechanisms at once and for tasks like these"
 YES_OR_NO = {True: "yes", False: "no", None: NOTHING}
 THESE_TASKS = "the 95 % interval for these tasks and other seeds"
-"""The question that most intervals of a ranking answer."""
+"""Description of most intervals of a ranking, which treat tasks as fixed and seeds as random."""
 
 
 @dataclass(frozen=True)
@@ -70,34 +70,34 @@ class Entry:
 
     mechanism: MechanismFacts
     num_seeds: tuple[int, int]
-    """The fewest and the most runs that count on a task."""
+    """The smallest and the largest number of runs used on a task."""
     few_seeds: str
-    """The same in words, ``1 seed``, if other mechanisms have more; otherwise empty."""
+    """The number of seeds in words, as in ``1 seed``, if it is below the usual number; otherwise empty."""
     rank: Rank
     skills: Float[np.ndarray, "tasks seeds"]
-    """Skill of every run, in [0, 1]; 0 without a score, NaN where a mechanism has fewer runs than another."""
+    """Skill of every run, in [0, 1]; 0 for a run without a score, NaN where other mechanisms have more runs."""
     skill: Interval
-    """Mean over categories of the means over tasks and seeds; for these tasks and other seeds."""
+    """Mean over categories of the means over tasks and seeds, with an interval over seeds."""
     middle: Interval
-    """Interquartile mean of all runs; for these tasks and other seeds."""
+    """Interquartile mean of all runs, with an interval over seeds."""
     categories: dict[str, Interval]
-    """Mean skill by category (those with a ranked task); for these tasks and other seeds."""
+    """Mean skill in each category that has a ranked task, with intervals over seeds."""
     solved: Interval
-    """Share of runs that solved their task; for these tasks and other seeds."""
+    """Share of runs that solved their task, with an interval over seeds."""
 
     @property
     def label(self) -> str:
-        """The label of the mechanism; in brackets whether it is a control, and ``few_seeds``: ``PaTH (1 seed)``."""
+        """The label of the mechanism, with ``control`` and ``few_seeds`` in brackets if any: ``PaTH (1 seed)``."""
         remarks = ", ".join(filter(None, ["control" * (self.mechanism.family == CONTROL), self.few_seeds]))
         return f"{self.mechanism.label} ({remarks})" if remarks else self.mechanism.label
 
 
 class Placed(NamedTuple):
-    """A line of a board."""
+    """One line of a leaderboard."""
 
     mechanism: MechanismFacts
     entry: Entry | None
-    """Its entry; None for a mechanism that is not ranked."""
+    """The mechanism's entry in the ranking; None if it is not ranked."""
     label: str
 
 
@@ -110,21 +110,21 @@ class Leaderboard:
 
     cells: Cells
     tasks: tuple[TaskFacts, ...]
-    """The tasks that count: floor and ceiling are far enough apart for differences in skill to exceed noise."""
+    """The ranked tasks: floor and ceiling are far enough apart for differences in skill to exceed noise."""
     entries: tuple[Entry, ...]
-    """Best first."""
+    """The ranked mechanisms, best first."""
     partial: dict[MechanismFacts, int]
-    """Unranked mechanisms, which lack some ranked task, with the number of ranked tasks that they have."""
+    """Unranked mechanisms, which lack a ranked task, with the number of ranked tasks that they have."""
     left_out: tuple[TaskFacts, ...]
-    """Tasks that do not count."""
+    """Tasks that are not ranked."""
     prior: Prior | None = None
-    """The spread of runs on a task where no mechanism has two."""
+    """Variance of a run on tasks where no mechanism has two runs; None if unknown."""
     parts: "dict[str, Leaderboard]" = field(default_factory=dict)
-    """The ranking of each category, of the mechanisms that have all its tasks; empty for that of a category."""
+    """One ranking per category, of the mechanisms that have all its tasks; empty in the ranking of a category."""
 
     @property
     def placed(self) -> list[Placed]:
-        """Every mechanism: the ranked ones, best first, and those that lack a task."""
+        """Every mechanism: the ranked ones, best first, then those that lack a task."""
         ranked = [Placed(entry.mechanism, entry, entry.label) for entry in self.entries]
         return ranked + [
             Placed(one, None, f"{one.label} ({tasks_words(count, len(self.tasks))}, not ranked)")
@@ -133,17 +133,17 @@ class Leaderboard:
 
     @property
     def has_ladder(self) -> bool:
-        """True if skills are scores on the levels of each task."""
+        """True if skills are scores, that is, means over the levels of each task."""
         return any(task.ladder for task in self.tasks)
 
     @property
     def has_conditions(self) -> bool:
-        """True if the rows say which layers are those of their authors."""
+        """True if the rows state the condition of layers, stock or bare."""
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
     def has_rank_intervals(self) -> bool:
-        """True if there are enough tasks to say how a fresh set would rank."""
+        """True if there are enough tasks for intervals of ranks."""
         return len(self.tasks) >= LEAST_TASKS
 
     @property
@@ -154,7 +154,7 @@ class Leaderboard:
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Probability of improvement of each entry over each other one; None over itself."""
+        """Chance that a run of each entry beats a run of each other entry; None for an entry and itself."""
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
         ties = np.array([task.ladder.margin if task.ladder else TIE for task in self.tasks])
@@ -173,36 +173,36 @@ class Leaderboard:
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """The mechanisms (no controls) that may be the best on tasks like these: none is certainly better."""
+        """The mechanisms, without controls, that could be the best on similar tasks: no other is certainly better."""
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
 
     @property
     def best(self) -> MechanismFacts | None:
-        """The one mechanism that can be the best on tasks like these; None if there are several, or only one in all."""
+        """The only mechanism that could be the best on similar tasks; None if several could, or only one is ranked."""
         return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
 
     def skill_of(self, mechanism: MechanismFacts) -> Interval:
-        """Return the mean skill of a mechanism; unknown if it lacks a task."""
+        """Return the mean skill of a mechanism; NaN if it lacks a task."""
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Answer, a line each: every category, how to read them, and what a fresh set of tasks would change."""
+        """Return the verdict: one line per category, then a line on the signs used and on a fresh set of tasks."""
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
     @cached_property
     def orders(self) -> dict[str, str]:
-        """The best mechanisms of every category on these tasks, with their mean skills."""
+        """The best mechanisms of every category, with their mean skills, in one text per category."""
         return {name: part.order for name, part in (self.parts or {"": self}).items()}
 
     @property
     def certainty(self) -> str:
-        """The meaning of the signs between the mechanisms of an order; empty without one."""
+        """The meaning of ``>`` and ``≈`` in the orders, or a remark if there is only one seed; may be empty."""
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                f"After >: below the first by {short(MARGIN)} or more, and significantly (95 % over seeds, for all pairs "
+                f"After >: below the first by {short(MARGIN)} or more, and significantly (95 % over seeds, all pairs "
                 "at once); after ≈: not shown to be."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
@@ -222,7 +222,7 @@ class Leaderboard:
 
     @property
     def order(self) -> str:
-        """The best mechanisms on these tasks, with their means, or why there is no order."""
+        """The best mechanisms with their means, or the reason why there is no order."""
         if not self.tasks:
             return f"no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
         if not self.mechanisms:
@@ -243,7 +243,7 @@ class Leaderboard:
         return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
 
     def below_first(self, entries: Sequence[Entry]) -> list[bool]:
-        """Tell for each of some entries, best first, whether it is shown to lie the margin or more below the first."""
+        """Return, for entries given best first, whether each is shown to be at least ``MARGIN`` below the first."""
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
         apart = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)
@@ -251,9 +251,9 @@ class Leaderboard:
 
 
 MOST_NAMES = 5
-"""Mechanisms that a line of the verdict names before it counts the others."""
+"""Largest number of mechanisms that a line of the verdict names; further ones are only counted."""
 LEAST_TASKS = 8
-"""Tasks below which an interval of ranks would say nothing."""
+"""Smallest number of tasks for intervals of ranks, which would be uninformative with fewer tasks."""
 
 
 def in_title(name: str) -> str:
@@ -262,7 +262,7 @@ def in_title(name: str) -> str:
 
 
 def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -> str:
-    """List names in a row, counting those beyond the most.
+    """Join names into a list; names beyond ``most`` are only counted.
 
     >>> _listed(["a", "b", "c"]), _listed(["a", "b", "c"], " ≈ ", most=2)
     ('a, b and c', 'a ≈ b and 1 more')
@@ -273,7 +273,7 @@ def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -
 
 
 def short(skill: float) -> str:
-    """Format a skill with two decimals and no zero before them: ``.75``."""
+    """Format a skill with two decimals and no leading zero: ``.75``."""
     return fixed(skill, 2).removeprefix("0")
 
 
@@ -287,9 +287,9 @@ def seeds_words(fewest: int, most: int) -> str:
 
 
 def leaderboard(cells: Cells) -> Leaderboard:
-    """Rank the mechanisms that have a run of every task. A run without a score counts as chance level.
+    """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0, chance level.
 
-    The spread of a single run is estimated from mechanisms with several runs of the same task, or else from other
+    The variance of a single run is estimated from mechanisms with several runs of the same task, or else from other
     tasks. Without either, there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
@@ -312,7 +312,8 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
         return Leaderboard(cells, tasks, (), partial, left_out, prior, parts)
     num_runs = np.array([[len(cells.cell(task, mechanism).runs) for task in tasks] for mechanism in ranked])
     if cells.has_ladder:
-        # Seeds may have been added until a difference showed, which biases a mean: only those of all cells count.
+        # Seeds may have been added until a difference showed, which biases a mean. So each cell uses
+        # at most the usual number of seeds, or as many as every cell has.
         num_runs = np.minimum(num_runs, max(USUAL_SEEDS, num_runs.min()))
     skills = np.full((len(ranked), len(tasks), num_runs.max()), math.nan)
     for (row, column), count in np.ndenumerate(num_runs):
@@ -343,9 +344,9 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
 
 
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
-    """Make the tables: capacities, profile by category, means over all categories, probabilities of improvement.
+    """Make the tables of a leaderboard: capacities, scores by category, means and ranks, probabilities of improvement.
 
-    Mechanisms whose keys are ``own`` come first.
+    Mechanisms whose keys are in ``own`` come first, except in the last table.
     """
     left_out = ", ".join(task.label for task in board.left_out)
     has_few = any(entry.few_seeds for entry in board.entries)
@@ -370,7 +371,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
         * bool(left_out),
         {f"{name} ({len(part.tasks)})": _mean_of(part) for name, part in parts.items() if part.tasks},
     )
-    # On a ladder nothing is "solved": it ends only because its lengths do.
+    # On a ladder no task is "solved": the ladder ends only because the lengths of sequences do.
     solved: _Columns = {} if board.has_ladder else {"Solved": _of_entry(lambda one: interval_cell(one.solved, percent))}
     conditions: _Columns = {}
     if board.has_conditions:
@@ -406,7 +407,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """Choose the task of each category whose capacity stands for it; none without ladders."""
+    """Choose, for each category, the task whose capacity represents it; empty without ladders."""
     tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
     return [task for task in tasks if task.ladder]
 

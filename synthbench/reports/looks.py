@@ -1,10 +1,10 @@
-"""Tests of which tasks separate mechanisms and which pairs differ, made once or at several looks as seeds are added.
+"""Tests of which tasks and which pairs of mechanisms show differences, with interim analyses as seeds are added.
 
-On a ladder, all mechanisms have three seeds; pairs that these do not decide get five, then ten. Testing at 5 % at each
-look would err in more than 5 % of the cases. So each look spends a share of the 5 %, in proportion to its new seeds.
-By Bonferroni's inequality, all looks together then err no more often than a single test, whatever was decided on the
-way. A p value is divided by the share of its look, and the smallest over the looks counts. A ladder to which no seed
-was added is tested once.
+An interim analysis is called a *look*. On a ladder, all mechanisms have three seeds; pairs that are undecided then get
+five seeds, then ten. Testing at 5 % at each look would give more than 5 % false positives in total. So each look spends
+a part of the 5 % error rate, in proportion to its new seeds. By Bonferroni's inequality, all looks together then have
+at most 5 % false positives, whatever was decided at earlier looks. The p value of a look is divided by the look's
+fraction of the error rate, and the smallest result is used. A ladder without added seeds is tested once.
 """
 
 import math
@@ -30,47 +30,50 @@ from synthbench.reports.statistics import (
 
 
 class Look(NamedTuple):
-    """A test of the runs that exist at some point."""
+    """An interim analysis: a test of the first seeds of each cell."""
 
     num_seeds: int | None
-    """Number of first seeds of each cell that are tested; None: all."""
+    """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""
     share: float
-    """Fraction of the error of all looks that this one may spend."""
+    """Fraction of the total error rate that this look may spend."""
 
 
 ONCE = (Look(None, 1.0),)
-"""A single look, when all runs are done before anything is tested."""
+"""A single look, for runs that were all done before any test."""
 LOOKS = (Look(3, 0.3), Look(5, 0.2), Look(10, 0.5))
-"""The looks at a ladder. Seeds beyond the tenth are not tested: that would be a fourth look."""
+"""The looks at a ladder, at 3, 5 and 10 seeds. Later seeds are not tested: that would be a fourth look."""
 
 
 class Findings(NamedTuple):
-    """The outcome of all looks."""
+    """The results of all interim analyses (looks)."""
 
     p: Float[np.ndarray, " tasks"]
-    """P values of the permutation tests, adjusted over tasks and looks; NaN if nothing can be tested."""
+    """P value of each task's test, adjusted for all tasks and looks; NaN if nothing can be tested."""
     least_p: Float[np.ndarray, " tasks"]
-    """The smallest p that the last look can give, adjusted over looks only."""
+    """The smallest p value that the last look could have given, adjusted for looks only."""
     separates: Bool[np.ndarray, " tasks"]
-    """True if p is significant and the farthest means are a margin apart, at some look."""
+    """True if, at some look, p is significant and the highest and lowest means are at least the margin apart."""
     tested: Bool[np.ndarray, "tasks pairs"]
-    """Pairs for which there is a t test, in the order of ``numpy.triu_indices(cells, 1)``."""
+    """True for pairs that have a t test; pairs are in the order of ``numpy.triu_indices(cells, 1)``."""
     differs: Bool[np.ndarray, "tasks pairs"]
-    """Pairs that differ by a test of the pair alone, whatever the other pairs and by however little."""
+    """True for pairs that differ significantly by any amount, without adjustment for the other pairs."""
     apart: Bool[np.ndarray, "tasks pairs"]
-    """Pairs that differ among all pairs of their task, by a margin; none if the task does not separate."""
+    """True for pairs with a difference of at least the margin that is significant among all pairs of their task.
+
+    No pair is apart if the task does not separate mechanisms.
+    """
     within: Bool[np.ndarray, "tasks pairs"]
-    """Pairs whose difference is shown to be smaller than the margin, each pair by itself."""
+    """True for pairs whose difference is shown to be smaller than the margin, without adjustment for other pairs."""
     outlier: Int[np.ndarray, " tasks"]
-    """The cell that is farthest from the mean of all at the last look."""
+    """Index of the cell whose mean is farthest from the mean of all cells, at the last look."""
     p_outlier: Float[np.ndarray, " tasks"]
-    """P value of the permutation test of the outlier, adjusted over looks."""
+    """P value of the outlier in a permutation test, adjusted for looks."""
 
 
 def looks_for(num_seeds: int) -> tuple[Look, ...]:
-    """Return the looks at a ladder whose largest cell has a number of seeds; the last look may be incomplete.
+    """Return the interim analyses (looks) made so far at a ladder, given the number of seeds of its largest cell.
 
-    Until a seed is added, there is a single look, which may spend the whole error.
+    The last look may be incomplete. Before any seed is added, there is one look, which may spend the whole error rate.
 
     >>> [look.num_seeds for look in looks_for(4)], looks_for(3) == ONCE
     ([3, 5], True)
@@ -81,7 +84,7 @@ def looks_for(num_seeds: int) -> tuple[Look, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Return the share of the error that the look at a number of seeds may spend on a ladder."""
+    """Return the fraction of the error rate that a ladder's interim analysis at a number of seeds may spend."""
     return looks_for(num_seeds)[-1].share
 
 
@@ -91,21 +94,22 @@ def examine(
     looks: Sequence[Look],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test tasks and pairs at each look.
+    """Test tasks and pairs of cells at each interim analysis (look).
 
-    A pair is apart if its task separates, its moderated t test is significant after Holm over the pairs of the task,
-    and its means are a margin apart. It is within the margin if both one-sided t tests against the margin are
-    significant, without a correction for the number of pairs. A pair that is apart or within stays so. After the first
-    look, a pair is tested only if both cells have all runs of the look.
+    A pair is apart if its task shows differences, its means differ by at least the margin, and its moderated t test is
+    significant after Holm over the task's pairs. A pair is within the margin if both one-sided t tests against the
+    margin are significant, without a correction for the number of pairs. A pair found apart or within the margin stays
+    so. After the first look, a pair is tested only if both cells have all runs of the look.
 
-    For two cells, the task's p is that of the t test, Holm over the tasks, as in :mod:`synthbench.reports.compare`:
-    three seeds each can be shuffled in twenty ways only.
+    If there are only two cells, a task's p value is that of the t test, adjusted over the tasks by Holm, as in
+    :mod:`synthbench.reports.compare`. Permutations would be too coarse: three seeds each can be shuffled in only twenty
+    ways.
 
     Args:
-        scores: NaN where a run is missing or failed.
-        margins: Smallest difference of two means that counts.
+        scores: Scores of all runs; NaN where a run is missing or failed.
+        margins: Smallest relevant difference of two means, for each task.
         looks: The first few of ``LOOKS``, or ``ONCE``.
-        has_run: Whether there is a run, failed ones included.
+        has_run: True where there is a run, even a failed one.
 
     Source: Maurer & Bretz (2013) for Holm's procedure over several looks; Schuirmann (1987) for two one-sided tests.
     """
@@ -136,13 +140,13 @@ def examine(
         tested = tested | (is_tested & ~np.isnan(pairs.p))
         differs = differs | (is_tested & (pairs.p / look.share < SIGNIFICANCE))
         is_open = is_tested & ~(apart | within)
-        # In Holm's procedure, pairs that are apart leave their part of the error to the others; pairs within keep it.
+        # In Holm's procedure, pairs that are apart pass their part of the error rate on; pairs within keep it.
         p_open = np.where(is_open | np.isnan(pairs.p), np.minimum(pairs.p / look.share, 1.0), np.where(apart, 0, 1))
         is_significant = np.array([holm(of_task) for of_task in p_open]).reshape(apart.shape) < SIGNIFICANCE
         distance = np.abs(means[:, first] - means[:, second])
         now_apart = is_open & separates[:, None] & is_significant & (distance >= limits - TOLERANCE)
         reach = special.stdtrit(pairs.dof, 1 - SIGNIFICANCE * look.share) * pairs.error
-        # If the runs of a task do not scatter at all, nothing is known about how far apart others might be.
+        # If the runs of a task do not vary at all, nothing is known about how far apart further runs might be.
         now_within = is_open & ~now_apart & (reach > 0) & (np.abs(pairs.difference) + reach < limits)
         apart, within = apart | now_apart, within | now_within
     return Findings(
@@ -159,11 +163,11 @@ def examine(
 
 
 def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, share: float = 1.0) -> Permutation:
-    """Test one task by permutation, with p values divided by the share of its look.
+    """Test one task by permutation, and divide its p values by ``share``, the fraction of the error rate to spend.
 
-    If some cells have a single run, those with several are also tested among themselves, since many single runs hide
-    their differences. The smaller p counts, doubled (Bonferroni). Every p is NaN below two cells with a run, or if no
-    cell has two runs.
+    If some cells have a single run, the cells with several runs are also tested without them, since many single runs
+    can hide differences. Then twice the smaller p value is used (Bonferroni). All p values are NaN if fewer than two
+    cells have a run, or no cell has two runs.
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)
     scored, several = np.flatnonzero(num_runs), np.flatnonzero(num_runs > 1)

@@ -1,4 +1,4 @@
-"""The order of tables: that of the SLAY paper's table 8, then alphabetical."""
+"""The order of rows and columns in tables: as in Table 8 of the SLAY paper, then alphabetical."""
 
 from typing import Literal
 
@@ -9,13 +9,13 @@ _ORDER = {
         *("multihop", "retrieval", "kv_recall", "first_token", "selective_copy", "bigram", "majority", "histogram"),
         *("stack", "induction", "pattern", "noisy_copy", "compression"),
     ),
-    # Whose capacities stand for a category, since people quote them: the first of these that it has.
+    # The first of these tasks in a category provides its capacity, since these are often quoted.
     "capacity": ("mqar", "string_copy", "parity_running", "khop_induction"),
     "mechanism": ("softmax", "yat-spherical", "performer", "linear", "slay", "slay-laplace", "slay-hadamard"),
 }
 
 
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
-    """Return the place of a name in the order, the number of names if it lacks it."""
+    """Return the index of a name in the order; names that are not listed share the index after the last."""
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

@@ -48,13 +48,13 @@ _RESERVED = (
     *("averages", "beyond", "bits", "full", "leaderboard", "readme", "separation"),
     *("steps_to_threshold", "variants"),
 )
-"""Stems of pages and of the README; the page of a category of the same name gets another."""
+"""File name stems of pages and of the README; a category of the same name gets another stem."""
 
 _MADE_BY = (
     *("error_type", "device_type", "device_name"),
     *("synthbench_version", "git_sha", "git_dirty", "verified_by", *OF_VIEW),
 )
-"""Origin of rows; some have no column ``verified_by`` or of a view."""
+"""Columns with the origin of rows; some rows lack ``verified_by`` or the columns in ``OF_VIEW``."""
 
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
@@ -63,7 +63,7 @@ _LAYERS = {"stock": "as their authors build them (stock)", "bare": "stripped (ba
 
 
 def _span(values: "pd.Series[int]") -> str:
-    """Format whole numbers as they are, or from the smallest to the largest: ``48``, ``64 to 128``."""
+    """Format whole numbers: a single one if all are equal, otherwise their range: ``48``, ``64 to 128``."""
     return " to ".join(dict.fromkeys(f"{end:,}" for end in (values.min(), values.max())))
 
 
@@ -76,7 +76,7 @@ class Page(NamedTuple):
 
     @classmethod
     def of(cls, table: Table) -> Self:
-        """Make the page of one table."""
+        """Make a page with a single table."""
         return cls(table.title, (table,), table.outcome)
 
 
@@ -86,23 +86,23 @@ class Report:
 
     selection: Selection
     curves: pd.DataFrame | None
-    """Learning curves of any runs; None: no curves are shown."""
+    """Learning curves of any runs. None shows no curves."""
     measured: tuple[str, ...] = ()
     """Further columns to read from the rows."""
     origins: "pd.Series[str] | None" = None
-    """The store of each row, by ``run_id``; None if all are from one."""
+    """Name of the store of each row, indexed by ``run_id``; None if all rows are from one store."""
     describe: Describe | None = None
-    """Function that describes a task from its code, for the page; None: no descriptions."""
+    """Function that describes a task from its code, for the page. None shows no descriptions."""
 
     @cached_property
     def cells(self) -> Cells:
-        """The cells of the rows; where only some tasks have tables of their own, those of the others."""
+        """The cells of the report; tasks scored in bits per token are left out unless there are no others."""
         others = [task for task in self.all_cells.tasks if not task.is_in_bits]
         return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
 
     @cached_property
     def all_cells(self) -> Cells:
-        """The cells of all rows, whatever their measure."""
+        """The cells of all rows, including those of tasks scored in bits per token."""
         return grid(self.selection.rows, self.records)
 
     @cached_property
@@ -113,7 +113,7 @@ class Report:
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows from each store; empty if all are from the user's own."""
+        """Number of rows from each store; empty if all rows are from the user's own store."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -133,17 +133,17 @@ class Report:
 
     @cached_property
     def averages(self) -> pd.DataFrame | None:
-        """Learning curves averaged over seeds."""
+        """Learning curves averaged over seeds; None if no curves are shown."""
         return None if self.curves is None else mean_curves(self.cells, self.records, self.curves)
 
     @cached_property
     def board(self) -> Leaderboard | None:
-        """The ranking; None where all tasks have tables of their own."""
+        """The ranking; None if all tasks are scored in bits per token."""
         return None if self.cells.is_apart else leaderboard(self.cells)
 
     @cached_property
     def own(self) -> frozenset[Key]:
-        """The mechanisms with rows of the user's own; empty if all rows are, or none."""
+        """Keys of mechanisms with rows of the user's own; empty unless there are packaged rows too."""
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()
         rows = [row for row in self.records if self.origins[row["run_id"]] != PACKAGED]
@@ -151,7 +151,7 @@ class Report:
 
     @cached_property
     def setting(self) -> str:
-        """The training of the models, in one line."""
+        """The training setup of the models, in one line."""
         rows = self.selection.rows
         if not set(_OF_SETTING) <= set(rows.columns):
             return ""
@@ -167,13 +167,13 @@ class Report:
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """The settings of mechanisms that were run on some of the tasks only, beside their main settings."""
+        """Variants, that is, settings run on only some of the tasks, each with its mechanism's main setting."""
         rows = self.selection.variants
         return variants_of(self.cells, grid(rows)) if len(rows) else []
 
     @cached_property
     def between_conditions(self) -> list[Table]:
-        """The stock layers beside the bare ones of the same mechanisms; empty if there are none."""
+        """A table that compares the stock and bare layers of each mechanism; empty if no mechanism has both."""
         pairs = conditions_of(self.cells)
         return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
 
@@ -184,7 +184,7 @@ class Report:
 
     @cached_property
     def verdict(self) -> str:
-        """The outcome of the report, a line each: who is best at what, and on how many tasks mechanisms differ."""
+        """The outcome of the report, in lines: the best mechanisms, and on how many tasks mechanisms differ."""
         of_their_own = [page.introduction for page in self.pages_apart.values()]
         if self.board is None:
             return "\n".join(of_their_own)
@@ -192,7 +192,7 @@ class Report:
 
     @cached_property
     def pages_apart(self) -> dict[str, Page]:
-        """The pages of the tasks that have tables of their own, by the stem of their file names."""
+        """The pages of the tasks scored in bits per token, by the stem of their file names."""
         cells = self.all_cells
         in_bits = cells.among([task for task in cells.tasks if task.is_in_bits])
         if not in_bits.tasks:
@@ -201,7 +201,7 @@ class Report:
 
     @cached_property
     def pages(self) -> dict[str, Page]:
-        """The pages by the stem of their file names, for Markdown and LaTeX.
+        """The pages for Markdown and LaTeX, by the stem of their file names.
 
         CSV is made by ``build``, and the HTML page by ``render/page`` and the templates.
         """
@@ -219,7 +219,7 @@ class Report:
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:
-        """BibTeX of everything in the tables, and the keys without an entry."""
+        """BibTeX entries of all sources of the tables, and the keys without an entry."""
         return cite(key for page in self.pages.values() for table in page.tables for key in table.sources)
 
 
@@ -234,7 +234,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
         pages[stem_of(category, pages, _RESERVED)] = Page(tables[0].title, tables, outcome)
     tables = _with_loads(full_table(cells, verdicts), cells, cells.tasks, "full-load")
     pages["full"] = Page(tables[0].title, tables, report.verdict)
-    if not cells.has_ladder:  # there the leaderboard has the means of the categories
+    if not cells.has_ladder:  # on a ladder, the leaderboard has the means of the categories
         averages = category_averages(cells)
         pages[averages.name] = Page.of(averages)
     separation = separation_table(cells, verdicts)
@@ -267,7 +267,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 
 
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
-    """Return BibTeX of some sources, and the keys without an entry (from plugins), in alphabetical order."""
+    """Return BibTeX entries of some sources, and the sorted keys of those without an entry (from plugins)."""
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)

@@ -1,18 +1,20 @@
-"""Rows of a store that enter a report.
+"""Select the rows of a store that a report shows.
 
-A report shows one version of one suite. In it, a column is a mechanism in one setting, under one block and one position
-encoding, and every cell holds rows of one version. A setting is what the user asked for: arguments, or the size that
-they were matched to.
+A report shows one version of one suite. A column of the report is a mechanism in one setting, with one block and one
+position encoding; all rows of a cell have the same version. A setting is what the user requested: arguments, or
+arguments with a size to which the mechanism was matched.
 
-Of several versions of a task or mechanism, or several widths, the one with the newest row is shown. Rows of the others
-are counted, never mixed in. So are rows of another protocol, if a suite's file changed but its version did not. If a
-suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
+If a task or mechanism has rows of several versions or widths, only the version or width of the newest row is shown. All
+other rows are counted but never mixed in. The same holds for rows of another protocol, which exist if a suite's file
+changed but its version did not. If a suite tries several learning rates, each seed of a cell shows the rate that did
+best on its validation stream.
 
-A setting of a mechanism that has some of the tasks of a fuller setting is a variant, which no board shows. In a suite
-without conditions the fuller setting has every task, or is the same one in another block or with other positions.
+A setting that was run on only some of the tasks of a fuller setting of its mechanism is a variant. Leaderboards do not
+show variants. In a suite without conditions, the fuller setting must have every task, or be the same setting with
+another block or other positions.
 
-Rows with a score but without a passed check of causality are left out. So are rows of ``WITHDRAWN`` versions of a task,
-which do not test what they claim.
+Rows with a score are left out if their mechanism did not pass the check of causality. Rows of ``WITHDRAWN`` versions of
+a task are left out too, since these versions do not test what they claim.
 """
 
 import json
@@ -35,24 +37,24 @@ EXTRA = ".extra"
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """The columns that identify a task at one size."""
 AROUND = ["mech", "block", "positions"]
-"""The columns that identify a mechanism and its surroundings, apart from its setting."""
+"""The columns that identify a mechanism with its block and positions, without its setting."""
 SETTING = ["match", "mech_args"]
-"""Columns of which the first known one is the setting; with ``AROUND`` it identifies a column of a table."""
+"""Columns of which the first that is not null is the setting; with ``AROUND``, it identifies a column of a table."""
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return the setting of each row: what its mechanism was matched to, or else its arguments."""
+    """Return the setting of each row: the column ``match`` if the mechanism was matched in size, else its arguments."""
     return rows["match"].fillna(rows["mech_args"])
 
 
 _COLUMN = [*AROUND, "setting"]
 
 Terms = Mapping[str, Mapping[str, str]]
-"""Names of components, each with the arguments that its rows must have, as text."""
+"""Names of tasks or mechanisms, each with the arguments that its rows must have, as text."""
 
 
 class Withdrawal(NamedTuple):
-    """A withdrawn version of a task: no report shows its rows."""
+    """A withdrawn version of a task, whose rows no report shows."""
 
     task: str
     version: str
@@ -74,26 +76,26 @@ WITHDRAWN = (
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows of one report and what was left out."""
+    """The rows of one report, and the numbers of rows that were left out."""
 
     suite: str
     suite_version: str
     rows: pd.DataFrame
-    """Oldest first; one row for each task, size, mechanism and seed."""
+    """The selected rows, oldest first: one for each task, size, mechanism and seed."""
     left_out: dict[str, int]
-    """Number of rows that no cell shows, by the reason in words; reasons without a row are not listed."""
+    """Number of rows left out, by the reason in words; reasons without a row are not listed."""
     variants: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """The rows that :meth:`without_variants` took out."""
+    """The rows of variants, which :meth:`without_variants` moves here."""
 
     def without_variants(self) -> "Selection":
-        """Drop rows of settings that have only some of the tasks of a fuller setting of their mechanism.
+        """Drop variants: settings that were run on only some tasks of a fuller setting of their mechanism.
 
-        Layers in no condition of the suite are dropped too. Tables of all tasks show the fuller setting, and
-        :mod:`synthbench.reports.variants` compares both.
+        Rows that the suite's view marks as variants are dropped too, such as layers in no condition of the suite.
+        Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both.
         """
-        # Suites of tasks in bits list the settings that they want on some of these, and no mean is over all of them.
-        # Each condition of a mechanism has a main setting of its own, in a suite that has conditions. In others two
-        # settings with some of the tasks each may both be meant.
+        # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
+        # In a suite with conditions, each condition of a mechanism has a main setting of its own. In other suites, two
+        # settings that each have some of the tasks may both be intended.
         has_conditions = "sees_places" in self.rows and self.rows["sees_places"].notna().any()
         conditions = self.rows["condition"].fillna("") if has_conditions else [""] * len(self.rows)
         columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
@@ -109,14 +111,14 @@ class Selection:
 
         variants = partial(tasks_of, is_rival)
         is_variant = columns.isin(variants)
-        if "is_variant" in self.rows:  # as :mod:`synthbench.trust.view` says of other conditions
+        if "is_variant" in self.rows:  # set by :mod:`synthbench.trust.view`, as for other conditions
             is_variant |= self.rows["is_variant"].to_numpy(dtype=bool)
         main, others = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
         return replace(self, rows=main, variants=others)
 
 
 def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = lambda *_: True) -> list[K]:
-    """Return the settings that were run on only some of a rival's tasks."""
+    """Return the settings that were run on only some of the tasks of another setting for which ``is_rival`` holds."""
     return [
         one
         for one, some in tasks_of.items()
@@ -134,15 +136,16 @@ def select(
 ) -> Selection:
     """Select the rows of a report: full runs of one suite version, one version of every component, one row per seed.
 
-    Of several rows of one seed in a cell, the newest counts. A successful row counts before a failed one, because a
-    failure that another device does not share says nothing about the mechanism.
+    If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
+    succeeded. Successful rows take precedence because a failure on only one device says nothing about the mechanism.
 
-    ``rows`` may be of any suites and in any order. The default is the newest version with all mechanisms and seeds.
+    ``rows`` may be of any suites and in any order. By default, the newest version is selected, with all mechanisms and
+    seeds.
 
     Raises:
-        UnknownName: If the store has no full row of the suite or of its version; the message lists what it has.
-        UsageError: If no full row has these mechanisms and seeds, or those that do lack a check of causality or are of
-            withdrawn versions of tasks.
+        UnknownName: If there is no full run of the suite or of its version; the message lists those that exist.
+        UsageError: If no full run has these mechanisms and seeds, all are of withdrawn versions of tasks, or none
+            passed the check of causality.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
@@ -199,12 +202,12 @@ def select(
 
 
 def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep the rows of runs that were not shortened and did not just help to choose a learning rate."""
+    """Keep the rows of runs that were neither shortened nor made only to choose a learning rate."""
     return rows[rows["is_full"].astype(bool) & rows["role"].isna()]
 
 
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
-    """Choose the version of a suite that a report shows. Default: the newest.
+    """Return the version of a suite that a report shows: the given one, or by default the newest.
 
     Raises:
         UnknownName: If there is no full run of the suite or of its version; the message lists those that exist.
@@ -230,9 +233,10 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 
 
 def suites_in(rows: pd.DataFrame) -> list[str]:
-    """List the suites of some rows (of the full ones, if there are any), that of the newest row first.
+    """List the suites of some rows, the suite of the newest row first; shortened runs are ignored if full ones exist.
 
-    Rows of tasks that a suite does not list count only if there are no others, those of a study's suites never.
+    Names with the suffix ``EXTRA``, for tasks outside a suite, are listed only if there are no others. Suites that now
+    belong to a study are never listed.
     """
     full = rows[rows["is_full"].astype(bool)]
     newest = (full if len(full) else rows).sort_values(["finished_at", "run_id"], ascending=False)
@@ -241,9 +245,10 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 
 
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
-    """Choose the suite to show if none is named: that of the newest own row, else the main one if it has rows.
+    """Choose the suite to show if the user names none.
 
-    Rows of a suite that moved are shown in the suite that took its place.
+    It is the suite of the user's newest own row. Without own rows, it is the main suite if that has rows, otherwise the
+    suite of the newest row. If a suite was replaced, its replacement is returned.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
@@ -255,15 +260,15 @@ def _now(suite: str) -> str:
 
 
 def mechanism_in(rows: pd.DataFrame, name: str) -> str:
-    """Find the mechanism of some rows that a user means by a name or a label: :func:`synthbench.options.resolve`."""
+    """Find the mechanism in the rows that a user means by a name or label, by :func:`synthbench.options.resolve`."""
     return resolve("mechanism", name, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
 
 
 def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
-    """Keep the rows of some tasks or mechanisms that have the given arguments.
+    """Keep the rows of the named tasks or mechanisms that have the given arguments.
 
     Raises:
-        UsageError: If one of them has no such row; the message lists the arguments that its rows have.
+        UsageError: If a name has no such row; the message lists the arguments in its rows.
     """
     kept = []
     for name, arguments in terms.items():
@@ -285,7 +290,7 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
-    """Remove the rows of withdrawn versions, and count those of each."""
+    """Remove the rows of withdrawn versions, and count the rows of each."""
     is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
     for withdrawal in WITHDRAWN:
@@ -297,7 +302,10 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
 
 
 def protocol_of(config: str) -> str:
-    """Return as text what the suite decides of a run's ``config_json`` (not the width: matching may change it)."""
+    """Return, as text, the parts of a run's ``config_json`` that the suite decides.
+
+    The width is left out, since matching a mechanism in size may change it.
+    """
     try:
         given = json.loads(config)
         return json.dumps(
@@ -307,21 +315,22 @@ def protocol_of(config: str) -> str:
             ],
             sort_keys=True,
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # not as a run writes it
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # not written by a run
         return config
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """Keep the rows of every component that have the version of its last row."""
+    """Keep, for every component, the rows with the version of its last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
 
 
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep, for each seed of a cell, the rows with the learning rate that did best in validation (a failure: 0).
+    """Keep, for each seed of a cell, the rows with the learning rate that did best in validation.
 
-    Each seed chooses by itself, so the noise of the choice is part of the spread over seeds. Of equal rates, the
-    smallest is kept. Runs that failed before they had a rate stay.
+    A failed run has validation score 0. The rate is chosen separately for each seed, so the noise of the choice is part
+    of the spread over seeds. Of equally good rates, the smallest is kept. Runs that failed before they had a rate are
+    kept too.
     """
     run = [*TASK_KEY, *_COLUMN, "seed"]
     rates = rows.groupby(run, observed=True)["lr"]
@@ -342,7 +351,7 @@ def _version_order(version: str) -> list[tuple[int, int, str]]:
 
 
 def _reads_as(value: object, text: str) -> bool:
-    """Return whether a JSON value is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
+    """Return whether a JSON value equals the text that a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
     if isinstance(value, bool | str) or value is None:
         return str(value).lower() == text.lower()
     try:

@@ -1,4 +1,4 @@
-"""The page on differences: on which tasks mechanisms differ significantly, and where the scores of the others sit."""
+"""The page on differences: tasks on which mechanisms differ significantly, and tasks with all scores at a bound."""
 
 import math
 from collections import Counter
@@ -32,7 +32,7 @@ SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task t
 
 
 def summary(verdicts: Verdicts) -> str:
-    """Write the outcome in one or two sentences."""
+    """Summarize all verdicts in one or two sentences."""
     least_p = [verdict.least_p for verdict in verdicts.values() if not math.isnan(verdict.p)]
     if not least_p:
         return (
@@ -53,7 +53,7 @@ def summary(verdicts: Verdicts) -> str:
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate for each task the range of the mechanisms' means and skills, the pairs that differ, and the verdict."""
+    """Tabulate, for each task, the ranges of mean scores and skills, the pairs that differ, and the verdict."""
     columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
     for name, bound in bounds_of(cells).items():
         if name == "Ceiling" and _has_local(cells):

@@ -1,4 +1,4 @@
-"""The ranking of a report as facts for other programs."""
+"""The ranking of a report as data for other programs."""
 
 import hashlib
 import json
@@ -14,15 +14,16 @@ from synthbench.reports.leaderboard import Leaderboard, Placed
 from synthbench.reports.report import Report
 
 SCHEMA = 1
-"""Version of the keys."""
+"""Version of the set of keys that :func:`standings` returns."""
 
 
 def standings(made: Report, category: str | None = None) -> dict[str, Any]:
-    """Return the ranking of a report as facts for other programs; docs/usage.md explains every key.
+    """Return the ranking of a report as data for other programs; docs/usage.md explains every key.
 
     Args:
         made: A report on the rows of a suite, or of one of its categories.
-        category: The category's name; the parts of a mean are then its tasks.
+        category: Name of the category, if the report is on a single one; means by category are then left out. None
+            for a whole suite.
     """
     cells, board = made.cells, made.board
     tasks = board.tasks if board else cells.tasks
@@ -31,7 +32,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
     mechanisms = []
     for mechanism, entry, _ in sorted(placed, key=lambda each: each.mechanism.key not in made.own):
         runs = {task: cells.cell(task, mechanism) for task in tasks if cells.cell(task, mechanism).runs}
-        if not runs:  # of tasks only that are not ranked
+        if not runs:  # it ran only on tasks that are not ranked
             continue
         rows = [row for task in runs for row in made.runs_of(task, mechanism)]
         means = {name: part.skill_of(mechanism) for name, part in parts.items()}
@@ -84,7 +85,7 @@ def ranked_board(made: Report) -> Leaderboard:
     """Return the ranking of a report.
 
     Raises:
-        UsageError: If its suite has none.
+        UsageError: If the suite of the report has no ranking.
     """
     if made.board is None:
         raise UsageError(
@@ -95,10 +96,10 @@ def ranked_board(made: Report) -> Leaderboard:
 
 
 def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
-    """Return the mean skill on a task, its interval, number of runs and, on a ladder, capacity and skill by load."""
+    """Return mean skill on a task, its interval and number of seeds; on a ladder, also capacity and skill by load."""
     cell = made.cells.cell(task, mechanism)
     mean = fmean(skills_of(cell, task, sorted(cell.runs)))
-    # An interval is of the runs with a score.
+    # An interval covers only runs with a score, so there is none if a run failed.
     ends = [math.nan, math.nan]
     if task.gap and not cell.num_failed:
         found = made.cells.interval(task, mechanism)

@@ -1,7 +1,7 @@
-"""Tests of differences: within a task, between pairs of mechanisms, and many tests at once.
+"""Significance tests: of the mechanisms on a task, of pairs of mechanisms, and corrections for many tests.
 
-All comparisons use these: the daggers of the tables, the verdicts on tasks, ``compare``. They take scores as an array
-[tasks, cells, seeds], NaN where a run is missing. ``studies/error_rates`` simulates how often they err.
+All comparisons use these tests: the daggers in tables, the verdicts on tasks, and ``compare``. Scores are an array
+[tasks, cells, seeds], with NaN for missing runs. ``studies/error_rates`` simulates the error rates of the tests.
 """
 
 import math
@@ -18,18 +18,20 @@ from scipy import optimize, special
 SIGNIFICANCE = 0.05
 CONFIDENCE = 0.95
 TOLERANCE = 1e-9
-"""Differences of scores below this are rounding, not data."""
+"""Differences of scores below this are rounding errors, not data."""
 PAIRING = 0.2
-"""Correlation of runs that share a seed above which they are compared seed by seed."""
+"""If runs that share a seed correlate by more than this, they are compared seed by seed."""
 QUIET = 0.01
-"""Fraction of a task's variance below which that of a cell is not trusted: its runs may all have had the same luck."""
+"""A cell's variance below this fraction of its task's is not trusted: its runs may agree by luck."""
 LOUD = 3.0
-"""Multiple of a task's variance above which a cell is unlike the others: its interval cannot rely on them."""
+"""If a cell's variance exceeds its task's by this factor, its interval cannot rely on the other cells."""
 LEAST_PRIOR = 3.0
-"""Degrees of freedom that the variance of a task always has in that of a cell. Without them, the interval of a cell
-that learns on 8 of 10 seeds covers 77 % at five seeds."""
+"""Smallest weight, in degrees of freedom, of a task's variance when a cell's variance is shrunk towards it.
+
+Without this minimum, the 95 % interval from five seeds covers only 77 % if a mechanism learns a task on 8 of 10 seeds.
+"""
 MOST_PRIOR = 1000.0
-"""Degrees of freedom of a certain prior: variances differ by no more than chance."""
+"""Degrees of freedom of a task's variance if the variances of its cells differ by no more than chance."""
 NUM_RELABELLINGS = 9999
 
 Scores = Float[np.ndarray, "tasks cells seeds"]
@@ -40,42 +42,46 @@ PerShuffle = Float[np.ndarray, " shuffles"]
 
 
 class Spread(NamedTuple):
-    """The scatter of the runs of a cell."""
+    """The moderated variance of the runs of each cell."""
 
     variance: PerCell
     """Variance of one run; NaN if no cell of the task has two runs."""
     dof: PerCell
     """Degrees of freedom of that variance."""
     dof_alone: PerCell
-    """Degrees of freedom for a statement about this cell alone: only its own if it scatters far more than its task."""
+    """Degrees of freedom for a statement about this cell alone.
+
+    If the cell's variance exceeds ``LOUD`` times that of its task, these are those of its own runs only.
+    """
 
 
 class Permutation(NamedTuple):
     """The result of shuffling the runs of a task among its mechanisms."""
 
     p: float
-    """Share of shuffles in which two means are at least as far apart as the observed farthest."""
+    """Share of shuffles in which some two means are at least as far apart as any two observed means."""
     least_p: float
-    """The p of the clearest possible difference: few runs can be shuffled in few ways."""
+    """The smallest possible p value; it is large for few runs, which can be shuffled in few ways."""
     outlier: int
-    """The cell whose mean is farthest from the average of all means, for its number of runs."""
+    """Index of the cell whose mean is farthest from the average of all means, in standard errors of that mean."""
     p_outlier: float
-    """Share of shuffles in which some mean is at least as far from the average."""
+    """Share of shuffles in which some mean is at least as far from the average as the outlier's."""
 
 
 class Prior(NamedTuple):
-    """The scatter of one run on a task of which no mechanism has two."""
+    """The variance of one run on a task where no mechanism has two runs."""
 
     variance: float
     dof: float
 
 
 def prior_of(scores: Scores) -> Prior | None:
-    """Estimate the spread of a run on a task without repeated runs, from the others; None if fewer than two have some.
+    """Estimate the variance of a run for tasks without repeated runs, from the tasks that have some.
 
-    Tasks scatter unlike each other: the degrees of freedom say how much a task's variance tells of another's.
+    Variances differ between tasks; the degrees of freedom express how well one task's variance predicts another's. The
+    result is None if fewer than two tasks have repeated runs.
 
-    Source: Smyth (2004), with the tasks as the genes.
+    Source: Smyth (2004), with tasks in the role of genes.
     """
     variance, dof = own_variance(scores)
     of_task = dof.sum(axis=1)
@@ -92,17 +98,19 @@ def prior_of(scores: Scores) -> Prior | None:
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
     """Moderate variances: shrink each cell's variance towards that of its task.
 
-    Three runs say little about their variance, but the cells of a task tend to scatter alike. So the moderated variance
-    is the mean of the cell's and the task's, weighted by degrees of freedom. The degrees of freedom of the task's
-    variance are estimated from how much variances differ within tasks, over all tasks. Three departures from the source
-    allow for neural networks, whose runs often all learn or all fail. The task's variance always has some weight, a
-    moderated variance is never below the cell's own, and a cell with almost no scatter takes the task's variance.
+    Three runs say little about their variance, but the cells of a task tend to have similar variances. So the moderated
+    variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The degrees of freedom
+    of the task's variance are estimated from how much variances differ within tasks, over all tasks. There are three
+    departures from the source, since runs of neural networks often all learn or all fail. The task's variance always
+    has some weight, a moderated variance is never below the cell's own, and a cell with almost no variance takes the
+    task's.
 
     Args:
-        scores: Of every run.
-        most_dof: The largest degrees of freedom that a variance may have. Default: those of all cells of the task.
+        scores: Scores of all runs; NaN for missing ones.
+        most_dof: Upper limit on the degrees of freedom of a moderated variance, for each task. Default: those of all
+            cells of the task together.
 
-    Source: Smyth (2004), the moderated t statistic, with the cap on the degrees of freedom of limma.
+    Source: Smyth (2004), the moderated t statistic, with limma's cap on the degrees of freedom.
     """
     cell_variance, dof = own_variance(scores)
     all_dof = dof.sum(axis=1)
@@ -132,7 +140,7 @@ def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
 def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
     """Estimate the degrees of freedom of the tasks' variances, from the spread of log variances within tasks.
 
-    Source: Smyth (2004), estimation of the hyperparameters; here around each task's own mean.
+    Source: Smyth (2004), estimation of the hyperparameters; here relative to each task's own mean of log variances.
     """
     is_known = (dof > 0) & (pooled > 0)
     num_known = is_known.sum(axis=1)
@@ -140,7 +148,7 @@ def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "
     if not is_used.any():
         return 0.0
     half = np.where(is_used, dof, 1) / 2
-    # A variance of 0 has no logarithm; it is taken for that of a quiet cell.
+    # A variance of 0 has no logarithm; it is raised to the limit below which variances are not trusted.
     variance = np.where(is_used, np.maximum(cell_variance, QUIET * pooled), 1)
     logs = np.log(variance) - special.digamma(half) + np.log(half)
     average = (logs * is_used).sum(axis=1) / np.maximum(num_known, 1)
@@ -153,19 +161,19 @@ def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "
 
 
 class PairTests(NamedTuple):
-    """All pairs of cells of each task, a column per pair, in the order of ``numpy.triu_indices(cells, 1)``."""
+    """Tests of all pairs of cells of each task: a column per pair, in the order of ``numpy.triu_indices(cells, 1)``."""
 
     difference: Pairs
-    """Mean of the first − mean of the second; NaN if one has no run."""
+    """Mean of the first cell − mean of the second; NaN if a cell has no run."""
     error: Pairs
     """Standard error of the difference; NaN if no cell of the task has two runs."""
     dof: Pairs
     p: Pairs
-    """Two-sided p values; 1 if nothing differs, 0 if the cells differ and their runs do not scatter."""
+    """Two-sided p values. If runs do not vary within cells, p is 1 for equal means and 0 for different ones."""
 
 
 def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
-    """Test all pairs of cells of each task by moderated t tests, if paired over the seeds that both cells have.
+    """Test all pairs of cells of each task by moderated t tests; paired tests use the seeds that both cells have.
 
     Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
@@ -199,14 +207,15 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
 def p_of_pairs(
     tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
 ) -> Float[np.ndarray, " tasks"]:
-    """Return the p value of the only pair of each task.
+    """Return the p value of each task, for tasks with two cells.
 
-    If no run scatters, a t test is certain of any difference. A few shuffles never are, so p is at least theirs.
+    If runs do not vary within cells, a t test gives p = 0 for any difference. Then p is raised to :func:`least_p`, the
+    smallest p value of a permutation test.
 
     Args:
-        tests: Of tasks with two cells.
-        num_runs: Runs of both cells, for each task.
-        is_paired: As in the tests.
+        tests: Tests of tasks with two cells each.
+        num_runs: Number of runs of both cells, for each task.
+        is_paired: True if the tests are paired by seed.
     """
     floors = [least_p(counts, is_paired=is_paired) if min(counts) else math.nan for counts in num_runs]
     p = tests.p[:, 0]
@@ -215,21 +224,21 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Shuffle the runs of a task among its cells: how often are means as far apart as observed?
+    """Shuffle the runs of a task among its cells, and count how often means are as far apart as observed.
 
-    The distance of two means is measured in their standard error, from the spread of runs within all cells. So cells
-    with different numbers of runs can be compared, down to a single one.
+    The distance of two means is divided by its standard error, estimated from the spread of runs within all cells. So
+    cells may have different numbers of runs, even a single one.
 
-    The level is exact if the runs of all cells have the same distribution. It is not if they have the same mean but
-    different spreads; docs/statistics.md has the numbers.
+    The error rate is exact if the runs of all cells have the same distribution. It is not exact if distributions have
+    equal means but different spreads; docs/statistics.md has the numbers.
 
     Args:
-        scores: Two cells or more with a run; NaN where one is missing.
-        is_paired: Whether runs are shuffled only within their seed, over the seeds that all cells have. With fewer than
-            two such seeds, runs are shuffled freely.
+        scores: Scores of two or more cells, each with a run; NaN for missing runs.
+        is_paired: True to shuffle runs only within their seed, over the seeds that all cells have. With fewer than two
+            such seeds, runs are shuffled freely.
 
     Source: Fisher (1935), Pitman (1937); Tukey (1953) and Kramer (1956) for the distance; Phipson & Smyth (2010) for
-        counting the runs as they are among the shuffles.
+        including the observed runs among the shuffles.
     """
     is_common = ~np.isnan(scores).any(axis=0)
     is_paired &= bool(is_common.sum() > 1)
@@ -245,7 +254,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
     else:
         to_mean = np.repeat(np.eye(len(scores)), num_runs, axis=0) / num_runs
         means = centred[is_there][_shuffles(int(num_runs.sum()))] @ to_mean
-    means = np.vstack([np.nansum(centred, axis=1) / num_runs, means])  # as they are, then shuffled
+    means = np.vstack([np.nansum(centred, axis=1) / num_runs, means])  # as observed, then shuffled
     within = np.maximum(np.nansum(centred**2) - (num_runs * means**2).sum(axis=1), 0)
     distances = np.abs(means - means.mean(axis=1, keepdims=True)) * np.sqrt(num_runs)
     return Permutation(
@@ -257,10 +266,10 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 
 
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
-    """Return the p value of the clearest possible difference between cells with some numbers of runs.
+    """Return the smallest p value that a permutation test can give for cells with these numbers of runs.
 
-    The runs of each cell are alike and unlike those of the others. Then only the shuffles that exchange whole cells of
-    as many runs are as clear.
+    It is reached if runs are equal within each cell and differ between cells. Then only shuffles that exchange whole
+    cells with the same number of runs are as extreme.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -269,7 +278,7 @@ def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
 
 
 def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarray, " cells"]) -> PerShuffle:
-    """Return the largest distance of two means in each shuffle, over its error for runs of standard deviation 1."""
+    """Return the largest distance of two means in each shuffle, in its standard errors for runs of variance 1."""
     ends = {
         size: (means[:, num_runs == size].max(axis=1), means[:, num_runs == size].min(axis=1))
         for size in sorted(set(num_runs.tolist()))
@@ -283,9 +292,9 @@ def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarr
 
 
 def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
-    """Return the share of shuffles whose distance, relative to the spread within cells, is at least the first's.
+    """Return the share of shuffles whose distance, relative to the spread within cells, is at least that of the first.
 
-    The comparison uses d² / (d² + within), which rises with d² / within and is 1 if the runs of each cell are alike.
+    The comparison uses d² / (d² + within), which increases with d² / within and is 1 if runs are equal within cells.
     """
     of_all = distances**2 + within
     studentised = np.where(of_all > TOLERANCE**2, distances**2 / np.maximum(of_all, TOLERANCE**2), 0)
@@ -294,16 +303,16 @@ def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
 
 @lru_cache(maxsize=64)
 def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
-    """Shuffle places, in the same way on every call; with a shape, each of its entries is shuffled by itself."""
+    """Return random permutations, the same on every call; with ``shape``, one independent permutation per entry."""
     places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
     return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)
 
 
 def shares_seeds(scores: Scores) -> bool:
-    """Tell whether runs that share a seed are correlated enough to be compared seed by seed.
+    """Return whether runs that share a seed are correlated enough to be compared seed by seed.
 
-    Their correlation must exceed ``PAIRING`` by two standard errors: pairing uncorrelated runs throws away half of the
-    degrees of freedom, and a few tasks are weak evidence.
+    Their correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs wastes half of the
+    degrees of freedom, and a few tasks are weak evidence of a correlation.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
@@ -312,7 +321,7 @@ def shares_seeds(scores: Scores) -> bool:
 def seed_correlation(scores: Scores) -> tuple[float, float]:
     """Return the mean correlation of the runs that share a seed, over tasks and pairs of cells, and its standard error.
 
-    Cells that lack a seed of the others, or do not scatter, are ignored. If none are left, the result is 0 ± infinity.
+    Cells are ignored if they lack a seed or their runs do not vary. If no pair is left, the result is 0 ± infinity.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))
@@ -334,23 +343,29 @@ def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
 
 
 def holm(p: PValues) -> PValues:
-    """Adjust p values: rejecting those below a level errs anywhere with at most that probability. NaN stays NaN.
+    """Adjust p values by Holm's procedure, which controls the family-wise error rate. NaN stays NaN.
 
-    Source: Holm (1979). Holds for dependent tests.
+    If every hypothesis with an adjusted p below a level is rejected, the probability of any false rejection is at most
+    that level. This holds for dependent tests too.
+
+    Source: Holm (1979).
     """
     return _adjusted(p, lambda p: np.maximum.accumulate(np.arange(len(p), 0, -1) * p))
 
 
 def benjamini_hochberg(p: PValues) -> PValues:
-    """Adjust p values: of those below a level, on average at most that share is false. NaN stays NaN.
+    """Adjust p values by the Benjamini-Hochberg procedure, which controls the false discovery rate. NaN stays NaN.
 
-    Source: Benjamini & Hochberg (1995). ``scipy.stats`` has it too but takes most of a second to import.
+    If every hypothesis with an adjusted p below a level is rejected, on average at most that share of rejections is
+    false.
+
+    Source: Benjamini & Hochberg (1995). ``scipy.stats`` has this procedure too but takes most of a second to import.
     """
     return _adjusted(p, lambda p: np.minimum.accumulate((p * (len(p) / np.arange(1, len(p) + 1)))[::-1])[::-1])
 
 
 def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
-    """Adjust ascending p values, put them back in their places and cut them to 1; NaN is no test."""
+    """Sort p values, adjust them, clip them to 1 and restore their order; NaN values are skipped."""
     is_test = ~np.isnan(p)
     order = np.argsort(p[is_test], kind="stable")
     adjusted = np.full(p.shape, math.nan)
@@ -359,10 +374,10 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 
 
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Estimate the share of the variance between cells, without the part that is due to chance; 0 if nothing varies.
+    """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if nothing varies.
 
-    It is about 0 if nothing differs, whatever the number of cells and runs, while η² is then (cells - 1) / (runs - 1).
-    It is NaN below two cells, or if no cell has two runs.
+    If cells do not differ, ω² is about 0 for any number of cells and runs; η² would be (cells - 1) / (runs - 1) on
+    average. The result is NaN for fewer than two cells, or if no cell has two runs.
 
     Source: Hays (1963).
     """

@@ -1,7 +1,8 @@
-"""Tables as cells, without markup: the content and its marks, not the look.
+"""Tables as cells without markup: content and marks, but no layout.
 
-Accuracies are printed in per cent with one decimal, scores of ladders with two. Marks follow the means before rounding;
-means that print alike share their mark. Only tasks on which mechanisms differ have marks, and controls never have one.
+Accuracies are printed in per cent with one decimal, scores on ladders with two decimals. Marks for the best and second
+best follow the means before rounding, but means that print alike share a mark. Only tasks on which mechanisms differ
+have marks, and controls are never marked.
 """
 
 import itertools
@@ -24,7 +25,7 @@ Mark = Literal["", "best", "second"]
 Item = TypeVar("Item")
 
 NOTHING = "--"
-"""Text where there is no number."""
+"""Text that is printed if there is no number."""
 MINUS = "−"
 
 MARKS = (
@@ -49,7 +50,7 @@ BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predict
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell in parts, which a renderer puts together."""
+    """One cell of a table in parts, which a renderer puts together."""
 
     value: str = NOTHING
     std: str = ""
@@ -58,7 +59,7 @@ class Cell:
     """Remarks in brackets: ``n = 2``, ``1 failed``."""
     mark: Mark = ""
     is_tied: bool = False
-    """True if it is not shown to differ from the best."""
+    """True if the value is not shown to differ from the best."""
 
 
 class Column(NamedTuple):
@@ -82,7 +83,7 @@ class Table:
     """A table without markup."""
 
     name: str
-    """Unique within a report; becomes the label in LaTeX."""
+    """Name of the table, unique within a report; it becomes the label in LaTeX."""
     title: str
     caption: str
     headings: tuple[str, ...]
@@ -92,12 +93,12 @@ class Table:
     sources: tuple[str, ...] = ()
     """Keys of the papers that its components come from, in alphabetical order."""
     outcome: str = ""
-    """The result in one sentence, which begins a page."""
+    """The result in one sentence, printed above the table."""
     is_of_tasks: bool = False
-    """True if lines are tasks and columns mechanisms: renderers turn such a table if it is wide."""
+    """True if lines are tasks and columns are mechanisms; renderers transpose such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """Return the table as printed: turned if it is of tasks and has more columns than this."""
+        """Return the table as printed: transposed if its lines are tasks and its columns exceed ``most_columns``."""
         if not self.is_of_tasks or len(self.columns) <= most_columns:
             return self
         return replace(
@@ -113,11 +114,11 @@ class Table:
 
 
 Pairs = Sequence[tuple[Column | str, Callable[[Item], Cell | str]]]
-"""Headings of columns, each with a function that formats an item."""
+"""Headings of columns, each with a function that formats the cell of an item."""
 Measure = Callable[[TaskFacts, MechanismFacts], Cell]
-"""Function that formats a cell of a report."""
+"""Function that formats the cell of a task and a mechanism."""
 Facts = Mapping[Column | str, Callable[[TaskFacts], Cell | str]]
-"""Headings of columns, each with a function that formats a task."""
+"""Headings of columns, each with a function that formats the cell of a task."""
 
 
 def table_of(
@@ -133,7 +134,7 @@ def table_of(
     outcome: str = "",
     is_grouped: bool = False,
 ) -> Table:
-    """Make a table with a row for each item: its labels, and under each heading what ``columns`` prints of it."""
+    """Make a table with one row per item: the item's labels, then one cell per function in ``columns``."""
     pairs = list(columns.items() if isinstance(columns, Mapping) else columns)
     lines = [Line(labels(item), tuple(_cell(fill(item)) for _heading, fill in pairs)) for item in items]
     shown = tuple(Column(heading) if isinstance(heading, str) else heading for heading, _fill in pairs)
@@ -154,7 +155,7 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """Return the labels of each line; the name of a group is printed once, in its first line."""
+    """Return the labels of each line; the name of a group is kept only in its first line."""
     before = [None, *(line.labels[0] for line in lines)]
     return [
         ("", *line.labels[1:]) if len(line.labels) > 1 and line.labels[0] == group else line.labels
@@ -192,16 +193,16 @@ def pivot(
     rows: Literal["tasks", "mechanisms"],
     facts: Facts | None = None,
 ) -> Table:
-    """Tabulate one measure of a report's cells: a row per task and a column per mechanism, or turned.
+    """Tabulate one measure of a report's cells: a row per task and a column per mechanism, or transposed.
 
     Args:
-        cells: Of the tasks and mechanisms to print, in their order.
-        measure: Prints a cell.
-        name: As in :class:`Table`, like title and caption.
-        title: Of the table.
-        caption: Below it.
-        rows: The kind of each row.
-        facts: Columns with facts of the tasks, before those of the mechanisms; rows below them if it is turned.
+        cells: The tasks and mechanisms to print, in this order.
+        measure: Function that formats a cell.
+        name: Name of the table, unique within a report.
+        title: Title of the table.
+        caption: Caption of the table.
+        rows: Kind of the rows, ``tasks`` or ``mechanisms``.
+        facts: Facts about tasks: columns before the mechanisms, or rows below them if rows are mechanisms.
     """
     facts, sources = facts or {}, sources_of(cells.tasks, cells.mechanisms)
     if rows == "tasks":
@@ -232,7 +233,7 @@ def _swapped(measure: Measure, mechanism: MechanismFacts, task: TaskFacts) -> Ce
 
 
 def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
-    """Tabulate one category: a row per mechanism and a column per task, then a row for each bound.
+    """Tabulate one category: a row per mechanism and a column per task, then rows for floor and ceiling, or levels.
 
     Raises:
         UnknownName: If no row has the category.
@@ -244,7 +245,7 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
 
 
 def full_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate all tasks by category, with bounds and mechanisms as columns, as in the published Table 8."""
+    """Tabulate all tasks by category, with columns for bounds and mechanisms, as in the published Table 8."""
     return _score_table(cells, verdicts, cells.tasks, "full", "All tasks", "tasks")
 
 
@@ -256,7 +257,7 @@ def _score_table(
     title: str,
     rows: Literal["tasks", "mechanisms"],
 ) -> Table:
-    """Tabulate the scores on some tasks; marks and intervals depend on the others too."""
+    """Tabulate the scores on some tasks; marks and intervals depend on the other tasks too."""
     common_n = common_n_of(cells, tasks)
     printed = {
         (task.key, mechanism.key): cell
@@ -275,8 +276,8 @@ def _score_table(
 def category_averages(cells: Cells) -> Table:
     """Tabulate means of task means, a row per category and a column per mechanism, as in the published Table 3.
 
-    Nothing is marked: mean accuracies over tasks with different floors cannot be compared. A mechanism without a score
-    on some task of a category has the mean of the others and says so.
+    Nothing is marked, since mean accuracies over tasks with different floors cannot be compared. If a mechanism lacks
+    a score on some tasks of a category, its cell shows the mean of the others and the number of tasks.
     """
 
     def bound(name: Literal["floor", "ceiling"], relation: str, category: str) -> Cell:
@@ -311,11 +312,11 @@ def category_averages(cells: Cells) -> Table:
 
 
 def steps_table(cells: Cells) -> Table | None:
-    """Tabulate steps until the threshold is reached: median over seeds and the share of seeds that reached it.
+    """Tabulate steps until the threshold is reached: median over seeds, and the number of seeds that reached it.
 
-    A seed that never reached the threshold counts as later than all others. If half of the seeds or more did not, the
-    median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which none
-    did are left out.
+    A seed that never reached the threshold is ranked after all others. If at least half of the seeds never did, the
+    median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are left out; if no
+    task remains, the result is None.
     """
     tasks = tuple(task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task))))
     if not tasks:
@@ -355,9 +356,9 @@ def load_table(cells: Cells, name: str) -> Table:
 
 
 def bounds_of(cells: Cells) -> Facts:
-    """Return the bounds that a report prints, by heading: the number of levels, or floor and ceiling in per cent.
+    """Return columns with the scale of each task: floor and ceiling in per cent, or the number of levels of a ladder.
 
-    A floor or ceiling that is itself only a bound has a sign.
+    A floor that is only a lower limit is printed with ``≥``, a ceiling that is only an upper limit with ``≤``.
     """
     if cells.has_ladder:
         return {"Levels": lambda task: str(task.ladder.num_levels) if task.ladder else NOTHING}
@@ -368,14 +369,14 @@ def bounds_of(cells: Cells) -> Facts:
 
 
 def skill_words(*, has_ladder: bool) -> str:
-    """Name the measure of a board, with its formula."""
+    """Name the measure of a leaderboard, with its formula."""
     if has_ladder:
         return "score (0 to 1, the area under the curve of skill over load)"
     return "skill, (accuracy − floor) / (ceiling − floor) cut to 0 to 1"
 
 
 def tie_words(*, has_ladder: bool) -> str:
-    """Define a tie in a probability of improvement."""
+    """State which differences are ties in a probability of improvement."""
     less = f"scores less than {LEAST:g} levels" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 
@@ -386,13 +387,13 @@ def score_text(task: TaskFacts, score: float) -> str:
 
 
 def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
-    """Format mean and standard deviation in per cent, with the number of seeds unless all cells have ``common_n``."""
+    """Format mean and standard deviation in per cent; the number of seeds is added unless it is ``common_n``."""
     std = "" if math.isnan(cell.std) else percent(cell.std)
     return Cell(percent(cell.mean), std, run_remarks(cell, common_n))
 
 
 def run_remarks(cell: Estimate, common_n: int | None) -> tuple[str, ...]:
-    """Return the number of seeds of a cell unless it is that of all, and how many failed."""
+    """Return remarks on a cell: its number of seeds, unless this is ``common_n``, and the number that failed."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
@@ -408,7 +409,7 @@ def p_relation(p: float) -> str:
 
 
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
-    """Format a number with the ends of its interval, if any; ``show`` prints each, default: with two decimals."""
+    """Format a number with the ends of its interval, if any, using ``show``; by default, with two decimals."""
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
@@ -445,13 +446,13 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Mark the cells of one task, unless none of the mechanisms can be called the best."""
+    """Mark the best, second and tied cells of one task; nothing is marked if its best is not among the mechanisms."""
     if verdict.best not in mechanisms:
         return list(printed)
     can_win = compared(cells)
     ranked = [mean if mechanism in can_win else math.nan for mechanism, mean in zip(mechanisms, means, strict=True)]
     known = sorted((mean for mean in ranked if not math.isnan(mean)), reverse=True)
-    # Means that print alike share their mark; there are no marks if all do.
+    # Means that print alike share their mark; there are no marks if all print alike.
     texts = list(dict.fromkeys(score_text(verdict.task, mean) for mean in known))
     marks: dict[str, Mark] = {texts[0]: "best", texts[1]: "second"} if len(texts) > 1 else {}
     return [
@@ -465,10 +466,10 @@ def marked(
 
 
 def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """Format a mean score with half of its 95 % interval, and how many seeds learned if they are far apart."""
+    """Format a mean score with half the width of its 95 % interval; if seeds are far apart, count the learned ones."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
-    # An interval that ends at the top of the ladder is as wide as its other half.
+    # An interval that is cut at the top of the ladder is described by its other half.
     half = "" if math.isnan(low) else score_text(task, max(estimate.mean - low, high - estimate.mean))
     remarks = list(cell.remarks)
     num_levels = task.ladder.num_levels if task.ladder else 1
@@ -479,7 +480,7 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
 
 
 def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
-    """Return the number of seeds that all cells with a score have; None if they differ."""
+    """Return the number of seeds that all cells with a score have; None if cells differ in it."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
@@ -494,7 +495,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a space and a sentence about seeds that may have been added to decide pairs; empty without."""
+    """Return a remark, after a space, on seeds that may have been added to decide pairs; empty without such seeds."""
     return ADDED if cells.has_ladder and len(cells.seeds) > (LOOKS[0].num_seeds or 0) else ""
 
 

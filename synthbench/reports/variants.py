@@ -1,7 +1,7 @@
-"""Settings of a mechanism side by side: the effect of a convolution, other positions, another state or an option.
+"""Compare settings of a mechanism: the effect of a convolution, other positions, another state size or an option.
 
 A variant is a setting that was run on only some of the tasks of another setting of its mechanism, the main setting.
-Both are compared on the tasks and seeds that both have, run by run.
+The two are compared run by run, on the tasks and seeds that both have.
 """
 
 import itertools
@@ -28,15 +28,15 @@ class Variant(NamedTuple):
     main: MechanismFacts
     variant: MechanismFacts
     tasks: tuple[TaskFacts, ...]
-    """The tasks that both have, with a gap that is wide enough for a skill."""
+    """The tasks that both settings have, if floor and ceiling are far enough apart for a skill."""
     seeds: tuple[int, ...]
-    """The seeds that both have on each of these."""
+    """The seeds that both settings have on each of these tasks."""
     skills: Float[np.ndarray, "2 tasks seeds"]
-    """Skills of main setting and variant; 0 without a score."""
+    """Skills of the main setting, then of the variant; 0 for a run without a score."""
 
     @property
     def words(self) -> tuple[str, str]:
-        """The settings in which the two differ, of each."""
+        """The differing parts of the two settings: those of the main setting, then those of the variant."""
         main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
             pairs.append((main.block, variant.block))
@@ -54,7 +54,7 @@ class Variant(NamedTuple):
 
     @property
     def factor(self) -> tuple[str, str]:
-        """The only difference of the two, named so that several mechanisms may share it."""
+        """The difference of the two settings in words that several mechanisms can share, such as ``smaller state``."""
         if not self.is_of_another_size:
             return self.words
         return "main state", "smaller state" if self.variant.state < self.main.state else "larger state"
@@ -66,27 +66,27 @@ class Variant(NamedTuple):
 
     @property
     def is_of_another_size(self) -> bool:
-        """True if its state is larger or smaller, and all around the mechanism alike."""
+        """True if the two settings have different state sizes, but the same block and positions."""
         main, variant = self.main, self.variant
         return (main.block, main.positions) == (variant.block, variant.positions) and main.state != variant.state
 
     def intervals(self) -> list[Interval]:
-        """Return the mean skill of main setting and variant, over all tasks; for these tasks and other seeds."""
+        """Return the mean skills of main setting and variant over all tasks, with intervals over seeds."""
         weights = balanced(self.categories)
         return [_mean(skills[None], weights, low=0.0) for skills in self.skills]
 
 
 _Row = tuple[Variant, int]
-"""A row of a table: 0 for the main setting, 1 for the variant."""
+"""A row of a table: a pair of settings, and 0 for its main setting or 1 for its variant."""
 
 
 class Change(NamedTuple):
-    """One change of the settings of several mechanisms, on the tasks of a category or on all."""
+    """A change of setting that several mechanisms share, on the tasks of one category or on all tasks."""
 
     words: tuple[str, str]
     """The settings before and after."""
     category: str
-    """The category; empty: all, equally weighted."""
+    """The category; empty for all categories with equal weight."""
     num_tasks: int
     num_seeds: int
     mechanisms: tuple[MechanismFacts, ...]
@@ -94,7 +94,7 @@ class Change(NamedTuple):
     means: Float[np.ndarray, "2 mechanisms"]
     """Mean skill before and after."""
     difference: Interval
-    """Mean over mechanisms of after − before, with its interval over mechanisms."""
+    """Mean over mechanisms of after − before, with its 95 % interval over mechanisms."""
 
     @property
     def sentence(self) -> str:
@@ -110,7 +110,7 @@ class Change(NamedTuple):
 
 
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
-    """List the variants in printed order, each beside the main setting from which it differs in the fewest ways.
+    """List the variants in printed order, each with the main setting from which it differs in the fewest ways.
 
     Variants that share no task and seed with their main setting are left out.
     """
@@ -119,7 +119,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
         named = [mechanism for mechanism in main.mechanisms if mechanism.name == variant.name]
         if not named:
             continue
-        # The one that differs in the fewest ways.
+        # The main setting that differs in the fewest ways.
         nearest = min(named, key=lambda one: sum(map(operator.ne, one.key, variant.key)))
         both = [
             (task, main.cell(task, nearest), others.cell(task, variant))
@@ -135,16 +135,19 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """Keep the variants whose state has another size, on the tasks and seeds that most of these have."""
+    """Keep variants of another state size; of these, only those with the most common set of tasks and seeds."""
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
     return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
 
 
 def changes_of(variants: Sequence[Variant]) -> list[Change]:
-    """List the changes that several mechanisms have on the same tasks and seeds: by category, then over all."""
+    """List the changes of setting that several mechanisms share on the same tasks and seeds.
+
+    Each change is listed by category, then over all tasks.
+    """
     alike: dict[tuple[object, ...], dict[Key, Variant]] = {}
-    # Of several smaller or larger states, the one farthest from the main setting.
+    # Of several smaller or larger states, the one farthest from the main setting is kept.
     for variant in sorted(variants, key=lambda one: abs(one.variant.state - one.main.state)):
         alike.setdefault((variant.factor, variant.tasks, variant.seeds), {})[variant.main.key] = variant
     return [change for group in alike.values() if len(group) > 1 for change in _by_category([*group.values()])]
@@ -183,14 +186,14 @@ def _mean(
     *,
     low: float = -1.0,
 ) -> Interval:
-    """Return a weighted mean of skills, or of differences; its ends are NaN with one seed and no prior."""
+    """Return a weighted mean of skills or differences; the ends of its interval are NaN for one seed without prior."""
     if skills.shape[2] > 1 or prior:
         return over_seeds(skills, weights, prior, low=low)[0]
     return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
 
 
 def variant_tables(variants: Sequence[Variant]) -> list[Table]:
-    """Tabulate means by category, the changes that several mechanisms share, and the tasks one by one."""
+    """Make tables of the changes that several mechanisms share, of means by category, and of single tasks."""
     changes, rows = changes_of(variants), _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)
@@ -245,13 +248,13 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate means by category of the stock and the bare layer of every mechanism, and how alike both order them.
+    """Tabulate means by category of the stock and the bare layer of every mechanism, with Kendall's τ of both rankings.
 
     Args:
-        pairs: As :func:`conditions_of` gives them.
-        prior: The spread of a single run.
+        pairs: Pairs of stock and bare layers, from :func:`conditions_of`.
+        prior: Variance of a run on tasks without repeated runs; None if unknown.
     """
-    # Of a difference, both runs scatter.
+    # A difference has the variance of two runs.
     of_both = prior and Prior(2 * prior.variance, prior.dof)
     table = _side_by_side(
         *("conditions", "Stock and bare", "the bare layer", "the stock one"),
@@ -312,7 +315,7 @@ def _side_by_side(
 
 
 def _rows(variants: Sequence[Variant]) -> list[_Row]:
-    """List the main setting of each mechanism (again if other variants share other runs with it), then its variants."""
+    """List each main setting, then its variants; it is repeated for variants that share other runs with it."""
     rows: list[_Row] = []
     for _, group in itertools.groupby(variants, lambda each: (each.main, each.tasks, each.seeds)):
         first, *others = group
@@ -329,7 +332,7 @@ def _labels(row: _Row) -> tuple[str, str]:
 
 
 def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
-    """Return a function that formats the mean skill over a category, or over all; for a variant with its difference."""
+    """Return a function that formats the mean skill over a category or all; for a variant, with its difference."""
 
     def cell(row: _Row) -> Cell:
         variant, side = row
@@ -347,7 +350,7 @@ def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell
 
 
 def _mean_on(task: TaskFacts) -> Callable[[_Row], Cell]:
-    """Return a function that formats the mean score on a task; for a variant with its difference."""
+    """Return a function that formats the mean score on a task; for a variant, with its difference."""
 
     def cell(row: _Row) -> Cell:
         variant, side = row

@@ -1,4 +1,4 @@
-"""The verdict on each task: whether the mechanisms that were run on it differ significantly, and which of them."""
+"""The verdict on each task: if the mechanisms that ran on it differ significantly, and which pairs of them do."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,58 +16,61 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared
 Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
 SMALLEST_GAP = 0.2
-"""Smallest gap between floor and ceiling, a fraction: a task with less is shown but never ranked.
+"""Smallest gap between floor and ceiling (a fraction) of a ranked task; tasks with a smaller gap are only shown.
 
-A score over 2,048 sequences with one answer each has a standard error of up to 0.011. Over a gap of 0.2 that is a skill
-of 0.055: in a narrower one, the noise of a test set alone makes differences that count.
+A score over 2,048 sequences with one answer each has a standard error of up to 0.011. With a gap of 0.2, that is 0.055
+in skill. With a narrower gap, the noise of a test set alone could look like a relevant difference.
 """
 MARGIN = 0.05
-"""Skill within which a score is still at the floor or ceiling, and two mechanisms do not differ."""
+"""Smallest relevant difference of skill: between two mechanisms, or between a score and the floor or ceiling."""
 NOISE = 3.0
-"""Standard errors of the evaluation that count as noise."""
+"""Differences up to this many standard errors of the evaluation are treated as noise."""
 FAR = 3.0
-"""Standard deviations of a run, from all mechanisms of a task, beyond which no mean is near the best."""
+"""Largest distance from the best mean at which a mean is marked as near it, in standard deviations of a run.
+
+The standard deviation is estimated from all mechanisms of a task.
+"""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of one task for the mechanisms that :func:`compared` names."""
+    """The result of one task for the mechanisms that :func:`compared` returns."""
 
     task: TaskFacts
     means: tuple[float, float] | None
-    """Lowest and highest mean of a mechanism; None without a score."""
+    """Lowest and highest mean score of any mechanism; None without a score."""
     skills: tuple[float, float] | None
-    """Lowest and highest mean skill; None without one, for example if floor and ceiling are equal."""
+    """Lowest and highest mean skill of any mechanism; None without one, as for equal floor and ceiling."""
     p: float
-    """P value of the permutation test, adjusted over the tasks (on a ladder over the looks too); NaN without a test."""
+    """P value of the task's test, adjusted for all tasks and, on a ladder, for interim analyses; NaN without a test."""
     least_p: float
-    """The smallest unadjusted p that the runs of this task allow; NaN without a test."""
+    """The smallest p value that the runs of this task allow, not adjusted for other tasks; NaN without a test."""
     separates: bool
-    """True if some two mechanisms differ by enough to count."""
+    """True if mechanisms differ significantly and by a relevant amount."""
     num_pairs: int
     named: frozenset[frozenset[Key]]
-    """Pairs of mechanisms, by their keys, that are shown to differ; none if the task does not separate."""
+    """Pairs of mechanisms, by their keys, that are shown to differ; empty unless ``separates``."""
     num_within: int
-    """Pairs that are shown to differ by too little to count."""
+    """Number of pairs whose difference is shown to be smaller than any relevant amount."""
     outlier: MechanismFacts | None
-    """The mechanism farthest from all others, if the task separates and no pair is named."""
+    """The mechanism farthest from all others, if ``separates`` but no pair is named; otherwise None."""
     p_outlier: float
     """P value of the permutation test for the outlier; NaN without one."""
     between: float
-    """Share of the variance that lies between mechanisms, ω²; NaN without two seeds of two."""
+    """Share of the variance that lies between mechanisms, ω²; NaN below two mechanisms, or if none has two seeds."""
     place: Place
     best: MechanismFacts | None
-    """The mechanism with the highest mean; None if the task does not separate, or no two have all tasks."""
+    """The mechanism with the highest mean; None unless ``separates`` and two mechanisms have all ranked tasks."""
     near_best: frozenset[Key]
-    """Mechanisms, by their keys, that a t test of the two does not tell from the best, and are not ``FAR`` below it."""
+    """Keys of mechanisms that a t test does not distinguish from the best, and that are not ``FAR`` below it."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
-        """Return whether two mechanisms are a named pair. An outlier differs only from all others together."""
+        """Return whether two mechanisms are shown to differ. An outlier differs only from all others together."""
         return frozenset((first.key, second.key)) in self.named
 
     @property
     def words(self) -> str:
-        """The verdict in words: significant differences, and scores that all sit at a bound."""
+        """The verdict in words: significant differences, and scores that are all at the floor or ceiling."""
         outcome = "significant differences" if self.separates else "no significant difference"
         if not self.num_pairs or math.isnan(self.p):
             outcome = "nothing to compare"
@@ -80,15 +83,18 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def judge(cells: Cells) -> Verdicts:
-    """Judge for every task whether it separates mechanisms, and which pairs differ.
+    """Judge, for every task, if it separates mechanisms, and which pairs differ.
 
-    A task separates if its means differ significantly and by enough. They differ significantly if shuffling the task's
-    runs among its mechanisms seldom puts means as far apart (5 % after Benjamini & Hochberg (1995) over the tasks).
-    Enough is ``MARGIN`` of the gap between floor and ceiling, on a ladder half a level. Within such a task, the pairs
-    are named that differ by as much and by a moderated t test, 5 % after Holm over its pairs. If there is none, the
-    mechanism farthest from the others is named. Runs are paired by seed only if seeds are correlated over the suite. On
-    a ladder, p values count all looks at it: :mod:`synthbench.reports.looks`. A single run of a mechanism takes part in
-    all tests, with the variance of its task.
+    A task separates mechanisms if their means differ significantly and by a relevant amount. They differ significantly
+    if shuffling the task's runs among its mechanisms seldom puts means as far apart (5 % after Benjamini & Hochberg
+    (1995) over the tasks). A difference is relevant from ``MARGIN`` of the gap between floor and ceiling, or from half
+    a level on a ladder. If a task separates, the pairs are named that differ by a relevant amount and by a moderated t
+    test (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others is
+    named instead.
+
+    Runs are paired by seed only if runs with the same seed are correlated over the suite. On a ladder, p values are
+    adjusted for interim analyses: :mod:`synthbench.reports.looks`. Mechanisms with a single run take part in all tests,
+    with the variance of the task.
 
     Returns:
         The verdict on each task by its key, in printed order.
@@ -138,21 +144,21 @@ def _near(
 
 
 class Standing(NamedTuple):
-    """The decisions of the looks at a ladder so far, over the pairs of all tasks, controls left out."""
+    """The decisions on pairs of mechanisms so far, over all tasks with a ladder; controls are left out."""
 
     num_apart: int
     num_within: int
     num_open: int
     undecided: frozenset[tuple[str, str]]
-    """Names of tasks and mechanisms in undecided pairs."""
+    """Names of task and mechanism, for every mechanism in an undecided pair."""
 
 
 def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
-    """Find the pairs of mechanisms that are apart, those within half a level, and those that need more seeds.
+    """Count the pairs of mechanisms that differ, those within half a level, and those that need more seeds.
 
     Args:
         cells: Cells with one setting of each mechanism, on tasks with a ladder.
-        looks: The first few of :data:`synthbench.reports.looks.LOOKS`.
+        looks: The interim analyses so far: the first few of :data:`synthbench.reports.looks.LOOKS`.
     """
     cells = _only(cells, [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL])
     findings = _examine(cells, looks)
@@ -172,7 +178,7 @@ def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
 
 
 def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """Return the mechanisms with a run of every ranked task, controls included: those that a leaderboard ranks."""
+    """Return the mechanisms with a run of every ranked task, controls included; a leaderboard ranks these."""
     tasks = [task for task in cells.tasks if is_ranked(task)]
     return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
 
@@ -180,8 +186,8 @@ def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms that tests compare: those with a run of every ranked task.
 
-    Controls are left out, since most tasks tell them from any mechanism. Where fewer than two are left, as in a suite
-    of many papers' tasks, each task compares all that ran on it, and has no best.
+    Controls are left out, since they differ from any mechanism on most tasks. If fewer than two mechanisms are left, as
+    in a suite with tasks of many papers, each task compares all that ran on it, without calling one the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]
@@ -199,7 +205,7 @@ def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
 
 
 def _margin(task: TaskFacts) -> float:
-    """Return the smallest difference of means that counts: half a level, or ``MARGIN`` of the gap, at least a point."""
+    """Return the smallest relevant difference of means: half a level, or ``MARGIN`` of the gap but at least 0.01."""
     return task.ladder.margin if task.ladder else MARGIN * max(task.gap, SMALLEST_GAP)
 
 

@@ -1,4 +1,4 @@
-"""The results store: what a row says, and how rows are appended and read. Never imports torch."""
+"""The results store: the columns of a row, and how rows are appended and read. It never imports torch."""
 
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
 from synthbench.results.store import PACKAGED, Quarantined, Store, published

@@ -1,4 +1,4 @@
-"""Care of a store: what it holds, what in it is broken, what in it is no longer needed."""
+"""Maintenance of a store: count its contents, find and repair damage, and delete files that nothing needs."""
 
 import contextlib
 import os
@@ -34,17 +34,17 @@ _GROUPS = (
     ("device_type", "device_name"),
     ("synthbench_version", "schema_version"),
 )
-"""Columns by whose values rows are counted, each with the one that tells its versions apart."""
+"""Pairs of columns: rows are counted per value of the first, separately for each value of the second."""
 COUNTED = tuple(column for group in _GROUPS for column in group)
-"""Columns that :func:`contents` needs, beside the status."""
+"""Columns that :func:`contents` needs in addition to ``status``."""
 
 
 def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
-    """Count some rows of a store, and all of its files: the facts of ``store ls``.
+    """Count the given rows and all files of a store, for ``store ls``.
 
     Args:
-        store: Where the rows were read.
-        rows: Those that are counted.
+        store: The store that the rows were read from.
+        rows: The rows to count.
     """
     groups, places = [], []
     for of in _GROUPS:
@@ -58,7 +58,7 @@ def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
             groups.append(group)
     for place in (*FOLDERS, "logs"):
         files = [Path(folder, file) for folder, _, names in os.walk(store.root / place) for file in names]
-        found = [status for status in map(status_of, files) if status is not None]  # a driver beside removes files
+        found = [status for status in map(status_of, files) if status is not None]  # files may go meanwhile
         if found:
             places.append({"place": place, "files": len(found), "bytes": sum(status.st_size for status in found)})
     left_out = [asdict(report) for report in store.quarantined]
@@ -67,21 +67,21 @@ def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Broken:
-    """Something in a store that does not hold."""
+    """A damaged part of a store."""
 
     what: str
-    """A file of the store."""
+    """The file, as a path relative to the store."""
     why: str
     is_repaired: bool
 
 
 def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
-    """Read every file of a store and check every row; what is broken in it.
+    """Read every file of a store, check every row, and list what is damaged.
 
     Args:
-        store: Opened for writing if it is to be repaired.
-        is_repairing: Take out what is damaged, into ``quarantine/``, so that the same ``run`` makes it again. A row
-            that lost its curve is taken out too.
+        store: The store; open for writing if it is to be repaired.
+        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that the same ``run`` command makes
+            the rows again. A row that lost its curve is moved too.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
     _, lost = curves_of(store, rows)
@@ -100,7 +100,7 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A file that nothing needs."""
+    """A file that is no longer needed."""
 
     file: str
     why: str
@@ -108,23 +108,23 @@ class Leftover:
 
 
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
-    """Delete what no reader needs: what killed writers left, rows that another row replaced, curves without a row.
+    """Delete and list the files that no reader needs: remains of killed writers, replaced rows, curves without a row.
 
-    A file of rows goes only if it is not compacted and no row that counts is in it alone. A file of curves goes only if
-    it is older than any writer takes to write the rows after it.
+    Compact files are never deleted. A loose file of rows is deleted only if no row in use would be lost with it. A file
+    of curves is deleted only if it is so old that no writer can still be about to write its rows.
 
     Args:
-        store: Opened for writing, unless this is dry.
-        is_dry: Only say what would be deleted.
+        store: The store; open for writing unless ``is_dry`` is set.
+        is_dry: Whether to only list what would be deleted.
     """
     with contextlib.nullcontext() if is_dry else store.alone():
         partials, logs = store.stale_partials(), store.stale_logs()
         rows = collected(parts_of(store, KEYS))
         numbers = newest_numbers(rows)
         needed = {
-            *rows["file"].take(numbers).unique().to_pylist(),  # of two files with one row the later, a compact one
+            *rows["file"].take(numbers).unique().to_pylist(),  # of two files with a row the later, a compact one
             *only_there(rows, numbers)["file"].unique().to_pylist(),
-            *(report.file for report in store.quarantined),  # other rows in it do not hold
+            *(report.file for report in store.quarantined),  # a file with damaged rows stays
         }
         files = sorted({*rows["file"].unique().to_pylist()} - needed)
         replaced = [store.root / name for name in files if name.startswith("runs/")]

@@ -1,8 +1,8 @@
-"""Rows of schemas 3 and 4 in the form of schema 5: their ids hashed the name and version of a suite too.
+"""Migration of rows of schemas 3 and 4, whose ids also hashed the name and version of a suite, to schema 5.
 
-A row belongs to a protocol, not to a suite, so a task can enter a suite or leave it without a training. The columns
-``suite`` and ``suite_version`` stay. :func:`migrated` gives a row its new id, and :func:`former` undoes it and checks
-the old checksum.
+In schema 5, a row belongs to a protocol and not to a suite, so a task can enter or leave a suite without new training.
+The columns ``suite`` and ``suite_version`` are kept. :func:`migrated` gives rows their new ids. :func:`former`
+reconstructs the original of a migrated row, and checks its id and checksum.
 """
 
 import json
@@ -17,12 +17,12 @@ from synthbench.canonical import canonical_json, sha256
 from synthbench.results.schema import RUNS, row_sha256
 
 LAST_BY_SUITE = 4
-"""The last schema whose ids hashed the suite; a migrated row is one of the next."""
+"""The last schema version whose ids hashed the suite; a migrated row gets the next version."""
 SUITE = ("suite", "suite_version")
-"""The keys of a configuration, and the columns, that name the suite."""
+"""The configuration keys that name the suite; the columns have the same names."""
 
 _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
-"""Schema, id and checksum that a row had before; then what it said itself of an earlier migration."""
+"""Schema version, id and checksum of the row before migration, then its own ``migrated_from``, if it had one."""
 
 
 def is_older(table: pa.Table) -> bool:
@@ -32,10 +32,10 @@ def is_older(table: pa.Table) -> bool:
 
 
 def migrated(table: pa.Table) -> pa.Table:
-    """The same rows with the ids of this schema; a table without older rows is returned as it is.
+    """Return the rows with the ids of schema 5; a table without older rows is returned unchanged.
 
     Args:
-        table: Rows under ``RUNS`` that hold, whose checksums are right.
+        table: Rows with the columns of ``RUNS`` and correct checksums.
     """
     if not is_older(table):
         return table
@@ -46,9 +46,9 @@ def migrated(table: pa.Table) -> pa.Table:
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The row that a migrated one was, to the last bit; None if it is not the row that it says it was.
+    """Reconstruct the original of a migrated row exactly; None if ``migrated_from`` is absent or does not match.
 
-    Whoever can write a row can write ``migrated_from``, so its old id and checksum are computed again.
+    Anyone who can write a row can forge ``migrated_from``, so the old id and checksum are recomputed and compared.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
@@ -68,7 +68,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """Id and checksum that a row says it was written under; None if it says nothing of the kind."""
+    """The id and checksum that a row claims to have had before migration; None if it claims none."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 
@@ -92,7 +92,7 @@ def _named(config_json: str) -> dict[str, str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object in a canonical JSON text; empty for any other: such a row keeps its name, and the audit names it."""
+    """Parse an object in canonical JSON; empty for any other text, whose row keeps its id and fails the audit."""
     value = json.loads(text)
     try:
         return value if isinstance(value, dict) and canonical_json(value) == text else {}

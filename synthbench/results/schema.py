@@ -1,17 +1,17 @@
-"""The columns of the store: name, type, unit, meaning; and what makes a row acceptable.
+"""The columns of the store, with name, type, unit and meaning, and the checks that every row must pass.
 
-Only nullable columns are ever added, so every version of this schema reads the rows of all earlier ones.
+Only nullable columns are ever added, so every version of this schema can read the rows of all earlier versions.
 
 To add a column:
 
-- raise ``SCHEMA_VERSION``; an entry in ``RUN_COLUMNS``, nullable, with that number as ``since``, made by the helper
-  that says what decides it;
-- its value: in ``runner/rows.py``, or in ``runner/environment.py`` if it is of a machine or of software. A result is
-  null in the row of a run that failed;
-- ``trust/audit.py``, if its size can be implausible;
-- if it may differ between runs that are otherwise the same, ``tests/runner/runs.py``;
-- ``python docs/generate.py``, and a store of the new version by ``tests/golden/stores/write.py``, named in
-  ``tests/results/test_versions.py``.
+- raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. Use the helper
+  that states what decides the value, such as ``result_or_null``;
+- set the value in ``runner/rows.py``, or in ``runner/environment.py`` if it describes the machine or the software. A
+  result is null in the row of a failed run;
+- limit the value in ``trust/audit.py`` if its size can be implausible;
+- name the column in ``tests/runner/runs.py`` if it may differ between runs that are otherwise the same;
+- run ``python docs/generate.py``, write a store of the new version with ``tests/golden/stores/write.py``, and add the
+  store to ``tests/results/test_versions.py``.
 """
 
 import json
@@ -38,17 +38,17 @@ Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsup
 STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
 
 MAX_STRING_BYTES = 2**20
-"""Longest string of a row, in bytes: a store may come from a stranger."""
+"""Limit on the length of a string in a row, in bytes, since a store may come from a stranger."""
 
 ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64", "float32", "float64", "timestamp"]
-"""``name`` is like ``string-copy``, ``term`` may have arguments too, ``json`` is a string that holds strict JSON."""
+"""Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
-"""Origin of a value: ``verify`` checks what the configuration and the code decide in every row, and trains again for
-what the training decides. Circumstances are the rest, such as who made a row, when and where."""
+"""Origin of a value. ``verify`` checks in every row what the configuration and the code decide. It trains a sample of
+the rows again to check what training decides. Circumstances are the rest, such as when and where a row was made."""
 
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
-"""A name, or ``aether:norm=pre``."""
+"""Pattern of a term: a name, with arguments or without, like ``aether:norm=pre``."""
 
 _ARROW: dict[ColumnType, pa.DataType] = {
     "string": pa.string(),
@@ -66,7 +66,7 @@ _ARROW: dict[ColumnType, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Facts of one column."""
+    """Description of one column."""
 
     name: str
     type: ColumnType
@@ -76,11 +76,11 @@ class Column:
     choices: tuple[str, ...] = ()
     decided_by: DecidedBy = "configuration"
     since: int = 1
-    """The version of the schema from which on every row has it; in an earlier row it may be null."""
+    """The schema version that introduced the column; in rows written earlier it may be null."""
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The type in the file."""
+        """The Arrow type of the values."""
         return _ARROW[self.type]
 
     def allowed(self) -> str:
@@ -115,7 +115,7 @@ RUN_COLUMNS = (
     circumstance_or_null("task_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "options and length; on a ladder the unit of its load, and its levels"),
-    or_null("task_size", "name", "", "of old rows a size that was asked for by name; else null"),
+    or_null("task_size", "name", "", "size requested by name, in old rows; else null"),
     Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last level"),
     Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
     result_or_null("n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first"),
@@ -255,16 +255,16 @@ VERIFICATION_COLUMNS = (
     Column("device_name", "string", "", "model name of the device that ran it again"),
     or_null("score", "float64", "fraction", "score of the re-run; null if it has none"),
 )
-"""Kept beside the rows, so that a verified row keeps its name and checksum."""
+"""Columns of the verifications, a separate table, so that a verified row keeps its id and checksum."""
 
 
 def join_match(asked: str, term: str) -> str:
-    """Value of column ``match`` for a mechanism that ``--match`` brought to a size: ``state=4096 of slay:P=8``."""
+    """The value of column ``match`` for a mechanism resized by ``--match``, e.g. ``state=4096 of slay:P=8``."""
     return f"{asked} of {term}"
 
 
 def split_match(match: str) -> tuple[str, str]:
-    """Undo `join_match`."""
+    """Split a value made by :func:`join_match` into the requested size and the original term."""
     asked, _, term = match.partition(" of ")
     return asked, term
 
@@ -279,39 +279,39 @@ VERIFICATIONS: pa.Schema = _schema(VERIFICATION_COLUMNS)
 
 
 def run_id(identity: dict[str, Any]) -> str:
-    """The identity of a run in 16 hex digits: hash of everything that decides its result.
+    """Compute the id of a run, 16 hex digits: the hash of everything that decides its result.
 
     Args:
-        identity: JSON values. Validate first: 64 and 64.0 have different hashes.
+        identity: The configuration of the run, in JSON values. Validate it first, since 64 and 64.0 hash differently.
     """
     return run_id_of(json_entries(identity))
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Place a score between floor (0) and ceiling (1); None without a score or if the two are equal."""
+    """Rescale a score so that the floor becomes 0 and the ceiling 1; None without a score or if both are equal."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)
 
 
 def row_sha256(row: Mapping[str, Any]) -> str:
-    """Hash over all columns of a row but ``row_sha256`` itself.
+    """Hash all columns of a row except ``row_sha256`` itself.
 
-    Nulls do not count, so a row keeps its hash when later versions add nullable columns. A number counts with its
-    type: hash a row only after :func:`table_of` gave its numbers theirs.
+    Nulls are left out, so a row keeps its hash when later versions add nullable columns. Since 1 and 1.0 hash
+    differently, pass the row through :func:`table_of` first, which gives each number the type of its column.
     """
     stated = {name: value for name, value in row.items() if value is not None and name != "row_sha256"}
     return sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=utc_text))
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
-    """Hash over the points of one run in their order; takes columns, as a table gives them."""
+    """Hash the points of one run in their order, given as one list of values per column; ``run_id`` is left out."""
     points = list(zip(*(curve[column.name] for column in CURVE_COLUMNS if column.name != "run_id"), strict=True))
     return sha256(json.dumps(points, separators=(",", ":")))
 
 
 def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a table of exactly these columns.
+    """Convert rows to an Arrow table with exactly these columns.
 
     Raises:
         UnknownName: If a row has a key that is no column.
@@ -329,7 +329,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa
 
 
 def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
-    """Check what a type cannot say: nulls, choices, names, JSON and the length of strings.
+    """Check what Arrow types cannot express: nulls, choices, names, strict JSON and the length of strings.
 
     Raises:
         UsageError: If a value is not allowed; the message names its column.
@@ -353,11 +353,11 @@ def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
 
 
 def to_frame(table: pa.Table) -> "pd.DataFrame":
-    """A table of the store for pandas; null and NaN both become a missing value.
+    """Convert a table of the store to a pandas frame; null and NaN both become missing values.
 
-    Columns of whole numbers and booleans stay such where some are null (``Int64``, ``boolean``).
+    Nullable integer and boolean columns get the pandas types ``Int64`` and ``boolean``.
     """
-    # Without the option whole numbers beside a null would pass through float64.
+    # Without this option, integers in a column with nulls would pass through float64.
     frame: pd.DataFrame = table.to_pandas(integer_object_nulls=True)
     for field in table.schema:
         if field.nullable and pa.types.is_integer(field.type):
@@ -397,10 +397,10 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-# Made once: json.loads makes one for each text where it is given more than the text.
+# Created once: json.loads with options would create a decoder at every call.
 _STRICT_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def utc_text(value: datetime) -> str:
-    """A moment as checksums write it."""
+    """Format a time for the checksums: ISO 8601 in UTC with microseconds."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")

@@ -6,17 +6,20 @@
     runs/job-<hash>.parquet           the rows of one job; its presence says that these runs are finished
     curves/job-<hash>.parquet         their learning curves, under the same name, written first
     compact/runs-<hash>.parquet       rows of many jobs, never changed again; curves-<hash>.parquet beside it
-    verified/verified-<hash>.parquet  which rows somebody ran again; a side table, so that no row changes
+    verified/verified-<hash>.parquet  rows verified by running them again; a separate table, so that no row changes
     _tmp/  quarantine/                files being written; files that could not be trusted
 
-Names are hashes of content, so no writer replaces the file of another, and writers need no lock. A run may have several
-rows: the one that finished last counts. In format 1 a file had one row, ``runs/run-<run_id>.parquet``; these are read.
+File names contain the hash of the content, so no writer replaces another's file, and writers need no lock. If a run has
+several rows, the one that finished last is used. Format 1 had one file per row, ``runs/run-<run_id>.parquet``; such
+files are still read.
 
-A file of rows is *sealed* while its name is the hash of its bytes. No accident has changed a row in it since it was
-written, from rows that hold. So readers take the seal for the checksums of its rows. A seal does not say who wrote the
-file: the values are checked nevertheless, and the checksums too before rows enter another file or are vouched for.
+A file of rows is *sealed* if its name contains the hash of its bytes: no accident has changed it since it was written,
+from valid rows. Readers of a sealed file therefore skip the checksums of its rows. A seal does not tell who wrote the
+file, so the values are checked nevertheless. Before rows are copied to another file or verified, their checksums are
+computed too.
 
-From top to bottom: the store; which rows and curves count; whether a row holds; one Parquet file; the disk.
+Parts of this module, from top to bottom: the store; choosing rows and curves; validating rows; one Parquet file; the
+disk.
 """
 
 import contextlib
@@ -73,32 +76,32 @@ PACKAGED = "packaged"
 """The name of the store of the rows that come with synthbench."""
 
 HELD = "held"
-"""File in a folder of ``_tmp`` that the process whose files lie there has open."""
+"""Name of a file in a folder of ``_tmp``; the process that uses the folder keeps this file open."""
 
 FOLDERS = ("runs", "curves", "compact", "verified", "_tmp", "quarantine")
 _LOCK = "_tmp/compact.lock"
 _NAME = re.compile(r"(run|job|runs|curves|verified)-[0-9a-f]{16}\.parquet")
 
 _STALE_S = 3600.0
-"""A writer is done with its files within seconds; what it left half done this long ago, in seconds, was killed."""
+"""Age in seconds from which a half-written file is taken as left by a killed writer; writing takes only seconds."""
 _MAX_JSON_BYTES = 2**24
-"""Of a small file that is no Parquet."""
+"""Size limit of ``store.json``, in bytes."""
 _AT_ONCE = 1000
-"""Tables that are held before they become one: an Arrow table of one row takes thirty times the memory of the row."""
+"""Number of tables collected before they are joined; an Arrow table of one row takes 30 times the row's memory."""
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Most of a store that is read, held or written at once: it may come from a stranger, or have a million rows."""
+    """Limits on what is read or written at once, since a store may come from a stranger or have a million rows."""
 
     file_bytes: int = 2**31
-    """Of a file, packed and unpacked: a few kilobytes of zstd can claim to hold terabytes."""
+    """Size limit of a file, packed and unpacked, since a few kilobytes of zstd can claim to hold terabytes."""
     written_rows: int = 20_000
-    """Rows that are written into one compact file, with their curves into another: 200 MB in memory."""
+    """Limit on the rows of one compact file; their curves go into another file. Both files together take 200 MB."""
     batch_rows: int = 4096
-    """Rows that are decoded at once: what is needed in Python for each is many times what lies in the file."""
+    """Rows that are decoded at once, since a row takes far more memory in Python than in the file."""
 
 
 LIMITS = Limits()
@@ -106,24 +109,24 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A file, or a row in it, that a reader left out."""
+    """A file, or a row in a file, that was left out on reading."""
 
     file: str
-    """Relative to the store."""
+    """The file, as a path relative to the store."""
     reason: str
     is_moved: bool
-    """Now in ``quarantine/``; otherwise it still lies where it was."""
+    """True if the file was moved to ``quarantine/``; otherwise it is still where it was."""
 
 
 def published() -> Path:
-    """The store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
+    """Find the store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
     package = Path(__file__).parents[1]
-    # In a checkout it is a link to the folder, which some systems check out as a file of text.
+    # In a checkout, ``published`` is a link to that folder, which some systems check out as a text file.
     return package / "published" if (package / "published").is_dir() else package.parent / "results"
 
 
 class Store:
-    """Rows and learning curves in a folder; get one from :meth:`open`."""
+    """Rows and learning curves in a folder, opened with :meth:`open`."""
 
     def __init__(self, root: Path, *, is_writable: bool, limits: Limits = LIMITS) -> None:
         self.root = root
@@ -133,17 +136,18 @@ class Store:
 
     @classmethod
     def open(cls, root: Path, *, create: bool, limits: Limits = LIMITS) -> "Store":
-        """Open a store; with ``create`` also for writing, making the folder if there is none.
+        """Open a store for reading or, with ``create``, also for writing; then a missing store is created.
 
         Opening or reading without ``create`` changes nothing on the disk.
 
         Args:
-            root: The folder. It may be a link to one, its own folders may not.
-            create: Open for writing.
-            limits: Most of it that is read, held or written at once.
+            root: The folder of the store. It may be a link to a folder, but the folders inside it may not be links.
+            create: Whether to open the store for writing.
+            limits: Limits on what is read or written at once.
 
         Raises:
-            StoreError: If there is no store, it cannot be written, or a newer synthbench made it.
+            StoreError: If there is no store (and ``create`` is False), it cannot be written, it contains a link as a
+                folder, or a newer synthbench made it.
         """
         store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
@@ -159,20 +163,20 @@ class Store:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """Rows and files that readers left out so far, each once; code that prints a report prints this too."""
+        """Rows and files left out on reading so far, each listed once; code that prints a report prints these too."""
         return list(self._left_out)
 
     # Reading
 
     def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
-        """Every readable row once, in an order that does not depend on files; null and NaN stay apart.
+        """Read one row per run, in an order that does not depend on the files; null and NaN stay distinct.
 
-        ``verified_by`` is what the store's own side table says, whatever a row's file says of itself.
+        The column ``verified_by`` comes from the store's own table of verifications, never from a file of rows.
 
         Args:
-            is_checked: Compute the checksum of every row. By default the seal of a file stands for those of its rows,
-                which is enough where the store is one's own.
-            columns: Those to return. Unlike in :meth:`outline` the values of all columns are checked.
+            is_checked: Whether to compute the checksum of every row. By default, checksums of rows in sealed files are
+                skipped, which is enough for the user's own store.
+            columns: Columns to return. The values of all other columns are checked too, unlike in :meth:`outline`.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -182,69 +186,72 @@ class Store:
         return self._read(is_checked=is_checked).select(list(columns))
 
     def outline(self, columns: Sequence[str]) -> pa.Table:
-        """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.
+        """Read some columns of one row per run, in the order of :meth:`table`.
+
+        In sealed files, only these columns are decoded, so this is fast if files have many rows.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
         """
-        if "verified_by" in columns:  # what a file says of itself does not count
+        if "verified_by" in columns:  # never taken from a file of rows
             return self.table(columns=columns)
         return rows_of(self, columns, "values")
 
     def statuses(self) -> dict[str, str]:
-        """The status of every readable row, by run_id."""
+        """Read the status of every run, by run_id."""
         run_ids, statuses = (column.to_pylist() for column in self.outline(("run_id", "status")).itercolumns())
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The readable rows of some runs, by run_id; of files without them only the ids are read, so this is quick."""
+        """Read the rows of some runs, by run_id. This is fast: files without these runs are read only for their ids."""
         rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
     def loose(self, kind: str = "runs") -> list[Path]:
-        """The files of rows, or of ``curves``, that are not compacted yet; none of them ever changes."""
+        """List the files of ``runs``, or of ``curves``, that are not compacted yet; their content never changes."""
         return self._paths(kind)
 
     def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
-        """The rows of some loose files that hold; a file that is gone has none."""
+        """Read the valid rows of some loose files; a file that no longer exists is skipped."""
         rows: list[dict[str, Any]] = plain(collected(parts_of(self, paths=files)), RUNS.names).to_pylist()
         return rows
 
     def _holding(self, column: str, values: Collection[str]) -> list[Path]:
-        """The files that hold a row with one of some values."""
+        """List the files with a row that has one of the given values in a column."""
         parts = parts_of(self, (column,), "values") if values else iter(())
         return [self.root / name for name in only(collected(parts), values, column)["file"].unique().to_pylist()]
 
     def runs(self, *, is_checked: bool = False) -> "pd.DataFrame":
-        """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
+        """Read :meth:`table` as a pandas frame, converted by :func:`synthbench.results.schema.to_frame`."""
         return to_frame(self.table(is_checked=is_checked))
 
     def curves(self, run_ids: Iterable[str] | None = None) -> "pd.DataFrame":
-        """The learning curves of some runs (None: of all), in the order of :meth:`runs`.
+        """Read the learning curves of some runs (None: of all runs), in the order of :meth:`runs`.
 
-        A curve counts only if it is the one that its row was written with.
+        A curve is returned only if its checksum is the one stated in its row.
         """
         rows = rows_of(self, RUNS.names, "checksums")
         return to_frame(curves_of(self, rows if run_ids is None else only(rows, run_ids))[0])
 
     def read(self, *, is_checked: bool = False) -> "tuple[pd.DataFrame, pd.DataFrame]":
-        """:meth:`runs` and :meth:`curves` of one moment; the rows are read once."""
+        """Read the frames of :meth:`runs` and :meth:`curves` together; the rows are read only once."""
         rows = self._read(is_checked=is_checked)
         return to_frame(rows), to_frame(curves_of(self, rows)[0])
 
     def has_curves(self) -> bool:
-        """Return whether there is a file of curves, whatever is in it."""
+        """Return whether the store has a file of curves; the content of the file is not checked."""
         return bool(self._paths("curves") or self._paths("compact", "curves"))
 
     def _read(self, *, is_checked: bool) -> pa.Table:
-        """All columns of every row, with what is said of verifications."""
+        """Read all columns of every row, with ``verified_by`` from the table of verifications."""
         rows = rows_of(self, RUNS.names, "nothing" if is_checked else "checksums")
         said = verifications_of(self)
         names = zip(*(rows[name].to_pylist() for name in ("run_id", "row_sha256", "migrated_from")), strict=True)
         words = []
         for index, (run_id, checksum, migrated_from) in enumerate(names):
             before = stated_name(migrated_from)
-            # What was said of a row holds for what it has become, if it is that row: anyone can write migrated_from.
+            # A verification of the original also applies to the migrated row. Anyone can forge migrated_from, so it is
+            # checked first.
             is_that_row = before in said and former(rows.slice(index, 1).to_pylist()[0]) is not None
             words.append(said.get((run_id, checksum)) or (said[before] if before and is_that_row else None))
         place = RUNS.get_field_index("verified_by")
@@ -253,19 +260,19 @@ class Store:
     # Writing
 
     def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
-        """Append a finished run as a job of its own: see :meth:`write_all`."""
+        """Append one finished run as a job of its own; see :meth:`write_all`."""
         self.write_all([(row, curve)])
 
     def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
-        """Append the finished runs of a job, all or none; safe to kill at any time.
+        """Append the finished runs of a job, either all or none, even if the process is killed.
 
         Args:
-            runs: Of each the row, with every column of ``RUNS``; the store itself fills ``schema_version``,
-                ``curve_sha256`` and ``row_sha256``. The curve has points with every column of ``CURVES``, perhaps none;
-                ``run_id`` may be absent.
+            runs: Row and curve of each run. The row has every column of ``RUNS`` except ``schema_version``,
+                ``curve_sha256`` and ``row_sha256``, which the store sets. The curve is a list of points, possibly
+                empty, with every column of ``CURVES``; ``run_id`` may be left out.
 
         Raises:
-            UsageError: If a key or a value does not fit the schema; then nothing is written.
+            UsageError: If a key or a value does not fit the schema; nothing is written then.
             StoreError: If the disk is full or the store cannot be written.
         """
         made = [_filled(row, curve) for row, curve in runs]
@@ -280,10 +287,11 @@ class Store:
         self.commit(content, self.root / "runs" / name)
 
     def verify(self, verifications: Sequence[Mapping[str, Any]]) -> None:
-        """Record that rows were run again and came out the same.
+        """Record that rows were confirmed by running them again.
 
         Args:
-            verifications: Every column of ``VERIFICATIONS``, a row each. Rows that the store has not stay unverified.
+            verifications: One entry per row, with every column of ``VERIFICATIONS``. An entry for a row that is not in
+                the store has no effect.
 
         Raises:
             UsageError: If a key or a value does not fit the schema.
@@ -299,15 +307,15 @@ class Store:
     def adopt(
         self, other: "Store", run_ids: Iterable[str] | None = None, checksums: Iterable[str] | None = None
     ) -> int:
-        """Add rows of another store with their curves, unchanged; return how many were added.
+        """Copy rows of another store into this one, unchanged and with their curves; return the number of rows copied.
 
-        A run that this store has keeps its row, whatever the other's says. What the other store says of verifications
-        stays there: it is its own word.
+        A run that is already in this store keeps its row. Verifications are not copied, since they are only claims of
+        the other store.
 
         Args:
-            other: Where the rows are.
-            run_ids: Only rows of these runs.
-            checksums: Only rows with these checksums.
+            other: The store to copy from.
+            run_ids: Runs whose rows are copied; None for all runs.
+            checksums: Checksums of the rows that are copied; None for all rows.
 
         Raises:
             StoreError: If this store cannot be written, or another process is compacting it.
@@ -321,10 +329,10 @@ class Store:
         return int(rows.num_rows)
 
     def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:
-        """Write rows that hold, and their curves, into compact files, and read these back.
+        """Write valid rows and their curves into compact files, and check that the files read back the same.
 
         Raises:
-            StoreError: If one cannot be written, or does not read back as it was; then some may be there.
+            StoreError: If a file cannot be written, or does not read back the same; files written before it stay.
         """
         for start in range(0, rows.num_rows, self.limits.written_rows):
             piece = rows.slice(start, self.limits.written_rows)
@@ -342,9 +350,9 @@ class Store:
     # Compaction: the committed store is append-only, so compact files stay as they are unless they are repaired
 
     def compact(self) -> int:
-        """Merge the loose files into compact ones, beside those that there are; return how many files were merged.
+        """Merge the loose files into new compact files; return how many files were merged.
 
-        Nothing is deleted before its replacement was read back.
+        Existing compact files stay as they are. A loose file is deleted only after its replacement was read back.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
@@ -355,9 +363,9 @@ class Store:
             return self._rewrite(self.loose())
 
     def tidy(self, most_loose: int = 200) -> int:
-        """Compact if there are more loose files than this, of rows; return how many files were merged.
+        """Compact the store if it has more than ``most_loose`` loose files of rows; return how many were merged.
 
-        That it failed is no failure of the command that asks: the rows stay where they are, and the next one tries.
+        A failure to compact is ignored: the rows stay where they are, and a later command tries again.
         """
         if len(self.loose()) > most_loose:
             with self.writing(), contextlib.suppress(StoreError):
@@ -365,11 +373,11 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and some rows to ``quarantine/``; the other rows of their files go to new compact files.
+        """Move damaged files and some rows to ``quarantine/``; write the other rows of their files to compact files.
 
         Args:
-            damaged: Files of rows of which some hold.
-            checksums: Of the rows.
+            damaged: Files of rows with damaged and valid rows.
+            checksums: Checksums of further rows to move.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
@@ -378,7 +386,7 @@ class Store:
             self._rewrite(sorted({*damaged, *self._holding("row_sha256", checksums)}), checksums)
 
     def _rewrite(self, paths: Sequence[Path], without: Collection[str] = ()) -> int:
-        """Write the rows of some files, less a few, into compact files, and remove the files."""
+        """Replace some files of rows by compact files, leaving out the rows with checksums ``without``."""
         others = [path for path in self._paths("compact", "runs") if path not in paths]
         known = collected(parts_of(self, ("row_sha256",), "values", others))
         known_or_without = pa.concat_arrays([*known["row_sha256"].chunks, pa.array(without, pa.string())])
@@ -407,10 +415,10 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn the disk's refusal into a StoreError that says how much room there is.
+        """Turn an error of the disk into a StoreError that says how much space is free.
 
         Raises:
-            StoreError: Also if the store was opened for reading.
+            StoreError: If writing fails, or the store was opened for reading.
         """
         if not self.is_writable:
             raise StoreError(f"the results store {self.root} was opened for reading")
@@ -429,10 +437,10 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Let no other process write or delete compact files meanwhile.
+        """Hold the lock that keeps other processes from writing or deleting compact files.
 
         Raises:
-            StoreError: If the store cannot be written, or another process is at it.
+            StoreError: If the store cannot be written, or another process holds the lock.
         """
         with self.writing():
             try:
@@ -442,10 +450,10 @@ class Store:
                 raise StoreError(f"another process is compacting the results store {self.root}") from None
 
     def _format(self) -> int:
-        """The version in ``store.json``.
+        """Read the version of the layout from ``store.json``.
 
         Raises:
-            StoreError: If there is none, or a newer synthbench wrote it.
+            StoreError: If the file is missing or unreadable, or a newer synthbench wrote it.
         """
         path = self.root / "store.json"
         try:
@@ -461,14 +469,14 @@ class Store:
         return version
 
     def _prepare(self, version: int) -> None:
-        """Make what is missing for writing; a store of an earlier format becomes one of this."""
+        """Make missing folders, check that they can be written, and convert a store of an earlier format."""
         with self.writing():
             for folder in FOLDERS:
                 (self.root / folder).mkdir(parents=True, exist_ok=True)
                 # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
                 with tempfile.TemporaryFile(dir=self.root / folder) as probe:
                     probe.write(b"probe")
-            # A disk without locks, or a lock of another user, is better met now than after the first training.
+            # A disk without locks, or a lock of another user, should be found now, not after the first training.
             with contextlib.suppress(Timeout), FileLock(self.root / _LOCK, timeout=0):
                 pass
         if version < FORMAT:  # else an earlier synthbench would take the files of jobs for damaged ones
@@ -478,7 +486,7 @@ class Store:
     # Files that come and go
 
     def commit(self, content: bytes, target: Path) -> None:
-        """Make ``content`` appear under ``target`` as a whole or not at all; it is on the disk when this returns.
+        """Write ``content`` to the file ``target``, all or nothing; it is safely on the disk when this returns.
 
         Raises:
             StoreError: If the disk is full or the store cannot be written.
@@ -500,7 +508,7 @@ class Store:
             _sync_folder(target.parent)
 
     def remove(self, paths: Iterable[Path]) -> int:
-        """Delete files; how many there were.
+        """Delete files; return how many of them existed.
 
         Raises:
             StoreError: If the store cannot be written.
@@ -522,11 +530,11 @@ class Store:
         self.report(path, reason, is_moved=is_moved)
 
     def report(self, path: Path, reason: str, *, is_moved: bool = False) -> None:
-        """Note once that a file or something in it was left out."""
+        """Record that a file or something in it was left out; each reason is recorded only once."""
         self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
     def _paths(self, folder: str, kind: str = "") -> list[Path]:
-        """The Parquet files of a folder, of some kind, by name; others are reported and stay as they are.
+        """List the Parquet files of a folder, of one kind if given; links and unknown names are reported instead.
 
         Raises:
             StoreError: If the folder cannot be read.
@@ -548,15 +556,16 @@ class Store:
             if not is_plain:
                 self.report(path, "it is a link or no plain file")
             elif not _NAME.fullmatch(name):
-                self.report(path, "its name is not one that a store gives")
+                self.report(path, "its name is not that of a store file")
             elif name.startswith(kind):
                 paths.append(path)
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Every file of ``runs``, ``curves`` or ``verified``, loose ones first, and what appears meanwhile.
+        """Yield every file of ``runs``, ``curves`` or ``verified``: loose, then compact, then those new since.
 
-        So a row is not missed whose file is merged meanwhile: the compact file is there before the loose one goes.
+        So no row is missed if its file is merged during reading: the compact file exists before the loose one is
+        deleted.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -564,7 +573,7 @@ class Store:
             seen.update(new)
 
     def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
-        """Look at each file; one that is damaged is set aside, one that is gone left out."""
+        """Open each file and yield the result of ``look``; damaged files are set aside, missing ones skipped."""
         for path in paths:
             try:
                 if (file := open_file(path, self.limits)) is None:
@@ -576,7 +585,7 @@ class Store:
                 yield found
 
     def stale_partials(self) -> list[Path]:
-        """Find what killed writers left half written: it is old, and no process has it open."""
+        """Find files that killed writers left half-written: they are old, and no process is using them."""
         folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
         held = [
             path
@@ -588,13 +597,13 @@ class Store:
         return [*filter(_is_left, sorted((self.root / "_tmp").glob("*.partial"))), *held]
 
     def stale_logs(self) -> list[Path]:
-        """Logs of jobs that were killed before they printed anything: empty, old, and no process has them open."""
+        """Find logs of jobs killed before they printed anything: empty, old, and not open in any process."""
         logs = filter(_is_left, sorted((self.root / "logs").glob("*.log")))
         return [path for path in logs if (status := status_of(path)) and not status.st_size]
 
 
 def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
-    """A row with what the store fills, and the points of its curve.
+    """Add the columns that the store sets to a row, and convert its curve to a table.
 
     Raises:
         UsageError: If a key or a value does not fit the schema.
@@ -620,33 +629,33 @@ def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple
     return filled, points
 
 
-# ----- Which rows count -----
+# ----- Choosing one row per run -----
 
 
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
-"""The order of a report."""
+"""Columns by which reports sort their rows."""
 Seal = Literal["nothing", "checksums", "values"]
-"""Columns of rows that the seal of a file covers."""
+"""Checks that are skipped for sealed files: ``nothing``, their ``checksums``, or checksums and ``values``."""
 KEYS = ("run_id", "finished_at", "row_sha256")
-"""Columns that tell which rows count, and results."""
+"""Columns that decide which row of a run is used."""
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing") -> pa.Table:
-    """Each run of a store once, in the order of a report: some columns of :func:`parts_of`."""
+    """Read one row per run of a store, in the order of a report; see :func:`parts_of` for the arguments."""
     return newest(collected(parts_of(store, names, seal)), names)
 
 
 def parts_of(
     store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing", paths: Iterable[Path] | None = None
 ) -> Iterator[pa.Table]:
-    """The rows that hold of every file, under the ids of this schema; what does not hold is set aside or reported.
+    """Yield the valid rows of each file, with ids of the present schema; damaged files and rows are reported.
 
     Args:
-        store: Where they are.
-        names: Columns; beside them come ``KEYS``, what a report is ordered by, ``is_migrated``, ``is_result``, and
-            ``file``, the place in the store. Most texts are dictionaries.
-        seal: What the seal of a file stands for. With ``values`` no other column of it is decoded.
-        paths: Only these files.
+        store: The store to read.
+        names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
+            (its path in the store) are added. Most text columns are dictionary-encoded.
+        seal: Checks that are skipped for sealed files. With ``values``, only the needed columns of them are decoded.
+        paths: Files to read; None for all files of rows.
     """
     held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
     needed = list(dict.fromkeys((*held, "status", "migrated_from", "schema_version")))
@@ -669,7 +678,7 @@ def parts_of(
         if faults and not table.num_rows:
             raise Damaged(faults[0])
         if not faults and not file.is_sealed and [file.path.stem] != [f"run-{name}" for name in names]:
-            # Its rows hold, but it may stand where another file was.
+            # Its rows are valid, but it may have replaced another file.
             faults = ["its name is not the hash of its content"]
         for fault in faults:
             store.report(file.path, fault)
@@ -679,7 +688,7 @@ def parts_of(
 
 
 def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
-    """The rows of files in one table, until there are so many; the iterator goes on behind them."""
+    """Join parts into one table until it has at least ``most_rows`` rows; later parts stay in the iterator."""
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
         tables.append(part)
@@ -692,7 +701,7 @@ def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Tab
 
 
 def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
-    """Some columns of a file's rows with each text once: of two million rows, most columns take four bytes per row."""
+    """Dictionary-encode some columns of a file's rows; among two million rows, most then take four bytes per row."""
     columns = {
         name: table[name].dictionary_encode()
         if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different
@@ -708,20 +717,21 @@ def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
 
 
 def plain(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Some columns of folded rows, of the types of ``RUNS``."""
+    """Convert some columns of dictionary-encoded rows to the types of ``RUNS``."""
     schema = pa.schema([RUNS.field(name) for name in names])
     return table.select(list(names)).cast(schema).combine_chunks()
 
 
 def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
-    """Each run once, in the order of a report: some columns of :func:`newest_numbers`."""
+    """Select some columns of one row per run, chosen and ordered by :func:`newest_numbers`."""
     return plain(table.select(list(names)).take(newest_numbers(table)), names)
 
 
 def newest_numbers(table: pa.Table) -> pa.Array:
-    """The row of each run that finished last, by the hash where two finished together, in the order of a report.
+    """Choose the row of each run that finished last, and return the row numbers in the order of a report.
 
-    Rows that became one run by migration were made by different sources: of these a failure never replaces a result.
+    If two rows finished at the same time, the one with the larger checksum is chosen. Migration can make one run of
+    rows from different sources, so a migrated failure never replaces a result.
     """
     by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
     names = table["run_id"].take(by_age).combine_chunks()
@@ -731,23 +741,23 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Rows that count for nothing since migration made one run of theirs and another's, which nobody made again."""
+    """Select the migrated rows that are not used, because migration merged their run with another one."""
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
 
 
 def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """The numbers of the rows in the order of some columns."""
+    """Return the row numbers, sorted by some columns."""
     return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
 
 
 def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Table:
-    """The rows of some runs, or with one of some values in another column."""
+    """Select the rows of some runs, or those with one of the given values in another column."""
     return rows.filter(pc.is_in(rows[column], pa.array(set(values), pa.string())))
 
 
 def verifications_of(store: Store) -> dict[tuple[str, str], str]:
-    """Find who says that a row was run again, by its run_id and checksum; the latest word counts."""
+    """Read who verified each row, by its run_id and checksum; the latest verification is used."""
 
     def look(file: File) -> list[dict[str, Any]]:
         table = file.table()
@@ -768,16 +778,16 @@ def verifications_of(store: Store) -> dict[tuple[str, str], str]:
     }
 
 
-# ----- Which curves are theirs -----
+# ----- The curves of rows -----
 
 
 def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None) -> tuple[pa.Table, set[str]]:
-    """The points of the curve of each row that has one, and the runs whose curve is lost.
+    """Read the learning curves of some rows; return their points, and the ids of the runs whose curve is lost.
 
     Args:
-        store: Where they are.
-        rows: With their columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
-        paths: Look into these files only. By default a curve that is lost is reported.
+        store: The store to read.
+        rows: Rows with the columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
+        paths: Files to search; None for all files of curves. Lost curves are reported to the store only with None.
     """
     wanted: dict[tuple[str, str], int] = {}
     columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
@@ -819,26 +829,27 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
 
 
 def _curve_starts(points: pa.Table) -> Int64[np.ndarray, " curves"]:
-    """Find where the points of another run begin: those of one lie together."""
+    """Find the indices where the points of each run begin; the points of one run are adjacent."""
     if not points.num_rows:
         return np.zeros(0, dtype=np.int64)
     ends = pc.run_end_encode(points["run_id"].combine_chunks()).run_ends.to_numpy()
     return np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1].astype(np.int64)])
 
 
-# ----- Whether a row holds: a quick look at many at once says which are looked at one by one -----
+# ----- Validating rows: a quick check of many rows at once selects those that are checked one by one -----
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
-# The years 1 to 9999 in microseconds: what lies outside, Python cannot name.
+# The years 1 to 9999 in microseconds, the range of datetime.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
-    """Explain why some rows of a readable table cannot be trusted, by their number.
+    """Explain why rows of a readable table cannot be trusted, by row number; valid rows are left out.
 
     Args:
         table: Rows.
-        is_sealed: Check single rows only if a quick check of all values finds something.
+        is_sealed: Whether the seal of the file is trusted. Then only rows that a quick check finds suspect are checked
+            one by one.
     """
     numbers = np.arange(table.num_rows)
     if is_sealed:
@@ -859,7 +870,7 @@ def _fault_of(row: Mapping[str, Any]) -> str | None:
 
 
 def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
-    """Find rows of a readable table that ``check_values`` might refuse; perhaps a row too many, never one too few."""
+    """Find rows of a readable table that ``check_values`` might refuse: all of these, and perhaps some valid rows."""
     is_suspect = np.zeros(table.num_rows, dtype=bool)
     for column in columns:
         values = table[column.name].combine_chunks()
@@ -888,10 +899,11 @@ def _refusal(columns: Iterable[Column], row: Mapping[str, Any]) -> str | None:
 
 
 def _refuse_unreadable(table: pa.Table) -> None:
-    """Refuse rows or points of which Python cannot have every value: text in UTF-8, times in years of four digits.
+    """Refuse rows or points with values that Python cannot represent, such as text that is not UTF-8.
 
     Raises:
-        Damaged: If there is one, or a row of a newer schema, which the footer would have said.
+        Damaged: If there is such a value, a time outside the years 1 to 9999, or a row of a newer schema than the
+            footer of the file says.
     """
     try:
         table.validate(full=True)
@@ -910,7 +922,7 @@ def _as_numpy(array: pa.Array) -> np.ndarray:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-# ----- One Parquet file, read as hostile input: it is no Parquet, too large, of other columns, of a newer schema -----
+# ----- One Parquet file, read as hostile input: perhaps no Parquet, too large, other columns, a newer schema -----
 
 
 class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on without the file
@@ -919,21 +931,21 @@ class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on with
 
 @dataclass(frozen=True)
 class File:
-    """A file whose footer and columns are right; nothing is known yet of the values in it."""
+    """A Parquet file whose footer and columns were checked, but not yet its values."""
 
     path: Path
     is_sealed: bool
-    """True if its name is the hash of its bytes."""
+    """True if the name of the file contains the hash of its bytes."""
     schema: pa.Schema
-    """The present one; columns that the writer did not know yet are read as null."""
+    """The present schema; columns that the writer did not know yet are read as null."""
     parquet: pq.ParquetFile
     limits: Limits
 
     def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Its rows, a few thousand at a time; of all columns, or of some.
+        """Decode the rows, a few thousand at a time, with all columns or only ``names``.
 
         Raises:
-            Damaged: If a part of the file cannot be decoded, or unfolds to more than is allowed.
+            Damaged: If part of the file cannot be decoded or is missing, or it decodes to more bytes than allowed.
         """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         left, missing = self.limits.file_bytes, self.parquet.metadata.num_rows
@@ -958,24 +970,24 @@ class File:
                 raise Damaged(f"{missing} of its rows are missing")
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
-        """All rows at once."""
+        """Decode all rows into one table; see :meth:`batches`."""
         return pa.concat_tables(self.batches(names))
 
 
 def encode(kind: str, table: pa.Table) -> bytes:
-    """A table as the bytes of a file; the same table gives the same bytes."""
+    """Encode a table as the bytes of a Parquet file; equal tables give equal bytes."""
     is_small = table.num_rows == 1
     written_by = {"schema": kind, "schema_version": str(SCHEMA_VERSION), "writer": __version__}
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
         table.schema,
-        # Pages of one value: zstd makes them longer and reading twice as slow.
+        # Each page has one value: zstd would make it longer, and reading twice as slow.
         compression="none" if is_small else "zstd",
         use_dictionary=not is_small,
         write_statistics=not is_small,
         write_page_checksum=True,
-        # The Parquet types say all that our columns need; Arrow's copy of the schema doubles a one-row file.
+        # The Parquet types suffice for our columns; a copy of the Arrow schema would double the size of a one-row file.
         store_schema=False,
     ) as writer:
         writer.write_table(table)
@@ -984,11 +996,11 @@ def encode(kind: str, table: pa.Table) -> bytes:
 
 
 def open_file(path: Path, limits: Limits) -> File | None:
-    """A file of a store; None if it is gone. Its rows are decoded later, so that one of many needs little memory.
+    """Open a file of a store; None if it no longer exists. Its rows are decoded later, to save memory.
 
     Raises:
-        Damaged: If it cannot be trusted.
-        StoreError: If a newer synthbench wrote it, or it cannot be read for now.
+        Damaged: If the file cannot be trusted.
+        StoreError: If a newer synthbench wrote the file, or reading fails for a reason that may be temporary.
     """
     try:
         content = read_plain(path, limits.file_bytes)
@@ -997,7 +1009,7 @@ def open_file(path: Path, limits: Limits) -> File | None:
     except ValueError as problem:
         raise Damaged(str(problem)) from None
     except OSError as error:
-        # A disk says EIO of a broken sector. Anything else may be over in a minute, and says nothing against the file.
+        # EIO means a broken sector. Any other error may be temporary, and does not prove that the file is damaged.
         if error.errno == errno.EIO:
             raise Damaged(f"it cannot be read: {error.strerror}") from error
         raise StoreError(f"cannot read {path}: {error.strerror}; nothing was moved") from error
@@ -1012,7 +1024,7 @@ def open_file(path: Path, limits: Limits) -> File | None:
         parquet = pq.ParquetFile(
             pa.BufferReader(content),
             metadata=metadata,
-            # A text that is in the file once may be in a million rows: it is unfolded only where there is room for it.
+            # A text stored once may be used in a million rows: it is expanded only after its total size was checked.
             read_dictionary=[leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"],
             page_checksum_verification=True,
         )
@@ -1027,12 +1039,12 @@ def open_file(path: Path, limits: Limits) -> File | None:
 
 
 def _hash(content: bytes) -> str:
-    """The content's part of a file's name."""
+    """Hash the content of a file as its name does."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _schema_of(path: Path) -> pa.Schema:
-    """Kind of a file, by its place."""
+    """Return the schema of a file, by its folder and name."""
     if path.parent.name == "verified":
         return VERIFICATIONS
     return RUNS if path.parent.name == "runs" or path.name.startswith("runs-") else CURVES
@@ -1040,7 +1052,7 @@ def _schema_of(path: Path) -> pa.Schema:
 
 @contextlib.contextmanager
 def _decoding() -> Iterator[None]:
-    """Every way in which Arrow can refuse a Parquet file becomes one."""
+    """Turn all errors by which Arrow refuses a Parquet file into :class:`Damaged`."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -1064,7 +1076,7 @@ def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether another writer, such as pandas, may keep the same values in a type; a cast refuses what differs."""
+    """Return whether another writer, such as pandas, may store ``wanted`` as ``held``; casting checks the values."""
     is_text = pa.types.is_large_string(held) or pa.types.is_string_view(held)
     is_number = pa.types.is_integer(held) or pa.types.is_floating(held)
     return bool(
@@ -1077,14 +1089,15 @@ def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> None:
-    """Stop at a newer file: to leave its rows out would be a wrong answer, not a careful one.
+    """Refuse a file of a newer schema: leaving out its rows instead would make results wrong without notice.
 
     Raises:
-        StoreError: If its footer says so, and its seal or an unknown column that this is no flipped bit.
+        StoreError: If the footer states a newer schema, and a seal or an unknown column shows that no bit flipped.
+        Damaged: If the footer states none that is a number, or a newer one without such evidence.
     """
     stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
     if stated is None:
-        return  # another writer loses it; the rows say it too
+        return  # other writers drop it; the rows state it too
     try:
         version = int(stated)
     except ValueError:
@@ -1105,11 +1118,11 @@ def _empty(schema: pa.Schema) -> pa.Table:
 
 
 def read_plain(path: Path, max_bytes: int) -> bytes:
-    """The content of a plain file that may be somebody else's: no link is followed, no pipe waited for.
+    """Read a plain file that may be untrusted, without following links or waiting for pipes.
 
     Raises:
-        OSError: If it cannot be read, or is a link.
-        ValueError: If it is a pipe, a device or the like, or has more bytes.
+        OSError: If the file cannot be read, or is a link.
+        ValueError: If it is no plain file, such as a pipe or a device, or has more than ``max_bytes``.
     """
     with _opened(path) as file:
         status = os.fstat(file.fileno())
@@ -1121,13 +1134,13 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
 
 def is_old(path: Path) -> bool:
-    """Return whether a file has lain there longer than any writer takes from its first file to its last."""
+    """Return whether a file is older than any writer takes from its first file to its last."""
     status = status_of(path)
     return status is not None and time.time() - status.st_mtime > _STALE_S
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """Read the facts of a file; None if somebody has removed it since it was listed."""
+    """Return the size, times and mode of a file; None if it no longer exists."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -1135,9 +1148,9 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def mark_in_use(file: BinaryIO) -> None:
-    """Keep ``store gc`` from taking a file that is being written for what a killed process left."""
-    # The kernel takes the mark away when the process ends, however it ends. Some network disks have no locks: there age
-    # alone tells.
+    """Lock an open file, so that ``store gc`` does not delete it as left by a killed process."""
+    # The kernel releases the lock when the process ends, however it ends. On network disks without locks, only the age
+    # of a file decides.
     with contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -1,13 +1,13 @@
-"""Plans what is missing, trains it, and writes rows.
+"""Plans the missing runs of a request, trains them, and writes their rows.
 
-The way of a request, from the command line to a row:
+The steps of a request, from the command line to a row:
 
-1. ``cli/running.py`` reads the options into a ``Request`` and calls ``run.py``, which holds the main line;
-2. ``run.py`` loads the plugins, has foreign components checked and the request planned, and makes the executor;
-3. ``plan.py`` turns the request into cells and their runs, once, and keeps the runs that the store lacks as jobs;
-4. the executor gives each job to a worker: this process, or others that may die (``executors/base.py`` says what then);
+1. ``cli/running.py`` reads the options into a ``Request`` and calls ``run.py``, which takes the next steps in order;
+2. ``run.py`` loads the plugins, checks components that do not come with synthbench, and makes the plan and executor;
+3. ``plan.py`` expands the request into cells and their runs, and groups the runs that the store lacks into jobs;
+4. the executor gives each job to a worker, in this process or another (``executors/base.py`` tells how it retries);
 5. ``worker.py`` trains the runs of its job (``synthbench.training``), makes their rows (``rows.py``), writes them;
-6. ``held_out.py`` holds each row of foreign code against a test that the worker could not see.
+6. ``held_out.py`` replaces the scores of foreign code by those of a test whose targets the worker never sees.
 
-The driver only watches; ``cli/progress.py`` shows what it sees.
+The process of the command is called the driver; ``cli/progress.py`` shows the progress that it reports.
 """

@@ -22,17 +22,17 @@ from synthbench.errors import UsageError
 from synthbench.runner.request import EXECUTORS
 
 COMMIT = "SYNTHBENCH_COMMIT"
-"""Environment variable with the commit that the package is a copy of, for machines that have no repository."""
+"""Environment variable that states the commit of the package, for machines without its repository."""
 
 RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "scipy", "triton")
-"""Beside those that an executor needs."""
+"""Packages whose versions are recorded, in addition to those that executors need."""
 
 
 def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
-    """The device that ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` means here.
+    """Return the device that ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` means on this machine.
 
     Raises:
-        UsageError: If it is not one of these, or must exist and this machine has no such device.
+        UsageError: If the name is none of these, or this machine lacks the device and ``must_exist`` is True.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,7 +46,7 @@ def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
 
 @lru_cache
 def software() -> dict[str, Any]:
-    """Versions, by column of a row."""
+    """Return versions of software, the commit and a hash of the host, by column of a row."""
     packages = {}
     for package in (*RELEVANT_PACKAGES, *(kind.package for kind in EXECUTORS.values() if kind.package)):
         try:
@@ -67,7 +67,7 @@ def software() -> dict[str, Any]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The device and its numeric settings, by column of a row."""
+    """Return the device and its numeric settings, by column of a row."""
     return {
         "device_type": device.type,
         "device_name": _gpu_name(device) if device.type == "cuda" else _cpu_name(),
@@ -79,7 +79,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Most memory that was in use: of the device since the last reset, or of this process."""
+    """Return the peak memory in bytes: of a GPU since the last reset, or else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -87,7 +87,7 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def _gpu_name(device: torch.device) -> str:
-    # The driver of a cluster, which writes the rows of workers that are gone, may have no GPU itself.
+    # This process may write rows for dead workers of a cluster, and have no GPU itself.
     return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "unknown"
 
 
@@ -112,7 +112,7 @@ def _cpu_name() -> str:
         facts.setdefault(name.strip(), value.strip())
     if "model name" not in facts:
         return platform.processor() or platform.machine()
-    # In a virtual machine the name is that of a whole line ("AMD EPYC"), whose generations round differently.
+    # In a virtual machine, the name covers a whole product line ("AMD EPYC"), whose generations round differently.
     numbers = [facts[name] for name in ("cpu family", "model", "stepping") if name in facts]
     return f"{facts['model name']} ({'.'.join(numbers)})" if numbers else facts["model name"]
 
@@ -130,7 +130,7 @@ def stated_commit() -> str | None:
 
 
 def commit_warning() -> str | None:
-    """Word the warning if the repository contradicts ``SYNTHBENCH_COMMIT``; None if it does not."""
+    """Return a warning if the commit of the repository differs from ``SYNTHBENCH_COMMIT``; None otherwise."""
     stated = stated_commit()
     checked_out = software()["git_sha"]
     if stated is None or checked_out is None or stated == checked_out:
@@ -139,9 +139,9 @@ def commit_warning() -> str | None:
 
 
 def _checkout() -> dict[str, Any]:
-    """Commit of the checkout that the package runs from, and whether its code was changed since.
+    """Return the commit of the checkout that the package runs from, and whether its code was changed since.
 
-    Where there is no repository, the environment may give the commit, as that of an unchanged copy.
+    Without a repository, ``SYNTHBENCH_COMMIT`` may state the commit; the code then is taken as unchanged.
     """
     stated = stated_commit()
     folder = Path(synthbench.__file__).parent
@@ -162,5 +162,5 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,6 @@
-"""Estimates how long a job will take: from measured rows, else a guess; for the order of jobs and the time left.
+"""Estimates how long jobs will take, from the times of measured rows or else from the amount of work.
 
-An estimate decides when a job begins and what is said of the rest, and no number in a row.
+Estimates decide only the order of jobs and the time left that is shown; they affect no number in a row.
 """
 
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from synthbench.training.cell import Cell
 
 COST_KEYS = (
     ("device_type", "d_model", "n_layers", "task", "task_args", "mech", "mech_args"),
-    ("device_type", "seq_len", "mech"),  # with other options: a layer in another condition
+    ("device_type", "seq_len", "mech"),  # other options are allowed, such as another condition
     ("device_type", "seq_len", "mech_family"),
     ("device_type", "task_category", "mech_family"),
     ("device_type", "mech_family"),
     ("device_type",),
 )
-"""Columns that two rows share if they need equal time for equal work, from cell and mechanism to family and device."""
+"""Sets of columns, most specific first: rows equal in one set are taken to need equal time for equal work."""
 
 TIMED = (
     *dict.fromkeys(name for key in COST_KEYS for name in key),
     *("steps_planned", "batch_size", "status", "ensemble_size", "wall_s"),
 )
-"""Columns of the rows that an estimate is taken from."""
+"""Columns that rows must have for estimates."""
 
 
 def cost_columns(cell: Cell) -> dict[str, Any]:
-    """Give what decides how long a run of a cell takes, by column of its rows."""
+    """Return the values that decide how long a run of a cell takes, by column of its rows."""
     model, training = cell.suite.model, cell.suite.training
     return {
         "device_type": cell.device_type,
@@ -48,17 +48,17 @@ def cost_columns(cell: Cell) -> dict[str, Any]:
 
 
 def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
-    """Work of one run, in tokens, each of which costs more in a longer sequence."""
+    """Compute the work of one run: its tokens times ``1 + length / 64``, since tokens cost more in long sequences."""
     length = columns["seq_len"]
     return columns["steps_planned"] * columns["batch_size"] * length * (1 + length / 64)
 
 
 class Estimates:
-    """Seconds of one run, by what is nearest among measured rows: the median seconds for as much work.
+    """Estimates the time of a run from the most similar measured rows, as their median time for the same work.
 
     Args:
-        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` gives them; those without a
-            finished training do not count. None: nothing was measured.
+        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them; those without a
+            finished training are ignored. None if nothing was measured.
     """
 
     def __init__(self, rows: pd.DataFrame | None = None) -> None:
@@ -71,7 +71,7 @@ class Estimates:
             self._rates[key] = rates.groupby([trained[name] for name in key], observed=True).median().to_dict()
 
     def seconds(self, cell: Cell) -> float | None:
-        """Seconds of one run; None if nothing was measured on such a device."""
+        """Estimate the seconds of one run; None if nothing was measured on this type of device."""
         columns = cost_columns(cell)
         for key, rates in self._rates.items():
             values = tuple(columns[name] for name in key)
@@ -81,6 +81,9 @@ class Estimates:
         return None
 
     def cost(self, cell: Cell) -> float:
-        """Seconds of one run, or its work if nothing was measured on such a device: comparable on one device."""
+        """Estimate the seconds of one run, or return its work if none was measured on this type of device.
+
+        Both can be compared among runs on one type of device.
+        """
         seconds = self.seconds(cell)
         return float(work(cost_columns(cell))) if seconds is None else seconds

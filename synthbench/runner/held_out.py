@@ -1,8 +1,9 @@
-"""The held-out test of models that ran somebody else's code: what the judging process measures is their score.
+"""The held-out test of models that ran foreign code: their score is measured by a separate process, the judge.
 
-The judge draws new sequences and keeps their targets. Each question is the part of one sequence that ends at a scored
-place, so no process with a plugin ever holds a later token or a target. The worker writes its answers into the folder
-of its job, beside its rows. The judge takes the rows of that job only, and puts its own measure in place of theirs.
+Foreign code is code that does not come with synthbench. The judge draws new sequences and keeps their targets. Each
+question is one sequence up to a scored position, so no process with a plugin ever has a target or a later token. The
+worker writes its answers into the folder of its job, beside its rows. The judge accepts only the rows of that job, and
+replaces their scores by its own measurement.
 """
 
 import hashlib
@@ -36,25 +37,26 @@ from synthbench.training.sequences import sequences_of
 from synthbench.training.stream import in_pieces
 
 SAID = "worker.score"
-"""The metric that has what the worker says of its own score: a remark."""
+"""Name of the metric that records the score claimed by the worker, for information only."""
 
 QUESTIONS_A_SEQUENCE = 2
-"""Questions for each test sequence of the suite: they are half as long, so the test takes no longer than the first."""
+"""Number of questions per test sequence; questions are about half as long, so twice as many take no longer."""
 
 MOST_DRAWS = 64
-"""Times that sequences are drawn for the questions of a level that scores few of them."""
+"""Limit on repeated draws of sequences for the questions of a level on which few sequences are scored."""
 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of one test: each is a sequence up to one of its scored places."""
+    """The questions of one test: each is a sequence up to one of its scored positions."""
 
     inputs: Int[np.ndarray, "count length"]
-    """Behind the place of a question there is nothing but zeros."""
+    """Input tokens; zeros follow after the scored position."""
     places: Int[np.ndarray, " count"]
+    """Scored position of each question."""
     targets: Int[np.ndarray, " count"]
     num_probabilities: int
-    """Logarithms of probabilities that answer a question; 0 where a token does."""
+    """Number of log-probabilities in an answer; 0 if the answer is a token."""
 
 
 class Result(NamedTuple):
@@ -63,22 +65,24 @@ class Result(NamedTuple):
     num_correct: int
     num_questions: int
     loss: float | None
-    """In nats a question; None where an answer is a token."""
+    """Mean loss in nats per question; None if answers are tokens."""
     standard_error: float
-    """Of the accuracy, or of the loss in bits."""
+    """Standard error of the accuracy, or of the loss in bits."""
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers."""
+        """Fraction of correct answers."""
         return self.num_correct / max(1, self.num_questions)
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw the questions of a run, by number of the test: the levels of a ladder from 1, or 1.
+    """Draw the questions of a run, by test number.
+
+    A ladder has one test per level, numbered from 1; any other task has the single test 1.
 
     Args:
-        cell: Only its suite and its task are used.
-        salt: Decides the sequences; unknown to the process that will answer.
+        cell: The cell of the run; only its suite and task are used.
+        salt: Secret text that seeds the sequences; the process that answers must not know it.
     """
     tests = cell.tests if cell.levels else {1: cell.tests[1]}
     count = QUESTIONS_A_SEQUENCE * cell.suite.evaluation.test_sequences
@@ -86,7 +90,7 @@ def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
 
 
 def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: str) -> Questions:
-    """Draw one scored place of each of some sequences; all scored places of all sequences are equally likely."""
+    """Draw sequences and one scored position in each, so that all scored positions are equally likely."""
     seed = int.from_bytes(hashlib.sha256(salt.encode()).digest())
     rng = np.random.default_rng(seed)
     inputs, places, targets = [np.empty((0, length), np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -97,7 +101,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
         is_scored = labels != IGNORE
         num_scored = is_scored.sum(1)
         most = most or int(num_scored.max())
-        # A sequence with twice as many scored places is asked twice as often.
+        # A sequence with twice as many scored positions is used twice as often.
         chosen = np.flatnonzero(rng.random(count) * most < num_scored)
         place = (rng.random(is_scored.shape) * is_scored)[chosen].argmax(1)
         visible = place + 1 if task.readout == "position" else np.full_like(place, length)
@@ -112,7 +116,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
 
 
 def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) -> None:
-    """Write what a worker may see of the questions of a run."""
+    """Write the inputs and positions of the questions of a run, which a worker may see, but no targets."""
     for number, some in questions.items():
         for kind, array in (("inputs", some.inputs), ("places", some.places)):
             with _file(folder, run_id, number, kind).open("wb") as file:
@@ -121,13 +125,13 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 @torch.inference_mode()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
-    """Write what the model of some runs answers to the questions that lie in a folder, if there are any.
+    """Answer the questions in a folder with the trained model, and write the answers; do nothing without questions.
 
     Args:
-        model: Of all runs.
-        runs: In the order of the model.
-        folder: Of their job.
-        device: That of the model.
+        model: The model that was trained for all of the runs together.
+        runs: The runs, in the order of the model.
+        folder: Folder of their job, which may have questions.
+        device: Device of the model.
     """
     was_training = model.training
     model.eval()
@@ -138,7 +142,7 @@ def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torc
 
 
 def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path, device: torch.device) -> None:
-    # Mapped, so that no object of a file is ever made.
+    # Memory-mapped, so that no pickled object is ever loaded.
     asked, places = (
         [open_memmap(_file(folder, run.run_id, number, kind), mode="r") for run in runs]
         for kind in ("inputs", "places")
@@ -164,7 +168,7 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
 
 
 def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) -> dict[int, Result] | None:
-    """Measure the answers that a worker left, by number of the test; None if it left none that fit the questions."""
+    """Score the answers that a worker wrote, by test number; None if any are missing or do not fit the questions."""
     results = {}
     for number, some in questions.items():
         expected = _no_answers(len(some.places), some.num_probabilities)
@@ -186,7 +190,7 @@ def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) ->
 
 
 def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> np.ndarray:
-    """Losses in nats of what may be no distribution: it is made one, or a worker could promise more than 1."""
+    """Compute losses in nats of normalised answers; without this, their probabilities could sum to more than 1."""
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(-1, keepdims=True)
         losses: np.ndarray = np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(targets)), targets]
@@ -194,7 +198,7 @@ def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray,
 
 
 def _standard_error(is_right: Bool[np.ndarray, " count"]) -> float:
-    """Standard error of a share of right answers; at least that of one more or less."""
+    """Compute the standard error of a fraction of correct answers, as if at least one were right and one wrong."""
     count = max(2, len(is_right))
     share = min(max(is_right.sum() / count, 1 / count), 1 - 1 / count)
     return math.sqrt(share * (1 - share) / count)
@@ -217,8 +221,8 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
     """Replace the score that a worker claims with the score that the judge measured.
 
     Args:
-        row: As the worker wrote it.
-        results: By number of the test; None if its model left no answers that fit.
+        row: The row as the worker wrote it.
+        results: Results of the judge by test number; None if the model left no answers that fit the questions.
     """
     if row["status"] != "ok":
         return dict(row)
@@ -244,7 +248,7 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
 
 
 def standard_error_of(row: Mapping[str, Any], results: Mapping[int, Result]) -> float:
-    """Give the standard error of a measured score: that of a fraction or of bits, as the score is."""
+    """Compute the standard error of a measured score, in the unit of the score: a fraction or bits."""
     levels = levels_in(json.loads(row["metrics"])) if row["metric_name"].endswith(LADDER_SCORE) else []
     if not levels:
         return results[1].standard_error
@@ -253,7 +257,7 @@ def standard_error_of(row: Mapping[str, Any], results: Mapping[int, Result]) -> 
 
 
 def _refused(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """Turn a row into one that broke the contract."""
+    """Turn a row into one with status ``contract`` and no score."""
     nothing = dict.fromkeys(("score", "skill", "score_ood", "n_eval_examples", "n_correct", "eval_loss"))
     broken = {"status": "contract", "error_type": "ContractError", "error_message": reason, "metrics": "{}"}
     return {**row, **nothing, **broken}
@@ -265,33 +269,33 @@ def is_foreign(cell: Cell) -> bool:
 
 
 def needs_held_out_test(cell: Cell) -> bool:
-    """Tell whether the judge measures the score of a cell: it runs somebody else's code on a task of synthbench.
+    """Tell whether the judge measures the score of a cell, because the cell runs foreign code on a built-in task.
 
-    The author of a task sets its questions anyway.
+    A plugin's own task is not tested, because its author decides the questions anyway.
     """
     return is_foreign(cell) and TASKS.is_built_in(cell.task_name)
 
 
 def folder_of(job: Job, results: Path, driver: str) -> Path:
-    """Give the store that a job writes its rows to: one of its own if it runs somebody else's code."""
+    """Return the store that a job writes its rows to: a separate one if the job runs foreign code."""
     if not any(map(is_foreign, job.cells)):
         return results
     return folder_named(results, driver, (*job.missing, *job.untuned)[0].run_id)
 
 
 def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
-    """Give the folder of the jobs of a driver, or of the job whose first run has this id."""
+    """Return the folder of all jobs of a command or, with ``run_id``, of the job whose first run has this id."""
     return results / "_tmp" / f"held-out-{driver}" / run_id
 
 
 class HeldOutTest:
-    """The held-out tests of a command, and the rows of its jobs that run somebody else's code.
+    """The held-out tests of a command, for its jobs that run foreign code.
 
-    What decides the questions stays in this process.
+    The secret that seeds the questions never leaves this process.
 
     Args:
-        results: The store that takes the rows.
-        driver: Names the folders of the jobs; removed by :meth:`close`.
+        results: Folder of the store that receives the rows.
+        driver: Id of the command, part of the path of its jobs' folders, which :meth:`close` removes.
     """
 
     def __init__(self, results: Path, driver: str) -> None:
@@ -300,7 +304,7 @@ class HeldOutTest:
         self._held: BinaryIO | None = None
 
     def begin(self, job: Job) -> None:
-        """Make the folder of a job, with the questions for its runs; nothing for one of built-in components."""
+        """Make the folder of a job and write the questions for its runs; do nothing if all components are built in."""
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
             return
@@ -311,9 +315,9 @@ class HeldOutTest:
                 write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
-        """Move the rows of a job into the store, with the judge's scores; nothing for one of built-in components.
+        """Move the rows of a job into the store with the judge's scores, and return them.
 
-        Only rows of runs that the job had to do are taken.
+        Rows of runs that the job was not asked to make are ignored. A job of built-in components returns nothing.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
@@ -332,7 +336,7 @@ class HeldOutTest:
         return list(rows.values())
 
     def close(self) -> None:
-        """Remove the folders."""
+        """Remove the folders of all jobs."""
         if self._held is not None:
             self._held.close()
         shutil.rmtree(folder_named(self._results, self._driver), ignore_errors=True)
@@ -341,7 +345,7 @@ class HeldOutTest:
         return questions_of(run.cell, f"{self._salt}:{run.run_id}")
 
     def _hold(self) -> None:
-        """Mark the folder in use: a job may wait for days in the queue of a cluster."""
+        """Mark the folder as in use, since a job may wait for days in the queue of a cluster."""
         if self._held is None:
             folder = folder_named(self._results, self._driver)
             folder.mkdir(parents=True, exist_ok=True)

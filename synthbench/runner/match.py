@@ -1,4 +1,4 @@
-"""Comparisons at equal size: widths and feature counts that meet a number of parameters or of state elements."""
+"""Comparisons at equal size: changes widths and arguments to reach a number of parameters or of state elements."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -20,22 +20,22 @@ from synthbench.training.cell import Cell
 Quantity = Literal["params", "state"]
 
 TOLERANCE = 0.05
-"""Tolerance of the result, as a part of the target."""
+"""Allowed deviation from the target size, as a fraction of it."""
 LARGEST = 4096
-"""Width or count beyond which no solution is looked for."""
+"""Largest width or argument that is tried."""
 
 MOST_CHANGES = 2
-"""Numbers that are changed at most."""
+"""Limit on how many numbers (arguments or the width) are changed."""
 
 _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"}
 
 
 def parse_match(text: str) -> tuple[Quantity, int | None]:
-    """Read ``params``, ``state`` or ``state=4096``; without a number the target is that of the suite's first mechanism.
+    """Parse ``params``, ``state`` or ``state=4096``; without a number, the suite's first mechanism sets the target.
 
     Raises:
-        UnknownName: If the quantity is neither.
-        UsageError: If the number is not a positive whole one.
+        UnknownName: If the quantity is neither ``params`` nor ``state``.
+        UsageError: If the number is not a positive integer.
     """
     quantity, equals, number = text.partition("=")
     if quantity not in get_args(Quantity):
@@ -46,11 +46,11 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
 
 
 def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """The cells at the size that ``--match`` asks for; controls, which have no size, stay as they are.
+    """Resize cells as ``--match`` asks; controls, which have no size, stay as they are.
 
     Raises:
-        UnknownName: If the quantity is neither.
-        UsageError: If the text is malformed, or some cannot have this size; the message says which mechanisms.
+        UnknownName: If the quantity is neither ``params`` nor ``state``.
+        UsageError: If the text is malformed, or some mechanisms cannot have this size; the message names them.
     """
     parse_match(text)
     matched_cells: list[Cell] = []
@@ -67,7 +67,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """The cell at the size that ``--match`` asks for. It says so: rows stay together, whatever was changed in each."""
+    """Resize a cell as ``--match`` asks, and record the request in it, so that its rows can be grouped."""
     resized = matched(cell, *_target(cell, text))
     return replace(
         resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
@@ -75,7 +75,7 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """Say how a cell misses the target that it names, in its suite; empty if it does not."""
+    """Describe how a cell of a suite misses the target size in its ``match``; empty if it meets the target."""
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
     if abs(size - target) <= TOLERANCE * target:
@@ -89,7 +89,7 @@ def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:
-    """Trained values of the whole model, or numbers that one layer keeps after the sequence that is trained on."""
+    """Count the parameters of the whole model, or the state elements of one layer after a training sequence."""
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
     states = [
@@ -109,11 +109,11 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """Find a cell within 5 % of the target size, changing one or two numbers if necessary.
 
-    A cell that fits is returned unchanged. Otherwise, the mechanism's integer arguments that change the size are tried
-    in order of declaration, and the model's width, in steps that the heads divide. To match a state, arguments are
-    tried first, because they change only the mechanism. To match parameters, the width is tried first, because an
-    argument such as the steps of ``deltaproduct`` makes a different mechanism. If no change alone reaches the target,
-    the nearest is kept and another number is changed.
+    A cell that fits is returned unchanged. Otherwise, two kinds of numbers are tried: the mechanism's integer
+    arguments, in order of declaration, and the model's width, which for attention stays a multiple of the number of
+    heads. To match a state, arguments are tried first, because they change only the mechanism. To match parameters, the
+    width is tried first, because an argument such as the steps of ``deltaproduct`` makes a different mechanism. If no
+    single change reaches the target, the nearest cell is kept and another number is changed.
 
     Raises:
         UsageError: If nothing fits; the message gives the nearest size.
@@ -137,13 +137,13 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
 
 
 def reference_of(cell: Cell) -> Cell:
-    """The cell of the suite's first mechanism on the same task, whose size is the target if none is given."""
+    """Return the cell of the suite's first mechanism on the same task; its size is the target if none is given."""
     name, arguments = next(iter(cell.suite.mechanisms.items()))
     return replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], arguments))
 
 
 class Number(NamedTuple):
-    """A number of a cell that can be changed: what it is, and the cell with another value."""
+    """A number of a cell that can be changed: its present value, and a function that gives the cell another value."""
 
     present: int
     changed: Callable[[int], Cell]
@@ -154,7 +154,7 @@ def _numbers(cell: Cell, quantity: Quantity) -> Iterator[Number]:
     width = Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))
     if quantity == "params":
         yield width
-    parts = absent_values(cell.mechanism)  # of its authors' layer, which stay as they are
+    parts = absent_values(cell.mechanism)  # parts of the authors' layer, which stay as they are
     for name, option in options_of(cell.mechanism).items():
         if option.type is int and name not in parts:
             present = cell.resolved_mechanism_arguments.get(name, option.default)
@@ -173,16 +173,16 @@ def _with_width(cell: Cell, width: int) -> Cell:
 
 
 def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
-    """The cells just below and from the target as one number grows; none where the number does not change the size."""
+    """Find the cells nearest below and above the target along one number; empty if it does not change the size."""
 
     @cache
     def allowed(value: int) -> int:
-        """The value, or the largest one below it that is allowed; 0 if there is none."""
+        """Return the largest allowed value up to this one; 0 if there is none."""
         for lower in range(value, 0, -1):
             candidate = number.changed(lower)
             try:
                 size_of(candidate, quantity)
-                if quantity == "state":  # positions refuse widths too, and a state is counted without them
+                if quantity == "state":  # position encodings refuse some widths too, and are not part of a state
                     candidate.model(torch.Generator())
             except UsageError:  # out of range, odd where it must be even, and the like
                 continue

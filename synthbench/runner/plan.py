@@ -1,4 +1,4 @@
-"""From a request to a plan: the cells that it selects, and the jobs for those of their rows that are missing."""
+"""Turns a request into a plan: the cells (task × mechanism) that it selects, and jobs for their missing rows."""
 
 import shlex
 from collections import Counter
@@ -28,7 +28,7 @@ from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
 
 GPU_GROUP_SIZE = 64
-"""Runs that a GPU trains as one program: its steps are bound by launches, not by work."""
+"""Number of runs that a GPU trains as one program; its steps are bound by kernel launches, not by arithmetic."""
 
 RERUNS = ("none", "failed", "all")
 
@@ -43,12 +43,12 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that one worker trains; ``missing`` are those whose row is to be written.
+    """Runs that one worker trains; ``missing`` are the runs whose rows are to be written.
 
-    They are of one cell, or of several that share a :attr:`Cell.program`. At most ``group_size`` of them train as one
-    program. The grouping does not depend on what is missing, so a resumed sweep trains what an undisturbed one trains.
-    Where the suite tunes, a job has all runs of its cells. ``tuning_skills`` has the known skills of those that choose
-    the learning rate: None for one that has no score.
+    The runs belong to one cell, or to several cells that share a :attr:`Cell.program`. At most ``group_size`` of them
+    train as one program. The grouping does not depend on which rows are missing, so a resumed sweep trains the same
+    groups as an uninterrupted one. If the suite tunes, a job has all runs of its cells. ``tuning_skills`` has the skill
+    of each tuning run that already has a row, or None if that row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -59,12 +59,12 @@ class Job:
 
     @property
     def untuned(self) -> tuple[Run, ...]:
-        """Tuning runs without a row yet."""
+        """Tuning runs, which choose a learning rate, that have no row yet."""
         every = (run for cell in self.cells for run in cell.tuning_runs())
         return tuple(run for run in every if run not in self.tuning_skills)
 
     def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
-        """The same job with each cell's learning rate for its runs, which had none."""
+        """Return the job with the chosen learning rate of each cell set in its runs, which had none."""
         runs, missing = (
             tuple(replace(run, learning_rate=learning_rates[run.cell]) for run in some)
             for some in (self.runs, self.missing)
@@ -73,7 +73,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Run, ...]]:
-        """The groups of runs that train as one program, without those that have all their rows."""
+        """The groups of runs that train as one program; groups that have all their rows are left out."""
         if len(self.runs) <= self.group_size:
             return [self.runs] if self.missing else []
         missing = set(self.missing)
@@ -83,7 +83,7 @@ class Job:
 
     @property
     def trained(self) -> list[Run]:
-        """The runs that train before the job is done."""
+        """All runs that the job trains, including tuning runs."""
         return [*self.untuned, *(run for group in self.groups for run in group)]
 
 
@@ -95,15 +95,15 @@ class Plan:
     num_planned: int
     num_done: int
     runs: Mapping[str, Run] = field(default_factory=dict)
-    """All planned rows, by run id; those already done too."""
+    """All planned runs by run id, including those already done."""
     estimates: Estimates = field(default_factory=Estimates)
-    """Estimated time of the jobs."""
+    """Estimates of how long runs take."""
     num_failed: int = 0
-    """Of the rows already done, those without a score."""
+    """Number of rows without a score among those already done."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Times at which rows finished that are made again, by run id: of two rows of a run the later one counts."""
+    """Finishing times of the rows that are made again, by run id; of two rows of a run, the later one is used."""
     notices: tuple[str, ...] = ()
-    """Remarks for the user before the first job, a sentence each."""
+    """Remarks for the user before the first job, one sentence each."""
 
     def __repr__(self) -> str:
         return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
@@ -115,17 +115,17 @@ class Plan:
 
     @property
     def num_missing(self) -> int:
-        """Rows that are still to be written."""
+        """Number of rows that are still to be written."""
         return self.num_planned - self.num_done
 
     @property
     def num_trainings(self) -> int:
-        """Trainings before the last row is written, those that tune included."""
+        """Number of trainings in all jobs, including tuning runs."""
         return sum(len(job.trained) for job in self.jobs)
 
 
 class Selected(NamedTuple):
-    """Suite with block and positions, tasks and mechanisms that a request names."""
+    """The suite of a request, with the requested block and positions, and the selected tasks and mechanisms."""
 
     suite: Suite
     tasks: Selection
@@ -137,8 +137,8 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
 
     Args:
         request: What to run, and how.
-        device: Where.
-        selected: What the request names, where that is known already.
+        device: The device that will train the runs.
+        selected: The result of :func:`select_components`; None to compute it here.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -178,7 +178,7 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
 
 
 def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]:
-    """Count the rows of a request that are done, failed and missing: one entry a category, and one for all."""
+    """Count the rows of a request that are done, failed and missing: one entry per task category, then one for all."""
     cells, seeds = cells_and_seeds(request, device)
     has_store = request.results.joinpath("store.json").exists()
     statuses = Store.open(request.results, create=False).statuses() if has_store else {}
@@ -200,11 +200,13 @@ def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]
     ]
 
 
-# The cells that a request names, less the rows that the store has.
+# The cells that a request names, without the rows that the store has.
 
 
 def select_components(request: Request) -> Selected:
-    """Load the plugins of a request and look its names up; no component of a package is imported yet.
+    """Load the plugins of a request and look up its suite, tasks and mechanisms.
+
+    Components of installed packages are imported only if the names require it.
 
     Raises:
         UsageError: If a name or a suite is not allowed.
@@ -232,7 +234,7 @@ def select_components(request: Request) -> Selected:
 def cells_and_seeds(
     request: Request, device: torch.device, selected: Selected | None = None
 ) -> tuple[list[Cell], Sequence[int]]:
-    """Return the cells of a request, with its size, and the root seeds of their runs.
+    """Return the cells of a request, shortened and resized as it asks, and the root seeds of their runs.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -257,7 +259,7 @@ def cells_and_seeds(
 
 
 def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple[str, str]]) -> bool:
-    """Return whether a stored row needs no run; ``sources`` are the hashes of task and mechanism that are here."""
+    """Return whether a stored row is kept; ``sources`` are pairs of installed code hashes, of task and mechanism."""
     if request.rerun == "all" or (request.deterministic and not row["deterministic"]):
         return False
     if row["status"] == "ok":
@@ -268,7 +270,7 @@ def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple
 
 
 def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Say what the user should know before the first job; ``rows`` are the planned ones that are done."""
+    """Yield remarks for the user before the first job; ``rows`` are the planned rows that are already done."""
     extra = {cell.task_name: cell for cell in cells if cell.suite.name.endswith(EXTRA)}
     if extra:
         cell = next(iter(extra.values()))
@@ -317,10 +319,10 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
 
 
 def surrounded(suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None) -> Suite:
-    """The suite with its mechanisms in another condition, block or position encoding.
+    """Return the suite with another condition, block or position encoding for its mechanisms.
 
-    Suites from before the conditions have their own positions for all; with a condition, each mechanism there has its
-    authors', unless others are named.
+    A suite older than conditions has one position encoding for all mechanisms. If a condition is given for it, each
+    mechanism gets its authors' encoding, unless ``positions`` is given too.
 
     Raises:
         UnknownName: If there is no such condition.
@@ -336,14 +338,14 @@ def surrounded(suite: Suite, *, block: str | None, positions: str | None, condit
 
 
 def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
-    """The suite with some of its learning rates only. The rows that are left have the ids that they have in all of it.
+    """Restrict a suite to some of its learning rates; the ids of the remaining rows stay the same.
 
     Raises:
-        UsageError: If the suite does not try one of them, or tunes: then which there are is part of what a row is of.
+        UsageError: If the suite lacks one of the rates, or tunes: then its set of rates is part of each row's id.
     """
     if suite.tuning is not None:
         raise UsageError(
-            f"rates are {_listed(rates)}; allowed: none in suite {suite.name!r}, which tunes over all of its"
+            f"rates are {_listed(rates)}; allowed: none in suite {suite.name!r}, which tunes over all of its rates"
         )
     tried = suite.training.learning_rates
     if unknown := [rate for rate in rates if rate not in tried]:
@@ -357,25 +359,25 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """The tasks that some expressions select, the suite's first; ``@category`` selects a category.
+    """Select tasks by expressions, the suite's first; ``@category`` selects a category.
 
-    A task that the suite does not list is selected by its name alone. A package is imported only if it is named.
+    A task that the suite does not list is selected only by its exact name. A package is imported only if it is named.
     """
     unlisted = [name for name in TASKS if name not in suite.tasks]
     return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category(), unlisted=unlisted)
 
 
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """The registered mechanisms that some expressions select, the suite's first; ``@family`` selects a family.
+    """Select registered mechanisms by expressions, the suite's first; ``@family`` selects a family.
 
-    A package is imported only if it is named, or if an expression is open: ``all``, a family, a pattern. An open one
-    passes over what is broken.
+    Packages are imported only if they are named, or if an expression is open: ``all``, a family or a pattern. An open
+    expression skips mechanisms that cannot be imported.
     """
     terms, named = _registered(expressions)
     broken = set[str]()
     if not named <= set(MECHANISMS):
         every_broken = MECHANISMS.broken().keys()
-        terms, named = _registered(expressions)  # an imported package says what tables call its mechanisms
+        terms, named = _registered(expressions)  # an imported package adds the labels of its mechanisms
         broken = every_broken - named
     hybrids = sorted(name for name in named if "+" in name and name in MECHANISMS)
     names = [*suite.mechanisms, *(name for name in MECHANISMS if name not in {*suite.mechanisms, *broken}), *hybrids]
@@ -383,15 +385,15 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
 
 
 def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
-    """The terms of some expressions with the registered names of mechanisms, and these names."""
+    """Split expressions into terms with the registered names of mechanisms; return the terms and these names."""
     terms = [registered(term, MECHANISMS.resolve) for text in expressions for term in split_terms(text)]
     return terms, {parse_term(term.removeprefix("!"))[0] for term in terms}
 
 
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
-    """Task × mechanism, each with the suite's arguments and, over them, the command line's.
+    """Make one cell per task and mechanism; arguments from the command line override those of the suite.
 
-    Cells of tasks that the suite does not list belong to :func:`~synthbench.suites.extended` of it.
+    Cells of tasks that the suite does not list belong to its extension by :func:`~synthbench.suites.extended`.
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
@@ -425,7 +427,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 
 def _require_phases(cells: Sequence[Cell]) -> None:
-    """Refuse a curriculum that would change nothing but learning rates."""
+    """Refuse a curriculum for mechanisms without phases, as it would change only their learning rates."""
     for cell in cells:
         if not _has_phases(cell):
             built_in = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
@@ -442,15 +444,15 @@ def _has_phases(cell: Cell) -> bool:
 
 
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
-    """The options of a mechanism in a suite: those of its condition, and over them those that the suite lists."""
+    """Return the options of a mechanism in a suite: those of its condition, overridden by those of the suite."""
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
 
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
-    """The cells of one part of several, ``2/3``; every cell is in exactly one.
+    """Select the cells of one part of the plan: ``2/3`` is the second of three. Each cell is in exactly one part.
 
-    A cell stays whole: its runs choose a learning rate together, or train as one program. Where it goes depends on
-    nothing but its identity, so neither on what is done nor on the seeds.
+    All runs of a cell stay together, since they choose a learning rate together or train as one program. The part
+    depends only on the identity of the cell, not on the seeds or on which rows are done.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.
@@ -470,15 +472,15 @@ def make_plan(
     is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group the runs of cells into jobs and keep the jobs that lack a row.
+    """Group the runs of cells into jobs, and keep the jobs that have missing rows.
 
-    The longest jobs come first, so that no long job starts when few are left.
+    The longest jobs come first, so that no long job starts near the end.
 
     Args:
-        cells: What to train.
-        seeds: Root seeds; a cell has a run for each seed, and for each learning rate unless it chooses one.
-        done: Skill by run id, for runs that are done.
-        group_size: Runs that train as one program; None: chosen from the length and the device of their cells.
+        cells: Cells to train.
+        seeds: Root seeds. Each cell has one run per seed, and per learning rate unless tuning chooses the rate.
+        done: Skill of each run that is done, by run id; None if it has none.
+        group_size: Number of runs that train as one program; None: chosen from the length and the device of the cells.
         is_across_tasks: Whether cells share a program if all of their runs fit into it.
         estimates: Expected times of runs; None: computed from their work.
 
@@ -498,7 +500,7 @@ def make_plan(
         runs, size = tuple(run_ids), group_size or default_group_size(together[0])
         tuning_ids = {run: run.run_id for cell in together for run in cell.tuning_runs()}
         skills = {run: done[run_id] for run, run_id in tuning_ids.items() if run_id in done}
-        in_job = len(runs) if tuning_ids else size  # all of a cell that chooses its rate, which is chosen once
+        in_job = len(runs) if tuning_ids else size  # all runs of a cell that tunes, as its rate is chosen once
         for start in range(0, len(runs), in_job):
             of_job = runs[start : start + in_job]
             if missing := tuple(run for run in of_job if run_ids[run] not in done):
@@ -510,7 +512,7 @@ def make_plan(
 
 
 def default_group_size(cell: Cell) -> int:
-    """Runs that train as one program, of a cell or of several; it depends on nothing but their size."""
+    """Return the number of runs that train as one program; it depends only on the device and the tokens per step."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     ladder = cell.suite.ladder
@@ -519,7 +521,7 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
-    """Cells in the groups that share a program; a cell whose runs do not fit beside others stands alone."""
+    """Group cells that share a program; a cell whose runs do not fit into the present group begins a new one."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, runs in ids.items():

@@ -1,4 +1,4 @@
-"""A request: what to run, and how."""
+"""A request: the runs that are asked for, and how to run them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from synthbench.options import RUN_SUITE
 
 
 class Kind(NamedTuple):
-    """Abilities of an executor, and the package that it needs."""
+    """Properties of an executor; ``package`` is the optional package that it needs."""
 
     package: str | None = None
     is_elsewhere: bool = False
@@ -25,36 +25,42 @@ EXECUTORS = {
     "ray": Kind("ray", is_elsewhere=True, divides_gpus=True),
     "slurm": Kind("submitit", is_elsewhere=True),
 }
-"""Values of ``--executor``; but for ``auto``, each is a class of its name in a module of ``runner/executors``."""
+"""Values of ``--executor``. Each, except ``auto``, is a class of that name in a module of ``runner/executors``."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Request for runs; every field but ``only`` is an option of ``synthbench run``."""
+    """Request for runs; every field except ``only`` is an option of ``synthbench run``."""
 
     suite: str = RUN_SUITE
     tasks: Sequence[str] = ("all",)
     mechanisms: Sequence[str] = ()
-    """Empty: those that the suite names."""
+    """Mechanisms by name or expression, as for ``--mech``; empty: those of the suite."""
     seeds: Sequence[int] = ()
-    """Empty: those of the suite."""
+    """Root seeds; empty: those of the suite."""
     rates: Sequence[float] = ()
     """Some of the suite's learning rates. Empty: all of them."""
     block: str | None = None
-    """None: the suite's."""
+    """The block around each mechanism; None: that of the suite."""
     positions: str | None = None
-    """None: the suite's; if ``condition`` differs from one older than conditions, each mechanism's own."""
+    """Position encoding for all mechanisms; None: as in the suite.
+
+    None means each mechanism's own encoding if ``condition`` is given for a suite that is older than conditions.
+    """
     condition: str | None = None
-    """``stock`` or ``bare``. None: the suite's."""
+    """``stock`` (as the authors build it) or ``bare`` (the scores or the recurrence alone); None: that of the suite."""
     match: str | None = None
-    """``params`` or ``state``, with a number or that of the suite's first mechanism: what all are given alike."""
+    """Size to equalise: ``params`` or ``state``, as in ``state=4096``; without a number, the first mechanism sets it.
+
+    None: every mechanism has the size that its arguments give.
+    """
     device: str = "auto"
     steps: int | None = None
     limit: int | None = None
     results: Path = Path("results")
     executor: str = "auto"
     address: str | None = None
-    """Of a Ray cluster that is running, or ``local`` to try the slurm executor out."""
+    """Address of a running Ray cluster, or ``local`` to try the slurm executor on this machine."""
     workers: int | None = None
     per_gpu: int | None = None
     """Processes that share a GPU; None: one."""
@@ -62,12 +68,12 @@ class Request:
     group_size: int | None = None
     rerun: str = "none"
     predictions: Path | None = None
-    """Folder that gets what each trained model predicts in the test, ``<run_id>.npz``; None: nothing is kept."""
+    """Folder for the predictions of each trained model on its test, ``<run_id>.npz``; None: they are not kept."""
     deterministic: bool = False
-    """Deterministic algorithms only; a row that was made without counts as missing."""
+    """True to use only deterministic algorithms; rows made without them are then made again."""
     shard: str | None = None
-    """``2/3``: of three parts of the plan the second."""
+    """Part of the plan to run; ``2/3`` is the second of three parts. None: all of it."""
     only: Collection[tuple[str, str]] | None = None
-    """Names of the tasks and mechanisms to run together; None: each of the tasks with each of the mechanisms."""
+    """Pairs of task and mechanism names to run; None: every task with every mechanism."""
     plugins: Sequence[str] = ()
-    """Files and modules whose units are used besides those of synthbench and of installed packages."""
+    """Files and modules with further components, besides those of synthbench and of installed packages."""

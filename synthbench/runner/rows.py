@@ -32,12 +32,12 @@ from synthbench.training.sequences import sequences_of, write_archive
 from synthbench.training.train import GroupResult, RunResult
 
 STANDARD_ERRORS = 5.0
-"""Standard errors above its ceiling at which a score is remarked on."""
+"""Number of standard errors above the ceiling beyond which a score gets a remark."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Place and circumstances of a row, besides its result."""
+    """Circumstances in which a row is made, such as device, executor and time."""
 
     device: torch.device
     executor: str
@@ -49,10 +49,10 @@ class Provenance:
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Times at which rows finished that these may replace, by run id: they finish later, whatever the clock says."""
+    """Finishing times of the rows that are replaced, by run id; new rows get later ones, whatever the clock says."""
 
     def finished_at(self, run_id: str) -> datetime:
-        """Now, or a moment after the row that is replaced if a clock was ahead then."""
+        """Return the present time, or 1 ms after the finishing time of the replaced row if that is later."""
         now = datetime.now(UTC)
         return max(now, self.replaced[run_id] + timedelta(milliseconds=1)) if run_id in self.replaced else now
 
@@ -65,13 +65,13 @@ class Failure:
     error_type: str
     message: str
     trace: str | None = None
-    """The traceback, for the driver; no row keeps it."""
+    """The traceback, for messages; it is not stored in the row."""
 
 
 def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The row of a run that was trained, whether it diverged or not, and the points of its learning curve."""
+    """Make the row of a run that was trained, even if it diverged, and the points of its learning curve."""
     run = result.runs[index]
     cell = run.run.cell
     training = cell.suite.training
@@ -115,7 +115,7 @@ def row_and_curve(
 
 
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to the note of a row that its score lies above the ceiling that its task states, if it does."""
+    """Add a remark to the note of a row if its score is significantly above the ceiling that its task states."""
     levels = levels_in(json.loads(row["metrics"]))
     reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]
     for score, ceiling in reached:
@@ -126,13 +126,13 @@ def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standard_error(ceiling: float, num_sequences: int) -> float:
-    """Compute how far chance lifts a score above a ceiling: a share of right answers, or bits (about one per token)."""
+    """Compute the standard error of a score at its ceiling: a fraction of correct answers, or bits of variance 1."""
     spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
     return math.sqrt(spread / num_sequences)
 
 
 def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
-    """The row of a run that could not be trained: a status, never an accuracy of 0."""
+    """Make the row of a run that could not be trained: it has a status but no score, never an accuracy of 0."""
     return {
         **dict.fromkeys(
             column.name for column in RUN_COLUMNS if column.is_nullable and column.decided_by != "configuration"
@@ -151,7 +151,7 @@ def _is_in_bits(cell: Cell) -> bool:
 
 
 def _counted(cell: Cell, score: Score) -> float:
-    """A score in the measure of its task; on a ladder the height over the number of levels."""
+    """Return a score as its row states it: minus bits per token, accuracy or, on a ladder, the ladder score."""
     return -bits_of(score.loss) if _is_in_bits(cell) else score.accuracy
 
 
@@ -159,7 +159,7 @@ def _tuning_rule(cell: Cell) -> str:
     suite = cell.suite
     if suite.tuning is not None:
         return f"highest mean validation skill over seeds {', '.join(map(str, suite.tuning.seeds))}"
-    # Says nothing of the number of rates: a row must not change if its run alone is made again.
+    # Does not state the number of rates: a row must not change if only its run is made again.
     if suite.evaluation.validation_sequences is not None:
         best = "lowest validation loss" if _is_in_bits(cell) else "highest validation accuracy"
         return f"of the rows of a seed, that with the {best}"
@@ -167,12 +167,12 @@ def _tuning_rule(cell: Cell) -> str:
 
 
 def num_sequences(cell: Cell, num_steps: int) -> int:
-    """Sequences that a run has read after a number of steps."""
+    """Count the sequences that a run has read after a number of steps."""
     return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
 
 
 def num_tokens(cell: Cell, num_steps: int) -> int:
-    """Tokens that a run has read after a number of steps."""
+    """Count the tokens that a run has read after a number of steps."""
     return num_sequences(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
 
 
@@ -208,7 +208,7 @@ def _references(cell: Cell) -> dict[str, float]:
 
 
 def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
-    """Bits a token: of the references, of the validation, and of each kind of positions with its share of them."""
+    """Collect metrics in bits per token: of references, validation and each kind of position, with its fraction."""
     metrics: dict[str, float | None] = {**_references(cell)}
     if run.validation:
         metrics["validation_bits"] = bits_of(run.validation[-1].loss)
@@ -222,8 +222,8 @@ def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
 
 
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
-    """Floor, ceiling and local ceiling of what is scored: accuracy, bits, or the height over the number of levels."""
-    if cell.course is not None:  # every level's own base is taken off already
+    """Return floor, ceiling and local ceiling of the score: an accuracy, minus bits, or the ladder score."""
+    if cell.course is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)
     local = None if _is_in_bits(cell) else local_ceiling(cell.task, cell.length)
     return *floor_and_ceiling(cell.task, cell.length), local
@@ -318,10 +318,10 @@ def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str
     }
 
 
-# What a trained model predicted on its test, a file a run: for questions that a score does not answer.
+# Predictions of trained models on their tests, one file per run, for questions that a score does not answer.
 
 NOT_SCORED = -1
-"""Stands where nothing is scored; no target is -1, so what agrees with the targets is what the score counts."""
+"""Prediction at positions that are not scored. No target is -1, so the score counts where both are equal."""
 
 
 def prepare_folder(folder: Path) -> None:
@@ -340,19 +340,19 @@ def prepare_folder(folder: Path) -> None:
 
 
 def predictions_file(folder: Path, run_id: str) -> Path:
-    """The file of a run."""
+    """Return the path of the predictions of a run."""
     return folder / f"{run_id}.npz"
 
 
 def write_predictions(folder: Path, result: RunResult) -> None:
-    """Write the test sequences of a run and what was predicted for them, if it has predictions.
+    """Write the test sequences of a run and the predictions for them; do nothing without predictions.
 
     ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]; ``(predictions == targets).sum()``
-    is ``n_correct`` of the row. ``metadata`` is a JSON text: what is known of the task, ``run_id``, and ``config``,
-    the row's complete configuration.
+    is ``n_correct`` of the row. ``metadata`` is JSON text: facts of the task, ``run_id``, and ``config``, the complete
+    configuration of the row.
 
     Raises:
-        StoreError: If the file cannot be written; nothing is left half done.
+        StoreError: If the file cannot be written; no partial file is left behind.
     """
     if result.predictions is None:
         return

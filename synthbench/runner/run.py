@@ -1,7 +1,7 @@
-"""Runs what is missing: the one function behind ``synthbench run`` and :func:`synthbench.run`.
+"""Runs what is missing: the function behind ``synthbench run`` and :func:`synthbench.run`.
 
-A request becomes a plan and an executor (:func:`prepare`, which writes nothing), the executor gives the plan's jobs to
-workers, and a worker writes the rows of its job (:mod:`synthbench.runner.worker`). This process only watches.
+:func:`prepare` turns a request into a plan and an executor, and writes nothing to the store. The executor gives the
+plan's jobs to workers, and each worker writes the rows of its job (:mod:`synthbench.runner.worker`).
 """
 
 import threading
@@ -38,21 +38,21 @@ from synthbench.training.cell import Run
 from synthbench.training.ladder_scores import rescored
 
 CONTRACT = "contract"
-"""Folder beside the rows with the contract's findings on components that do not come with synthbench."""
+"""Folder in the store with the check results of components that do not come with synthbench."""
 
 Findings = dict[Subject, list[CheckResult]]
 
 
 @dataclass(repr=False)
 class RunReport:
-    """The result of a request."""
+    """The result of a request: rows planned, already done and written."""
 
     results: Path
     runs: Mapping[str, Run]
-    """All planned rows, by run id."""
+    """All planned runs, by run id."""
     num_done_before: int
     num_failed_before: int = 0
-    """Of these, the rows without a score."""
+    """Number of rows without a score among those already done."""
     outcomes: list[RunOutcome] = field(default_factory=list)
     wall_s: float = 0.0
     is_interrupted: bool = False
@@ -68,17 +68,17 @@ class RunReport:
 
     @property
     def num_planned(self) -> int:
-        """Rows that were planned."""
+        """Number of planned rows."""
         return len(self.runs)
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The planned rows that are in the store, failed ones too."""
+        """The planned rows that are in the store, including failed ones."""
         return planned_rows(self.runs, self.results)
 
     @property
     def failed(self) -> list[RunOutcome]:
-        """Rows of this run without a score."""
+        """Outcomes of the rows written by this call that have no score."""
         return [outcome for outcome in self.outcomes if outcome.status != "ok"]
 
     @property
@@ -87,7 +87,7 @@ class RunReport:
         return not self.failed and not self.num_failed_before and not self.is_interrupted
 
     def followed_by(self, other: "RunReport") -> "RunReport":
-        """The result of two requests as that of one, the second into the same store."""
+        """Combine this report with that of a later request to the same store."""
         return RunReport(
             self.results,
             {**self.runs, **other.runs},
@@ -100,10 +100,12 @@ class RunReport:
 
 
 def planned_rows(runs: Mapping[str, Run], results: Path) -> pd.DataFrame:
-    """The rows of a store that are of some runs, each in its run's suite, in whichever one it was made.
+    """Read the rows of some runs from a store, labelled with the suites of these runs.
+
+    A row may have been made for another suite with the same protocol; its suite and version are replaced.
 
     Args:
-        runs: By run id.
+        runs: Planned runs, by run id.
         results: Folder of the store.
     """
     rows = Store.open(results, create=False).runs()
@@ -124,19 +126,19 @@ def run(
     stop: threading.Event | None = None,
     most_loose: int = 200,
 ) -> RunReport:
-    """Run what is missing and write a row for each run; the same request again runs only what is still missing.
+    """Run what is missing and write a row for each run; a repeated request runs only what is still missing.
 
     Args:
         request: What to run, and where.
-        on_plan: Called once, before the first job.
-        on_outcome: Called for every row that was written.
-        stop: Set it to begin no further job.
-        most_loose: Compact the store in the end if it has more files of jobs than this.
+        on_plan: Called once with the plan and the executor, before the first job.
+        on_outcome: Called for every row once it is written.
+        stop: Event that, once set, keeps further jobs from starting.
+        most_loose: Number of loose job files above which the store is compacted at the end.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
-        StoreError: If the store cannot be written; raised before any training where it can be known.
-        ContractError: If a plugin cannot be loaded, or a component of one cannot be built.
+        StoreError: If the store cannot be written; if possible, this is found before any training.
+        ContractError: If a plugin cannot be loaded, or one of its components cannot be built.
     """
     began = time.monotonic()
     prepared = prepare(request)
@@ -157,28 +159,28 @@ def run(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that can be run: its plan and what runs it."""
+    """A request that is ready to run, with its plan and executor."""
 
     request: Request
     device: torch.device
     findings: Findings
-    """The contract's findings on the components that do not come with synthbench."""
+    """Check results of the components that do not come with synthbench."""
     plan: Plan
     executor: Executor
 
 
 def prepare(request: Request) -> Prepared:
-    """Load the plugins, check foreign components, plan, and choose the executor, without a change to the store.
+    """Load plugins, check their components, plan the request, and choose the executor; the store is not changed.
 
-    Foreign code is imported in a process of its own before it is imported here.
+    Plugins are first tried in a separate process, before this process imports them.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
-        StoreError: If the store cannot be read, or there can be none at its place.
-        ContractError: If a plugin cannot be loaded, or a component of one cannot be built.
+        StoreError: If the store cannot be read, or its path is not a folder.
+        ContractError: If a plugin cannot be loaded, or one of its components cannot be built.
     """
     device = device_of(request)
-    kernels.choice()  # a misspelt one is refused before the first job
+    kernels.choice()  # refuses a misspelt choice before the first job
     if request.deterministic:
         reserve_workspace(device)
     if request.results.exists() and not request.results.is_dir():
@@ -200,7 +202,7 @@ def prepare(request: Request) -> Prepared:
 
 
 def _opened(prepared: Prepared) -> RunContext:
-    """Make the folders of a run, and give what is the same for all of its jobs."""
+    """Make the folders that a run needs, and return the settings shared by all of its jobs."""
     request, findings = prepared.request, prepared.findings
     Store.open(request.results, create=True)
     if request.predictions is not None:
@@ -225,7 +227,7 @@ def _opened(prepared: Prepared) -> RunContext:
 
 
 def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
-    """The outcomes of a job; where it ran somebody else's code, with what this process measured."""
+    """Return the outcomes of a job; if it ran foreign code, with the scores measured by this process."""
     outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
     for row in test.take(done.job):
         if row["run_id"] in outcomes:
@@ -234,29 +236,31 @@ def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
 
 
 def device_of(request: Request) -> torch.device:
-    """The device that a request names; that of a cluster need not be on this machine."""
+    """Return the device that a request names; for a cluster, this machine need not have it."""
     if EXECUTORS.get(request.executor, EXECUTORS["auto"]).is_elsewhere and request.device == "cuda":
         return torch.device("cuda")
     return resolve_device(request.device)
 
 
 def devices_of(device: torch.device) -> Devices:
-    """Name the devices of the checks before training on a device: the CPU, in float64, and the device if it is here."""
-    is_here = device.type != "cpu" and torch.cuda.is_available()  # a cluster's GPU may be elsewhere
+    """Name the devices on which components are checked before training: the CPU in float64, and the GPU if present."""
+    is_here = device.type != "cpu" and torch.cuda.is_available()  # the GPU of a cluster may be on another machine
     return ("cpu", str(device)) if is_here else ("cpu",)
 
 
 def findings_on(selected: Selected, trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)) -> Findings:
-    """The contract's findings on the selected components that do not come with synthbench.
+    """Check the selected components that do not come with synthbench, and return the results.
+
+    A mechanism that fails a check raises nothing here; its rows get the status ``contract``.
 
     Args:
-        selected: What a request names.
-        trial: Where they are tried.
-        cache: Folder of earlier findings; None asks anew.
-        devices: Where mechanisms are checked: on the first on which one runs.
+        selected: The suite, tasks and mechanisms that a request names.
+        trial: The processes in which components are tried.
+        cache: Folder with earlier results; None to check again.
+        devices: Devices on which mechanisms are checked: each on the first that it runs on.
 
     Raises:
-        ContractError: If one cannot be built, or breaks the contract and is no mechanism: those get rows that say so.
+        ContractError: If a component cannot be built, or a component other than a mechanism fails a check.
     """
     findings = vet(foreign_subjects(selected), trial, cache, devices)
     for subject, results in findings.items():
@@ -267,7 +271,7 @@ def findings_on(selected: Selected, trial: Trial, cache: Path | None = None, dev
 
 
 def foreign_subjects(selected: Selected) -> list[Subject]:
-    """The selected components that do not come with synthbench, with the arguments they are used with."""
+    """List the selected components that do not come with synthbench, with the arguments used for them."""
     suite, tasks, mechanisms = selected
     model = suite.model
     around = [(BLOCKS.kind, model.block), (POSITIONS.kind, model.positions)]

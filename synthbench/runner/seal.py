@@ -1,7 +1,7 @@
-"""Notices that what trains was replaced: by a plugin that cheats, or by a one-liner that patches attention for all.
+"""Detects that a plugin has replaced training code, whether to cheat or by patching PyTorch's attention for all code.
 
-The code that trains is noted when this module is imported, before a worker loads a plugin. It is checked again before
-and after each job that runs somebody else's code.
+The code that trains is recorded when this module is imported, before a worker loads a plugin. It is compared again
+before and after each job that runs foreign code.
 """
 
 import builtins
@@ -18,26 +18,26 @@ from synthbench import layers, training
 from synthbench.runner import held_out, rows
 
 SET_BY_DTYPE = "torch.Storage"
-"""PyTorch itself puts another class here when the default dtype changes, which workers put back."""
+"""Name that is not compared: PyTorch itself replaces this class when the default dtype changes."""
 
 INNER = ("__func__", "fget", "func", "__wrapped__")
-"""Attribute of the function in a class method, a property, a cached property, and a decorated one."""
+"""Attributes that hold the inner function of a class method, property, cached property and decorated function."""
 
 
 def replaced() -> str | None:
-    """Name what trains and is not what it was; None if all of it is."""
+    """Name the training code that was replaced, in a message; None if nothing was."""
     now = _codes()
     changed = [name for name, code in _SEALED.items() if not _is_same(code, now.get(name, []))]
-    # A name that is new may hide one of Python's own.
+    # A new name may hide a built-in of Python.
     changed += [name for name in now.keys() - _SEALED.keys() if hasattr(builtins, name.rpartition(".")[2])]
     if not changed:
         return None
     names = ", ".join(sorted(changed)[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-    return f"what trains was replaced: {names}; a component may change nothing but itself"
+    return f"training code was replaced: {names}; a component may change nothing but itself"
 
 
 def _codes() -> dict[str, list[object]]:
-    """Digest what the functions and classes of the sealed modules do, by their full names."""
+    """Collect the code of the functions and classes of the sealed modules, by full name."""
     spaces = {module.__name__: vars(module) for module in _modules()} | {"torch.Tensor": vars(torch.Tensor)}
     for module in [space for space in spaces if space.startswith("synthbench.")]:
         own = [value for value in spaces[module].values() if isinstance(value, type) and value.__module__ == module]
@@ -58,9 +58,9 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _code(value: Any) -> list[object]:
-    """Objects that are other ones where a function does something else; none for what is no code.
+    """Collect the objects that determine what a function does, for comparison by identity; empty for what is no code.
 
-    A function may be replaced, keep its name and get other code or other defaults, or wrap another one.
+    This detects a function that was replaced or wrapped, or whose code or defaults were replaced.
     """
     parts: list[object] = []
     while value is not None:
@@ -76,5 +76,5 @@ def _is_same(code: list[object], other: list[object]) -> bool:
     return len(code) == len(other) and all(one is another for one, another in zip(code, other, strict=True))
 
 
-torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first one that is made wraps the step of its class
+torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first instance wraps the step method of its class
 _SEALED = _codes()

@@ -1,4 +1,4 @@
-"""Runs one job in a worker: trains its runs and writes their rows. The driver only watches."""
+"""Runs one job in a worker: trains its runs and writes their rows."""
 
 import time
 import traceback
@@ -25,7 +25,7 @@ from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, is_out_of_memory, train_group
 
 INNERMOST = 20
-"""Frames of a traceback that are shown: those nearest to the error."""
+"""Number of traceback frames that are shown, those nearest to the error."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,26 @@ class RunContext:
     plugins: Sequence[str] = ()
     """Plugins that a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
-    """By name: the promise that a mechanism of a plugin breaks."""
+    """First failed check of each plugin mechanism that failed any, by name of the mechanism."""
     is_deterministic: bool = False
     """True if only deterministic algorithms may be used."""
     is_alone: bool = True
     """True if no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
-    """Folder for what models predict in the test; None: nothing is kept."""
+    """Folder for the predictions of models on their tests; None: they are not kept."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Times at which rows finished that this command makes again, by run id; a clock may have been ahead then."""
+    """Finishing times, by run id, of the rows that this command makes again; the new rows must finish later."""
     foreign: tuple[str, ...] = ()
-    """The modules of the jobs' components that do not come with synthbench."""
+    """Modules of those components of the jobs that do not come with synthbench."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
-    """Names the logs of this command, as another one may run on the same store at the same time.
+    """Random id of this command in the names of its logs, since other commands may use the same store at that time.
 
-    It is not host and process id: two containers may share both, and a store does not name hosts.
+    Host and process id would not do: two containers may share both, and a store must not name hosts.
     """
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
-    """Memory ran out for a single run, while other workers had some of it."""
+    """Memory ran out for a single run while other workers used part of it."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,17 @@ class RunOutcome:
     score: float | None
     skill: float | None
     share_s: float
-    """Wall seconds of the job over the runs that it batched."""
+    """Wall-clock seconds of the job, divided by the number of runs trained together."""
     message: str | None = None
     trace: str | None = None
     """Traceback, if something was raised."""
 
 
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
-    """Train the runs of a job and write the rows that are missing, tuning rows first.
+    """Train the runs of a job and write the missing rows, tuning rows first.
 
-    An exception of a mechanism becomes a row with a status. When memory runs out, the number of batched runs is halved,
-    down to one. Process settings that a mechanism or task changes are restored.
+    If a mechanism raises, the row gets a status that says so. When memory runs out, the number of runs trained together
+    is halved, down to one. Process settings that a mechanism or task changes are restored.
 
     Args:
         job: The job; its plugins are already loaded in this process.
@@ -93,17 +93,17 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
     Raises:
         StoreError: If a row cannot be written; nothing is left half done.
-        UsageError: If repeated runs must give equal numbers, and this process can no longer guarantee that.
-        OutOfMemoryBesideOthers: If memory does not suffice for a single run beside the other workers.
+        UsageError: If deterministic results are required, and this process can no longer guarantee them.
+        OutOfMemoryBesideOthers: If a single run does not fit into memory beside the other workers.
     """
     with settings_restored():
-        cell = job.cells[0]  # what is looked at here is the same for all cells
+        cell = job.cells[0]  # what is read of it here is the same for all cells
         tried = _Worker(
             job,
             context,
             number,
             queue_s=max(0.0, time.time() - context.planned_at),
-            # A notebook may have asked for it by itself.
+            # A notebook may have switched it on itself.
             is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
         )
         broken = context.violations.get(cell.mechanism_name) or replaced_code(job)
@@ -122,7 +122,7 @@ def record_failure(job: Job, failure: Failure, context: RunContext, number: int)
 
 
 def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
-    """The outcome that a run's row describes."""
+    """Return the outcome that the row of a run describes."""
     return RunOutcome(
         run_id=row["run_id"],
         task=row["task"],
@@ -157,9 +157,9 @@ class _Worker:
         )
 
     def tuned_rates(self, job: Job) -> dict[Cell, float]:
-        """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those tied.
+        """Choose the learning rate of each cell by the highest mean skill on validation sequences.
 
-        A run without a score is treated as one at the floor.
+        A run without a score has skill 0 here. Of tied rates, the smallest is chosen.
         """
         untuned = job.untuned
         trained = self.train_all(replace(job, runs=untuned, missing=untuned))
@@ -169,14 +169,14 @@ class _Worker:
         for run, skill in skills.items():
             skills_at_rate = by_rate[run.cell].setdefault(float(run.learning_rate or 0), [])
             skills_at_rate.append(0.0 if skill is None else skill)
-        # Summed in the order of the runs: committed rows were tuned so, and a tie must stay one.
+        # Summed in the order of the runs, as for the committed rows, so that ties stay ties.
         return {
             cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
             for cell, rates in by_rate.items()
         }
 
     def train_all(self, job: Job) -> list[RunOutcome]:
-        """Train those batches of a job's runs that lack a row, each on its own clock."""
+        """Train the groups of a job that have runs without a row, and time each group separately."""
         outcomes = []
         for group in job.groups:
             self.provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
@@ -184,7 +184,7 @@ class _Worker:
         return outcomes
 
     def train(self, runs: Sequence[Run], job: Job) -> list[RunOutcome]:
-        """Train runs together and write their rows; smaller parts of them if that fails."""
+        """Train runs together and write their rows; if that fails, train smaller parts of them."""
         device = self.provenance.device
         try:
             result = train_group(
@@ -194,7 +194,7 @@ class _Worker:
                 kept=blocks_of(self.context.driver, device.type),
                 on_trained=partial(held_out.answer, runs=runs, folder=self.store.root, device=device),
             )
-        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row records it
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
             failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, runs[0].cell), trace)
         else:
@@ -202,9 +202,9 @@ class _Worker:
             if replaced is None:
                 return self.record(result, job)
             failure = Failure("contract", "ContractError", replaced)
-        # Out here the exception is gone, and with it the tensors that its traceback held.
+        # Here the exception is gone, and with it the tensors that its traceback kept alive.
         if failure.status == "oom" and device.type == "cuda":
-            torch.cuda.empty_cache()  # pieces that were cut for the larger attempt
+            torch.cuda.empty_cache()  # cached pieces of the larger attempt
         if parts := _parts(runs, failure):
             return [outcome for part in parts for outcome in self.train(part, job)]
         if failure.status == "oom" and not self.context.is_alone:
@@ -212,7 +212,7 @@ class _Worker:
         return self.fail(runs, job, failure)
 
     def record(self, result: GroupResult, job: Job) -> list[RunOutcome]:
-        """Write the rows, curves and predictions of the runs that lack them."""
+        """Write the rows, curves and predictions of those runs whose rows are missing."""
         missing = [index for index, trained in enumerate(result.runs) if trained.run in job.missing]
         runs = [row_and_curve(result, index, self.provenance) for index in missing]
         if self.context.predictions is not None:
@@ -222,7 +222,7 @@ class _Worker:
         return [outcome_of(row) for row, _ in runs]
 
     def fail(self, runs: Sequence[Run], job: Job, failure: Failure) -> list[RunOutcome]:
-        """Write the failure as the row of the runs that lack one."""
+        """Write the failure as the row of each run whose row is missing."""
         missing = [index for index, run in enumerate(runs) if run in job.missing]
         is_causal = self.provenance.causal_checked and failure.status != "contract"
         provenance = replace(self.provenance, causal_checked=is_causal)
@@ -232,12 +232,12 @@ class _Worker:
 
 
 def replaced_code(job: Job) -> str | None:
-    """Name the code that trains and is not what it was before somebody else's was loaded; None if all is."""
+    """Name the training code that foreign code of a job has replaced; None if nothing was."""
     return seal.replaced() if any(map(held_out.is_foreign, job.cells)) else None
 
 
 def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
-    """The parts to try after runs failed together: halves if memory ran out, else cells; none of a single one."""
+    """Split runs that failed together into parts to try: halves if memory ran out, else cells; empty if indivisible."""
     if failure.status == "oom":
         half = len(runs) // 2
         return [runs[:half], runs[half:]] if half else []
@@ -246,7 +246,7 @@ def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
 
 
 def _message(problem: BaseException, cell: Cell) -> str:
-    """Describe an exception for a row: the plugin's line first, if one led to it, since long messages are cut."""
+    """Describe an exception for a row, beginning with the plugin line that led to it, since long messages are cut."""
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
     return f"{place}: {problem}" if place else str(problem)

@@ -1,4 +1,4 @@
-"""The suites: tasks with their options, and the protocol. A suite is a TOML file."""
+"""The suites. A suite is a TOML file with tasks, their options, and the protocol of training and evaluation."""
 
 from synthbench.suites.config import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite, suite_names
 

@@ -1,4 +1,4 @@
-"""Reads a suite strictly: an unknown key, a wrong type or a value out of range is an error that names it."""
+"""Read a suite strictly: an unknown key, a wrong type or a value out of range raises an error that names the key."""
 
 import math
 import os
@@ -32,9 +32,9 @@ Positive = Annotated[int, Field(gt=0)]
 CONDITIONS = ("stock", "bare")
 """``stock``: layers as their authors build them. ``bare``: the recurrence or the scores alone."""
 BEFORE = "2026.1"
-"""The condition of suites that are older than the conditions: layers without the parts that came with these."""
+"""Condition of suites older than ``CONDITIONS``: layers without the parts that were added together with these."""
 EXTRA = ".extra"
-"""Ends the name under which a suite's protocol trains tasks that the suite does not list."""
+"""Suffix of a suite's name for tasks that the suite does not list, but that are trained with its protocol."""
 Arguments = dict[str, bool | int | float | str]
 
 
@@ -46,16 +46,16 @@ class ModelSettings(_Strict):
     """The small model around the mechanism."""
 
     block: str
-    """A block's name, with arguments where they differ from the defaults: ``aether:norm=pre``."""
+    """Name of the block, with the arguments that differ from the defaults: ``aether:norm=pre``."""
     positions: str
-    """A position encoding's name, with arguments in the same way; ``own`` for that of each mechanism's authors."""
+    """Name of the position encoding, with arguments as for ``block``; ``own`` is that of each mechanism's authors."""
     positions_otherwise: str | None = None
-    """The one for mechanisms without queries and keys, where ``positions`` turns these; refused if left out."""
+    """Encoding for mechanisms without queries and keys, if ``positions`` rotates these. None: they are refused."""
     model_dim: Positive
     num_heads: Positive
     num_layers: Positive
     bias: bool
-    """True if the projections of q, k, v and the output have biases; the head always has one."""
+    """True if the projections of q, k, v and the output have biases; the model's head always has a bias."""
 
 
 class TrainingSettings(_Strict):
@@ -70,19 +70,21 @@ class TrainingSettings(_Strict):
     weight_decay: Annotated[Finite, Field(ge=0)]
     steps: Positive
     batch_size: Positive
-    """Sequences of a step; on a ladder the fewest."""
+    """Number of sequences per training step; on a ladder, the minimum for every level."""
     schedule: Literal[
         "constant", "geometric-curriculum", "curriculum-rates", "warmup-cosine", "warmup-stable-decay"
     ] = "constant"
-    """Course of the learning rate. ``geometric-curriculum`` also adds the geometries of a mechanism one after another;
-    ``curriculum-rates`` has only its learning rates.
+    """Schedule of the learning rate.
+
+    ``geometric-curriculum`` also adds the geometries of a mechanism one after another. ``curriculum-rates`` has the
+    same learning rates, but all geometries are used from the start.
     """
     warmup_steps: Positive | None = None
-    """Steps over which the rate rises linearly from 0."""
+    """Number of steps over which the learning rate grows linearly from 0."""
     decay_steps: Positive | None = None
-    """Steps at the end over which ``warmup-stable-decay`` lowers the rate linearly to 0."""
+    """Number of last steps over which ``warmup-stable-decay`` lowers the learning rate linearly to 0."""
     stop_at: Annotated[Finite, Field(gt=0, le=1)] | None = None
-    """Skill on the validation sequences at which a run is trained no further; never if left out."""
+    """Skill on the validation sequences at which a run's training stops. If left out, it does not stop early."""
 
     @model_validator(mode="after")
     def _warms_up_where_it_says_so(self) -> "TrainingSettings":
@@ -98,57 +100,57 @@ class TrainingSettings(_Strict):
 
 
 class LadderSettings(_Strict):
-    """Training on all levels of each task, in place of one size; docs/ladder.md has the reasons.
+    """Training on all levels of each task, in place of one size; docs/ladder.md gives the reasons.
 
-    The order of the levels is the same for all mechanisms and seeds, and for all tasks with equally many levels: see
+    The order of the levels is the same for all mechanisms, all seeds, and all tasks with the same number of levels: see
     :func:`synthbench.training.ladder.mixture`.
     """
 
     longest: Positive
-    """Tokens of the longest level; models are built for sequences of that many, whatever the task."""
+    """Length of the longest allowed level, in tokens; models for all tasks are built for sequences of this length."""
     batch_tokens: Positive
-    """Tokens of a step: sequences of a level are as many as fit, but never fewer than ``batch_size``."""
+    """Target number of tokens per step: a batch has as many sequences as fit, but at least ``batch_size``."""
     batch_answers: Positive
-    """Least answers per step, on average: a task with one question per sequence takes more sequences."""
+    """Smallest mean number of answers per step; a task with one question per sequence needs more sequences for it."""
     extended: bool = False
-    """True if tasks that have a ladder with harder levels climb that one. In ids the levels express it."""
+    """True to use the extended ladder of each task that has one. It enters run ids only through the levels."""
 
 
 class TuningSettings(_Strict):
-    """Choice among several learning rates, for every task and mechanism by itself.
+    """Choice among several learning rates, made separately for every task and mechanism.
 
-    Every rate is trained on every tuning seed; the one with the highest mean skill on the validation sequences after
-    the last step trains the reported runs. The test stream stays closed.
+    Models are trained with every rate on every tuning seed. The reported runs use the rate with the highest mean skill
+    on the validation sequences after the last step. Test sequences are not used for the choice.
     """
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
-    """Root seeds, none of them a reported one."""
+    """Root seeds for tuning, none of which is a seed of the reported runs."""
 
 
 class EvaluationSettings(_Strict):
-    """Measurements. The test stream is opened once, after the last step."""
+    """Measurements. The test sequences are used once, after the last step."""
 
     test_sequences: Positive
-    """Sequences of the test; on a ladder of each level."""
+    """Number of test sequences; on a ladder, the number per level."""
     curve_every: Positive
-    """Steps between two points of the learning curve."""
+    """Number of steps between two points of the learning curve."""
     curve_sequences: Positive | None = None
-    """Fresh validation sequences for each point of the curve; on a ladder there are none."""
+    """Number of new validation sequences for each point of the learning curve; left out on a ladder."""
     threshold: Annotated[Finite, Field(gt=0, le=1)] | None = None
-    """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``; none on a ladder."""
+    """Skill on the validation sequences at which ``steps_to_threshold`` is measured; left out on a ladder."""
     validation_sequences: Positive | None = None
-    """With several learning rates: further sequences, on a ladder of each level, which choose one for each seed."""
+    """Number of further sequences (on a ladder, per level) that choose among several learning rates for each seed."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
-    """Multiples of the length or load that was trained on, on which the trained model is tested too."""
+    """Multiples of the trained length or load at which the trained model is tested too."""
     shifts: Annotated[tuple[Annotated[int, Field(gt=0, le=1 << 20)], ...], AfterValidator(_distinct)] | None = None
-    """Distances by which all coordinates move in further tests of the trained model, which are no part of an id.
+    """Distances by which all positions are shifted in further tests of the trained model; no part of a run's id.
 
-    Float32 tells places apart up to the largest.
+    Float32 can still distinguish positions at the largest allowed shift.
     """
 
 
 class Suite(_Strict):
-    """Tasks with their options, and the protocol. Rows of two versions never meet in a table."""
+    """Tasks with their options, and the protocol. Rows of different versions are never shown in one table."""
 
     name: str
     version: str
@@ -158,21 +160,21 @@ class Suite(_Strict):
     evaluation: EvaluationSettings
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
     tasks: Annotated[dict[str, Arguments], Field(min_length=1)]
-    """Arguments by task: ``length`` in tokens, and options that differ; none on a ladder."""
+    """Arguments by task: ``length`` in tokens, and the options that differ from the defaults; empty on a ladder."""
     mechanisms: Annotated[dict[str, Arguments], Field(min_length=1)]
-    """Arguments by mechanism, in the order of the tables; others run with their defaults."""
+    """Arguments by mechanism, in the order of the tables; other mechanisms run with their defaults."""
     tuning: TuningSettings | None = None
-    """Choice of the learning rate; without it, every rate makes rows."""
+    """Choice of the learning rate by tuning; if left out, every learning rate is run."""
     ladder: LadderSettings | None = None
-    """Training on levels; without it, each task has one size."""
+    """Training on levels; if left out, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
-    """The condition of its mechanisms: one of ``CONDITIONS``, or ``BEFORE``. In ids the options express it."""
+    """Condition of the mechanisms: one of ``CONDITIONS``, or ``BEFORE``. It enters run ids only through the options."""
     merged: dict[str, str] = {}
-    """Categories with few tasks, each with the name under which it is shown; no part of a row's id."""
+    """Name under which a category with few tasks is shown, by category; no part of a row's id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
-    """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
+    """Tasks of a first verdict; all tasks of the suite if left out. No part of a row's id, since it changes no run."""
     studies: Annotated[tuple[str, ...], AfterValidator(_distinct)] = ()
-    """Studies of its rows: folders under ``studies/`` in the repository. No part of a row's id either."""
+    """Studies that use rows of the suite: folders under ``studies/`` in the repository. No part of a row's id."""
 
     @model_validator(mode="after")
     def _tunes_on_other_seeds(self) -> "Suite":
@@ -218,7 +220,7 @@ class Suite(_Strict):
 def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
     """Return a suite with the same protocol for tasks that the suite does not list.
 
-    The name differs, so that no table of the suite shows the rows.
+    Its name differs, so that no table of the original suite shows its rows.
     """
     return suite.model_copy(
         update={"name": f"{suite.name}{EXTRA}", "tasks": {name: dict(tasks[name]) for name in tasks}}
@@ -226,7 +228,7 @@ def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
 
 
 def suite_names() -> list[str]:
-    """The suites that come with synthbench, and those that installed packages offer."""
+    """List the names of the suites that come with synthbench or with installed packages."""
     return sorted([*_built_in(), *offers("suites")])
 
 
@@ -239,10 +241,10 @@ def load_suite(name: str) -> Suite:
     """Read a suite by its name, or from a file if the name ends in ``.toml``.
 
     Raises:
-        UnknownName: If there is no suite of this name, or a key is not a suite's.
-        UsageError: If the file cannot be read, or a value is missing, of the wrong type or out of range. Also if the
-            name is one that a suite had before.
-        ContractError: If the suite is that of a package that cannot be loaded.
+        UnknownName: If there is no suite of this name, or the file has an unknown key.
+        UsageError: If the file cannot be read; if a value is missing, has the wrong type or is out of range; or if the
+            name is a suite's former name.
+        ContractError: If a package provides the suite and cannot be loaded.
     """
     if name in offers("suites"):
         return _of_package(offers("suites")[name])
@@ -271,7 +273,7 @@ def load_suite(name: str) -> Suite:
 
 
 def _of_package(offer: Offer) -> Suite:
-    """The suite of a package: its entry point names a function that returns the path of a TOML file."""
+    """Read the suite of a package, whose entry point names a function that returns the path of a TOML file."""
     locate = offer.load()
     try:
         path = Path(locate())  # type: ignore[operator]  # whatever it is, it is foreign
@@ -286,8 +288,8 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
     """Read a suite from the text of a TOML file.
 
     Raises:
-        UnknownName: If a key is not a suite's.
-        UsageError: If a value is missing, of the wrong type or out of range, or the name is not the file's.
+        UnknownName: If the text has an unknown key.
+        UsageError: If a value is missing, has the wrong type or is out of range, or the name is not ``expected_name``.
     """
     try:
         content = tomllib.loads(text)
@@ -307,14 +309,14 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
 
 
 def _tuples(value: Any) -> Any:
-    """TOML has arrays, the frozen model has tuples."""
+    """Replace the lists from TOML by tuples, as the frozen model requires."""
     if isinstance(value, Mapping):
         return {key: _tuples(entry) for key, entry in value.items()}
     return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
 def _refusal(origin: str, problem: ValidationError) -> UsageError:
-    # A misspelt key shows as one key too many and one missing; the first says more.
+    # A misspelt key causes two errors, an unknown key and a missing one; the first is more helpful.
     first = min(problem.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""The task generators, one a file; the folder is the category. NumPy only."""
+"""The task generators, one per file; the folder of a file is the task's category. They need only NumPy."""
 
 from synthbench.tasks._measured import accuracy
 from synthbench.tasks._recorded import (

@@ -1,4 +1,4 @@
-"""Distributions that floors and ceilings are computed from."""
+"""Probability distributions from which floors and ceilings are computed."""
 
 import numpy as np
 from jaxtyping import Float
@@ -9,10 +9,10 @@ def _log_factorials(largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Float[np.ndarray, "cases counts"]:
-    """Compute the probability of each count 0..num_draws, a row for each probability of success above 0."""
+    """Compute the binomial probability of each count 0..num_draws, one row per success probability (above 0)."""
     counts = np.arange(num_draws + 1)
     log_factorials = _log_factorials(num_draws)
-    # At probability 1 the logarithm of a failure is kept finite: times no failure it is 0, and not undefined.
+    # At success probability 1 the logarithm of failure is kept finite: multiplied by 0 failures it is 0, not undefined.
     failure = np.maximum(1 - probabilities, np.finfo(float).tiny)
     chances: Float[np.ndarray, "cases counts"] = np.exp(
         (log_factorials[-1] - log_factorials - log_factorials[::-1])
@@ -23,7 +23,7 @@ def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Flo
 
 
 def binomial(num_draws: int, probability: float) -> Float[np.ndarray, " counts"]:
-    """Compute the probability of each count 0..num_draws."""
+    """Compute the binomial probability of each count 0..num_draws."""
     return binomials(num_draws, np.array([probability])).ravel()
 
 
@@ -42,16 +42,16 @@ def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
-    """Compute the probability that independent Poisson counts are at most ``cap`` and sum to each of 0..largest.
+    """Compute the probability that independent Poisson counts are all at most ``cap`` and sum to each of 0..largest.
 
-    Divided by the total's probability, it is the probability that no symbol occurs more than ``cap`` times among that
-    many uniform draws. Poisson counts, given their total, are multinomial.
+    Given their total, Poisson counts are multinomial. So the result for a total, divided by that total's own
+    probability, is the probability that in as many uniform draws no symbol occurs more than ``cap`` times.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0
     power = np.zeros(largest + 1)
     power[0] = 1
-    # By repeated squaring; totals above the largest are cut off, because counts only add.
+    # Repeated squaring of the distribution. Totals above the largest are cut off: adding counts never lowers a total.
     while num_symbols:
         if num_symbols % 2:
             power = np.convolve(power, base)[: largest + 1]

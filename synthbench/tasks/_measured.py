@@ -1,4 +1,4 @@
-"""Measurements on any task: accuracy without mixing positions, and by shortcuts."""
+"""Measurements on any task: the accuracy of rules that do not mix positions, and of shortcuts."""
 
 import numpy as np
 from jaxtyping import Int
@@ -24,7 +24,7 @@ def measured_local_ceiling(task: Task, length: int) -> Bound:
     fit, fresh = (_sample(task, length, seed) for seed in (0, 1))
     seen, learned = _most_frequent(_pairs(task, fit.inputs), fit.targets)
     pairs = _pairs(task, fresh.inputs)
-    # A pair that was never seen is answered by its neighbour's rule: wrong at worst, as a constant would be.
+    # A pair that was never seen takes the answer of a neighbouring pair. At worst it is wrong, as a constant would be.
     predictions = learned[np.searchsorted(seen, pairs).clip(max=len(seen) - 1)]
     reached = accuracy(predictions, fresh.targets)
     return reached if reached.value > floor.value else floor
@@ -37,12 +37,12 @@ def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
 
 
 def measured_bases(level: Level) -> dict[str, float]:
-    """Measure baselines of a level by name, as fractions of its new targets.
+    """Measure the accuracy of each baseline of a level on its new targets, by name.
 
-    ``floor`` is one constant a position, and ``local`` the best rule that sees its own token and position. ``place`` is
-    the token at the place that is right most often for a position. ``seen`` is any answer read so far, ``unasked`` any
-    of those not yet asked for. Every shortcut of the task follows, and the best of each family of generic rules, see
-    :mod:`synthbench.tasks._rules`.
+    ``floor`` answers with one constant per position, and ``local`` by the best rule that sees only its own token and
+    position. For each position, ``place`` copies the token at the position, up to it, that is right most often.
+    ``seen`` guesses among the answers read so far, and ``unasked`` only among those not yet asked for. Then come all
+    shortcuts of the task, and the best rule of each family of :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
@@ -64,12 +64,12 @@ def measured_bases(level: Level) -> dict[str, float]:
 
 
 def answers_per_sequence(task: Task, length: int) -> float:
-    """Average the scored positions of a sequence over one fixed sample."""
+    """Compute the mean number of scored positions in a sequence, over one fixed sample."""
     return float((_sample(task, length, 0).targets != IGNORE).sum(axis=1).mean())
 
 
 def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.ndarray]) -> float:
-    """Learn the most frequent answer to each pair of position and token seen; return its accuracy on another sample."""
+    """Learn the most frequent answer to each pair of position and token; return the accuracy on another sample."""
     seen_pairs, learned = _most_frequent(np.broadcast_to(_pairs(task, seen[0]), fit.targets.shape), fit.targets)
     pairs = np.broadcast_to(_pairs(task, seen[1]), fresh.targets.shape)
     predictions = learned[np.searchsorted(seen_pairs, pairs).clip(max=len(seen_pairs) - 1)]
@@ -77,7 +77,7 @@ def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.nd
 
 
 def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
-    """Find for each position the one up to it whose token is most often the answer."""
+    """Find for each position the position, up to it, whose token is most often the answer."""
     inputs, targets = batch
     places = np.arange(inputs.shape[1])
     for position in np.flatnonzero((targets != IGNORE).any(axis=0)):
@@ -94,7 +94,7 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
     inputs, targets = batch
     (num_rows, length), never = inputs.shape, inputs.shape[1] + 1
     rows = np.arange(num_rows)
-    read = np.full((num_rows, vocab_size + 1), never)  # where each token stands first; the last column is no token
+    read = np.full((num_rows, vocab_size + 1), never)  # first position of each token; last column: no token
     asked = read.copy()
     tokens = np.where(targets == IGNORE, vocab_size, targets)
     for position in reversed(range(length)):
@@ -116,7 +116,7 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
 
 
 def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Tokens:
-    """Count the first positions that are at most 0, 1, ..., ``length - 1``, row by row."""
+    """Count in each row the first positions that are at most 0, 1, ..., ``length - 1``."""
     counts = np.zeros((len(firsts), firsts.max(initial=length) + 1), dtype=np.int64)
     np.add.at(counts, (np.arange(len(firsts))[:, None], firsts), 1)
     found: Tokens = counts.cumsum(axis=1)[:, :length]
@@ -129,7 +129,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
 
 
 def large_sample(task: Task, length: int, seed: int) -> Batch:
-    """Draw a sample with enough targets, also of long sequences with one answer each."""
+    """Draw a sample with about ``NUM_ANSWERS`` targets or more, even if sequences are long with one answer each."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())
     if num_targets >= NUM_ANSWERS:
@@ -138,9 +138,9 @@ def large_sample(task: Task, length: int, seed: int) -> Batch:
 
 
 def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
-    """Compute the accuracy over scored positions; the best rule of the same kind may reach more.
+    """Compute the accuracy of predictions over scored positions, as a ``bound``: similar predictions may reach more.
 
-    Sequences are independent, their positions are not: the standard error is that of a ratio of two sums.
+    Sequences are independent but positions within one are not, so the standard error is that of a ratio of two sums.
     """
     is_scored = targets != IGNORE
     is_right = (predictions == targets) & is_scored
@@ -150,12 +150,12 @@ def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
 
 
 def _pairs(task: Task, inputs: Tokens) -> Tokens:
-    """Number each pair of position and token."""
+    """Give each pair of position and token a number."""
     return inputs + task.vocab_size * np.arange(inputs.shape[1])
 
 
 def _most_frequent(pairs: Tokens, targets: Tokens) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """List the pairs at scored positions, sorted, and the most frequent target of each."""
+    """Return the distinct pairs at scored positions, sorted, and the most frequent target of each pair."""
     is_scored = targets != IGNORE
     base = int(targets.max()) + 1
     codes, counts = np.unique(pairs[is_scored] * base + targets[is_scored], return_counts=True)

@@ -1,6 +1,6 @@
-"""Bounds of the suites' tasks and of all levels, from a file: they never change, and measuring takes seconds.
+"""Bounds of the suites' tasks and of all levels, read from a file because measuring them takes seconds.
 
-Missing entries are measured on demand; ``python docs/generate.py`` adds them to the file.
+Bounds never change. Missing entries are measured on demand; ``python docs/generate.py`` adds them to the file.
 """
 
 import json
@@ -16,17 +16,17 @@ from synthbench.tasks.base import Bound, Level, Task
 FILE = Path(__file__).with_name("bounds.json")
 
 Entry = Mapping[str, Any]
-"""Entry of a task at a length; lists are the fields of a :class:`Bound`."""
+"""Record of a task at a length, or of a level, in the file; a list holds the fields of a :class:`Bound`."""
 
 
 def key_of(task: Task, length: int) -> str:
-    """Build the key of a task at a length in the file: name, declared version, length and every option."""
+    """Build the key of a task's entry in the file from its name, declared version, length and all options."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
 
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
-    """Compute the entry of a task at a length; for a stretched test only floor and ceiling, all that rows have."""
+    """Compute the entry of a task at a length; for a stretched test only what its rows report, floor and ceiling."""
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
         entry["references"] = found
@@ -37,13 +37,13 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """Read the file's entries, by :func:`key_of`, once they are needed."""
+    """Read all entries of the file at the first call; keys are those of :func:`key_of` and :func:`level_key`."""
     read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
     return read
 
 
 def _recorded(task: Task, length: int) -> Entry:
-    # The name and version of a task from elsewhere say nothing of what it samples.
+    # A task from elsewhere may have the name and version of a built-in task and sample something else.
     is_built_in = type(task).__module__.startswith("synthbench.tasks.")
     return entries().get(key_of(task, length), {}) if is_built_in else {}
 
@@ -59,10 +59,10 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 def local_ceiling(task: Task, length: int) -> Bound:
     """Return the accuracy of the best rule that sees only its own token and position; not for tasks in bits.
 
-    Only gains above it need mixing of positions. The rule is the most frequent target for each pair of position and
-    token, learned from one fixed sample and scored on another. So the true ceiling may be slightly higher if there are
-    many pairs. The result is at least the floor. If all answers are read from the last position, the rule sees its
-    token.
+    A model needs to mix positions only for accuracies above this ceiling. The rule answers each pair of position and
+    token with its most frequent target. It learns from one fixed sample and is scored on another, so with many pairs
+    the true ceiling may be slightly higher. The result is at least the floor, and equals the floor for tasks whose
+    answers are all read from the last position.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)
@@ -70,7 +70,7 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
 @lru_cache(maxsize=4096)
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
-    """Return the accuracy of each shortcut that avoids what the task tests, on one fixed sample."""
+    """Return the accuracy of each of the task's shortcuts, by name, on one fixed sample."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
 
@@ -83,10 +83,10 @@ def references(task: Task, length: int) -> dict[str, float]:
 
 
 class LevelBounds(NamedTuple):
-    """Shortcut baseline and ceiling of a level, accuracies of its new targets in [0, 1]; and its number of answers."""
+    """A level's shortcut baseline (on its new targets) and ceiling, accuracies in [0, 1], and its number of answers."""
 
     base: float
-    """Highest accuracy of a shortcut."""
+    """The shortcut baseline: the highest accuracy of a shortcut."""
     rule: str
     """Name of that shortcut: see :func:`synthbench.tasks._measured.measured_bases`."""
     ceiling: float
@@ -95,12 +95,12 @@ class LevelBounds(NamedTuple):
 
 
 def level_key(level: Level) -> str:
-    """Build the key of a level in the file."""
+    """Build the key of a level's entry in the file."""
     return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
 def measured_level(level: Level) -> dict[str, Any]:
-    """Compute the entry of a level."""
+    """Compute the file's entry of a level."""
     return {
         "bases": measured_bases(level),
         "ceiling": level.task.ceiling(level.length).value,
@@ -110,12 +110,12 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Return the baseline, ceiling and answers of a level, from the file or measured."""
+    """Return the baseline, ceiling and number of answers of a level, from the file or newly measured."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 
 def committed_bounds(level: Level) -> LevelBounds | None:
-    """Look up the baseline, ceiling and answers of a level in the file; None if it has no such level."""
+    """Look up the baseline, ceiling and number of answers of a level in the file; None if the file lacks the level."""
     is_built_in = type(level.task).__module__.startswith("synthbench.tasks.")
     entry = entries().get(level_key(level)) if is_built_in else None
     return _bounds_in(entry) if entry else None

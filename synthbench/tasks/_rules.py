@@ -1,8 +1,8 @@
-"""Short rules that know nothing of a task; their accuracy on a level counts into its shortcut baseline.
+"""Generic rules that know nothing of a task; the best of them are part of a level's shortcut baseline.
 
-A rule sees the tokens up to a scored position and gives the probability that it names the answer: 0, 1, or one in so
-many candidates. Rules come in families. The best rule of a family on one sample is scored on another, so trying many
-does not reward luck.
+A rule sees the tokens up to a scored position and returns the probability that it names the answer: 0, 1, or a fraction
+if it guesses among candidates. Rules come in families. The best rule of a family is chosen on one sample and scored on
+another, so that trying many rules does not reward luck.
 """
 
 import itertools
@@ -59,7 +59,7 @@ NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fracti
 
 @dataclass(frozen=True)
 class View:
-    """The scored positions of a batch, or some of them, each with its sequence."""
+    """The scored positions of a batch, or a sample of them, each with its whole sequence."""
 
     tokens: Int[np.ndarray, "scored length"]
     places: Int[np.ndarray, " scored"]
@@ -76,7 +76,7 @@ class View:
 
     @classmethod
     def of(cls, batch: Batch, vocab_size: int, most: int) -> "View":
-        """Take at most so many scored positions of a batch, drawn without replacement if it has more."""
+        """Take the scored positions of a batch; if there are more than ``most``, draw ``most`` without replacement."""
         inputs, targets = batch
         is_scored = targets != IGNORE
         rows, places = np.nonzero(is_scored)
@@ -105,37 +105,37 @@ class View:
         )
 
     def part(self, most: int) -> "View":
-        """Take some of the scored positions."""
+        """Draw at most ``most`` of the scored positions, and at least one."""
         kept = np.sort(np.random.Generator(np.random.Philox(1)).permutation(len(self.places))[: max(most, 1)])
         by_position = ("tokens", "places", "answers", "starts", "copies", "asked")
         return replace(self, **{name: getattr(self, name)[kept] for name in by_position})
 
     @cached_property
     def positions(self) -> Int[np.ndarray, " length"]:
-        """All positions."""
+        """All positions of a sequence: 0, 1, ..."""
         return np.arange(self.tokens.shape[1])
 
     @cached_property
     def is_read(self) -> Mask:
-        """Tokens up to the scored position."""
+        """Mask of the tokens up to the scored position."""
         is_read: Mask = self.positions <= self.places[:, None]
         return is_read
 
     @cached_property
     def is_right(self) -> Mask:
-        """Tokens that are the answer."""
+        """Mask of the tokens that equal the answer."""
         is_right: Mask = self.tokens == self.answers[:, None]
         return is_right
 
     @cached_property
     def is_answer(self) -> Mask:
-        """Tokens read that are an answer anywhere."""
+        """Mask of the tokens read whose id is an answer anywhere in the batch."""
         is_answer: Mask = self.is_candidate[self.tokens] & self.is_read
         return is_answer
 
     @cached_property
     def is_latest(self) -> Mask:
-        """Tokens read with no later copy read."""
+        """Mask of the tokens read that have no later copy among the tokens read."""
         is_latest = self.is_read.copy()
         row, place = np.nonzero((self.copies >= 0) & self.is_read)
         is_latest[row, self.copies[row, place]] = False
@@ -148,22 +148,22 @@ class View:
 
     @cached_property
     def is_equal(self) -> Mask:
-        """Earlier tokens that equal the present one."""
+        """Mask of the earlier tokens that equal the one at the scored position."""
         is_equal: Mask = (self.tokens == self.present) & (self.positions < self.places[:, None])
         return is_equal
 
     @cached_property
     def matches(self) -> dict[tuple[int, bool], Mask]:
-        """Results of :func:`_matches`, by its arguments."""
+        """Cache of the results of :func:`_matches`, by its arguments."""
         return {}
 
     @cached_property
     def bits(self) -> dict[object, Bits]:
-        """Packed masks that several rules share, by what makes them."""
+        """Cache of packed masks that several rules share, by the key of :meth:`packed`."""
         return {}
 
     def packed(self, key: object, make: Callable[[], Mask]) -> Bits:
-        """Pack a mask into bits: rules of sets take many intersections of few masks."""
+        """Return a mask packed into bits, from the cache or made; packing speeds up the many intersections of masks."""
         if key not in self.bits:
             mask = make()
             padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % 64)))
@@ -172,27 +172,27 @@ class View:
 
     @cached_property
     def bins(self) -> Int[np.ndarray, "scored length"]:
-        """Number of each pair of scored position and id."""
+        """Number of the pair of scored position and id, for each token."""
         bins: Int[np.ndarray, "scored length"] = (
             self.tokens + len(self.is_candidate) * np.arange(len(self.tokens))[:, None]
         )
         return bins
 
     def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
-        """Count each id under a mask."""
+        """Count, for each scored position, how often each id occurs where the mask is True."""
         num_ids = len(self.is_candidate)
         bins = np.bincount(self.bins[mask], minlength=len(mask) * num_ids)
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
-        """Mark tokens by the number of times that their id has been read."""
+        """Mark tokens whose id has been read a number of times that ``is_kept`` accepts."""
         kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
         return kept
 
 
 @dataclass(frozen=True)
 class Window:
-    """A part of the tokens read, at their end or beginning; all of them if the share is 1."""
+    """A fraction of the tokens read, at their end or beginning; all of them if ``share`` is 1."""
 
     share: Fraction
     is_later: bool
@@ -209,7 +209,7 @@ class Window:
         return f"{side} {part}" + (" of the context" if self.of_context else "")
 
     def bounds(self, view: View) -> tuple[Int[np.ndarray, "scored 1"], Int[np.ndarray, "scored 1"]]:
-        """Return the first position of the window, and the one after its last."""
+        """Return the first position of the window, and the position after its last."""
         end = (view.starts if self.of_context else view.places + 1)[:, None]
         size = -(-end * self.share.numerator // self.share.denominator)
         return (end - size, end) if self.is_later else (np.zeros_like(end), size)
@@ -226,7 +226,10 @@ ALL = Window(Fraction(1), is_later=True)
 
 
 def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
-    """List windows at either end of the tokens read, and of those before the first question."""
+    """List windows at the end and at the beginning of the tokens read; with context, also of the context.
+
+    The context is everything up to the first scored position.
+    """
     return [
         Window(share, is_later, of_context)
         for of_context in ((False, True) if with_context else (False,))
@@ -236,13 +239,13 @@ def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False
 
 
 def _share(is_right: Mask, is_candidate: Mask) -> Chances:
-    """Divide the marked positions that are right by all marked ones; 0 if none is marked."""
+    """Return the fraction of candidate positions that are right; 0 if there is no candidate."""
     chances: Chances = (is_right & is_candidate).sum(axis=1) / np.maximum(is_candidate.sum(axis=1), 1)
     return chances
 
 
 def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
-    """Choose the candidate with the highest score, or guess uniformly among several."""
+    """Choose the candidate with the highest score; guess uniformly among ties."""
     scores = np.where(view.is_candidate, scores, -1)
     is_best = scores == scores.max(axis=1, keepdims=True)
     chances: Chances = is_best[np.arange(len(scores)), view.answers] / is_best.sum(axis=1)
@@ -250,14 +253,18 @@ def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
 
 
 def token_back(view: View, steps: int) -> Chances:
-    """Name the token so many steps before the present one."""
+    """Name the token ``steps`` positions before the scored position."""
     at = view.places - steps
     chances: Chances = (view.tokens[np.arange(len(at)), at.clip(0)] == view.answers) * (at >= 0).astype(float)
     return chances
 
 
 def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_distinct: bool = False) -> Chances:
-    """Name the answer so many back, 1 for the latest, or on from the beginning; each id once if distinct."""
+    """Name the answer at place ``steps`` in the list of answers read, counted from 1.
+
+    The list begins with the latest answer, or with the first if ``is_from_start``. With ``is_distinct`` it has each id
+    only once.
+    """
     is_counted = view.is_answer
     if is_distinct:
         is_counted = is_counted & ((view.copies < 0) if is_from_start else view.is_latest)
@@ -268,7 +275,10 @@ def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_disti
 
 
 def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
-    """Guess uniformly among the answers in a window, each id once or as often as it stands there."""
+    """Guess uniformly among the answers in a window; each id counts once if distinct, else once per occurrence.
+
+    ``without`` names a key of ``EXCLUSIONS``, whose ids are left out.
+    """
     candidates = view.packed((window, is_distinct), lambda: _answers_in(view, window, is_distinct=is_distinct))
     if without:
         candidates = candidates & view.packed(without, lambda: ~EXCLUSIONS[without](view))
@@ -279,7 +289,7 @@ def guess(view: View, window: Window, *, is_distinct: bool = True, without: str 
 
 
 def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
-    """Mark the answers in a window, each id at its first place there if distinct."""
+    """Mark the answers in a window; if distinct, only the first occurrence of each id there."""
     begin, _ = window.bounds(view)
     mask: Mask = view.is_answer & window.mask(view)
     if is_distinct:
@@ -288,7 +298,7 @@ def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
 
 
 def _is_neighbour(view: View) -> Mask:
-    """Mark ids that have stood beside the present one, and that one itself."""
+    """Mark tokens whose id has stood next to the present token's id, or is that id."""
     num_ids = len(view.is_candidate)
     beside = np.zeros((len(view.tokens), num_ids), dtype=bool)
     row, place = np.nonzero(view.is_equal)
@@ -299,7 +309,7 @@ def _is_neighbour(view: View) -> Mask:
 
 
 def _is_recent(view: View, num_tokens: int) -> Mask:
-    """Mark ids among the last tokens."""
+    """Mark tokens whose id is among the last ``num_tokens`` tokens read."""
     recent = np.zeros((len(view.tokens), len(view.is_candidate)), dtype=bool)
     for step in range(num_tokens):
         at = (view.places - step).clip(0)
@@ -326,7 +336,7 @@ EXCLUSIONS: Mapping[str, Callable[[View], Mask]] = MappingProxyType(
 
 
 def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = False) -> Chances:
-    """Name the most frequent answer of a window, the next most frequent, or the rarest one read."""
+    """Name the most frequent answer in a window, or the next most frequent for ``place`` 1, or the rarest."""
     counts = view.counts(window.mask(view) & view.is_read)
     if is_rarest:
         counts = np.where(counts > 0, counts.shape[1] * view.tokens.shape[1] - counts, 0)
@@ -337,7 +347,7 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
 
 
 def frequent_beside(view: View) -> Chances:
-    """Name the most frequent of all tokens among those that have followed the present one."""
+    """Name, among the ids that have followed the present token, the one most frequent among all tokens read."""
     after = np.zeros_like(view.is_equal)
     after[:, 1:] = view.is_equal[:, :-1]
     after &= view.is_answer
@@ -347,9 +357,10 @@ def frequent_beside(view: View) -> Chances:
 
 
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
-    """Count the present token in a part of the text, scaled up to the whole; or name a count close to it.
+    """Name the present token's count in a part of the text, scaled up to the whole text.
 
-    The text ends before tokens that are the same in all sequences, such as a question mark.
+    With ``slack``, guess uniformly among the counts that differ by at most ``slack``. The text ends before tokens that
+    are the same in all sequences, such as a question mark.
     """
     end, before = view.places, view.places - 1
     while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
@@ -368,7 +379,7 @@ def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0)
 
 
 def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark earlier positions of the last tokens, in their order or backwards."""
+    """Mark the earlier positions where a copy of the last ``context`` tokens ends, or where a reversed copy begins."""
     if context == 1:
         return view.is_equal
     if (context, is_backwards) not in view.matches:
@@ -383,7 +394,7 @@ def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
 
 
 def _longest_matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark the same for the longest context that has a match."""
+    """Mark the matches of :func:`_matches` for the longest context, up to ``context``, that has any."""
     matched = _matches(view, context, is_backwards=is_backwards)
     for fewer in reversed(range(1, context)):
         shorter = _matches(view, fewer, is_backwards=is_backwards)
@@ -395,13 +406,13 @@ WHICH = ("the latest", "the first", "the most frequent", "a random")
 
 
 def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool = False) -> Chances:
-    """Name the token after an earlier copy of the last ones, or before a reversed copy."""
+    """Name the token after an earlier copy of the last ``context`` tokens, or before a reversed copy."""
     matched = _longest_matches(view, context, is_backwards=is_backwards)
     return _pick(view, matched, which, -1 if is_backwards else 1)
 
 
 def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
-    """Name a token after copies of the present one in a window; if none, guess among all copies."""
+    """Name a token after copies of the present token in a window; if there are none, after any copy."""
     inside = view.is_equal & window.mask(view)
     has_copy = inside.any(axis=1)
     among_all = _pick(view, view.is_equal, "a random", 1)
@@ -416,7 +427,7 @@ def _only_latest(mask: Mask) -> Mask:
 
 
 def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
-    """Choose the answer beside one of the marked positions; if none, guess among the answers read."""
+    """Choose an answer ``step`` positions from a marked position; if there is none, guess among the answers read."""
     beside = np.zeros_like(matched)
     beside[:, max(step, 0) : len(view.positions) + min(step, 0)] = matched[
         :, max(-step, 0) : len(view.positions) - max(step, 0)
@@ -434,11 +445,11 @@ def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
 
 
 def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]]:
-    """Build the rules that learn nothing, by family and name.
+    """Build the rules that need no learning, by family and by name.
 
     Args:
         length: Tokens of a sequence.
-        is_wide: Include rules that count into no baseline: other parts, longer contexts, more steps back.
+        is_wide: Include rules that no baseline uses: other windows, longer contexts, more steps back.
     """
     back = range(1, min(WIDE_BACK if is_wide else MOST_BACK, length) + 1)
     parts = windows((*SHARES, *WIDE_SHARES) if is_wide else SHARES, with_context=True)
@@ -508,10 +519,10 @@ VOTES = ("distance", "place")
 
 
 def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
-    """Measure on one sample the accuracy of votes whose weights were learned on another, by name.
+    """Learn the weights of votes on one sample and return the votes' accuracies on the other, by name.
 
-    Every answer read votes for itself. Its weight is the log-odds that a token so far back, or so far from the
-    beginning, is right. This covers windows of all sizes at all places, and forgetting at any rate.
+    Every answer read votes for its own id. The weight of a vote is the log-odds that an answer at its distance, or at
+    its place from the beginning, is right. Such votes cover windows of any size and place, and any rate of forgetting.
     """
     reached = {}
     for kind in VOTES:
@@ -535,7 +546,7 @@ def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
 
 
 def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
-    """Number ranges of places: the first 16 singly, then 32 of equal size."""
+    """Number the range of each place or distance: the first 16 have one each, the others share 32 of equal size."""
     length = len(view.positions)
     edges = np.unique(np.concatenate([np.arange(min(16, length)), np.linspace(16, max(16, length), 33).astype(int)]))
     places = view.places[:, None] - view.positions if kind == "distance" else view.positions[None]
@@ -545,7 +556,7 @@ def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
 
 
 class Scored(NamedTuple):
-    """Scored positions of a batch, for tables, which need many but see few tokens of each."""
+    """Scored positions of a batch for tables, which need many positions but only a few tokens before each."""
 
     inputs: Tokens
     rows: Int[np.ndarray, " scored"]
@@ -554,7 +565,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> "Scored":
-        """Take the scored positions of a batch."""
+        """Take the first scored positions of a batch, up to a limit."""
         rows, places = np.nonzero(batch.targets != IGNORE)
         most = NUM_IN_TABLES * (2 if batch.inputs.shape[1] <= SHORT else 1)
         kept = slice(most)  # sequences are independent: the first are as good as any
@@ -562,13 +573,13 @@ class Scored(NamedTuple):
         return cls(batch.inputs, rows, places, batch.targets[rows, places])
 
     def back(self, steps: int) -> Int[np.ndarray, " scored"]:
-        """Return the token so many steps before each scored position; -1 before the beginning."""
+        """Return the token ``steps`` positions before each scored position; -1 before the beginning."""
         at = self.places - steps
         return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
 
 
 class Halves(NamedTuple):
-    """Accuracies on two halves of a sample: one chooses a table, the other scores it."""
+    """Accuracies of a table on the two halves of a sample: one half chooses the table, the other scores it."""
 
     earlier: float
     later: float
@@ -586,14 +597,14 @@ TABLES = (
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
-    """Measure on both halves of one sample the accuracy of tables learned on another, by name.
+    """Learn tables on one sample and return their accuracies on both halves of the other, by name.
 
-    A table names the most frequent answer to its keys, or asks a coarser table if they are new. A table counts only if
-    it sees at most half of the tokens read, on average.
+    A table names the most frequent answer to its keys, or uses a table with fewer keys if they are new. Only tables
+    that see at most half of the tokens read, on average, are included.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0
-    # What stands at every scored position, such as a mark that asks, says nothing.
+    # Skip tokens that are the same at all scored positions, such as a question mark: they tell nothing.
     while skipped < fit.inputs.shape[1] and len(np.unique(learned.back(skipped))) == 1:
         skipped += 1
     is_mark = np.ones(1 + max(int(part.inputs.max()) for part in (fit, fresh)), dtype=bool)
@@ -642,7 +653,7 @@ def _codes(
     codes: Int[np.ndarray, " scored"],
     other_key: Int[np.ndarray, " scored"],
 ) -> tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " scored"]]:
-    """Number each pair of a code and a key, consistently in both samples."""
+    """Number the pairs of a code and a key, with the same numbers in both samples."""
     base = int(max(key.max(), other_key.max())) + 2
     pairs, other_pairs = known * base + key + 1, codes * base + other_key + 1
     size = int(max(pairs.max(), other_pairs.max())) + 1
@@ -661,7 +672,7 @@ def _with_table(
     codes: Int[np.ndarray, " scored"],
     predictions: Int[np.ndarray, " scored"],
 ) -> Int[np.ndarray, " scored"]:
-    """Replace predictions by the most frequent answer to codes that were seen, the least in a tie."""
+    """Replace predictions for codes seen in learning by their most frequent answer, the smallest id in a tie."""
     base = int(answers.max()) + 1
     num_codes = int(max(known.max(), codes.max())) + 1
     if num_codes * base <= NUM_CODES:
@@ -677,7 +688,7 @@ def _with_table(
 
 
 class Reached(NamedTuple):
-    """The best rule of a family, and its accuracy on a sample that did not choose it."""
+    """The best rule of a family, and its accuracy on another sample than the one that chose it."""
 
     rule: str
     accuracy: float
@@ -692,15 +703,15 @@ def search(
     scale: float = 1.0,
     is_wide: bool = False,
 ) -> dict[str, Reached]:
-    """Find the best rule of each family.
+    """Find the best rule of each family and its accuracy.
 
     Args:
-        fit: The sample that chooses rules and that tables are learned from.
-        fresh: The sample that the chosen rule is scored on.
-        vocab_size: Number of ids.
-        left_out: Patterns of names of rules that do not count.
-        scale: Factor on the number of positions examined.
-        is_wide: Include rules that count into no baseline.
+        fit: The sample on which rules are chosen and tables are learned.
+        fresh: The sample on which the chosen rules are scored.
+        vocab_size: Number of token ids.
+        left_out: Patterns of the names of rules to leave out.
+        scale: Factor on the number of scored positions examined.
+        is_wide: Include rules that no baseline uses.
     """
     patterns = tuple(left_out)
     length = fit.inputs.shape[1]
@@ -727,7 +738,7 @@ def search(
 
 
 def _by_accuracy(rules: Mapping[str, Rule], view: View) -> list[str]:
-    """Sort names of rules, best first."""
+    """Sort the names of rules by accuracy, best first."""
     reached = {name: float(rule(view).mean()) for name, rule in rules.items()}
     return sorted(reached, key=lambda name: -reached[name])
 
@@ -738,7 +749,7 @@ def is_left_out(name: str, patterns: Iterable[str]) -> bool:
 
 
 def rule_names(length: int) -> set[str]:
-    """List the names of all rules that count into baselines, for sequences of so many tokens."""
+    """List the names of all rules that baselines use, for sequences of ``length`` tokens."""
     names = {name for rules in families(length).values() for name in rules}
     names |= {f"vote by {kind}" for kind in VOTES}
     return names | {_table_name(size, name) for name, _, low, high, _ in TABLES for size in range(low, high + 1)}

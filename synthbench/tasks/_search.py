@@ -1,7 +1,7 @@
-"""A wider search for rules that beat a level's shortcut baseline; any rule found should be added.
+"""A wider search for rules that beat a level's shortcut baseline; any such rule should be added to the baseline.
 
-The search draws other sequences than baselines do, and tries rules that no baseline includes. The file
-``shortcuts.csv`` has the result on all levels; ``synthbench shortcuts --write`` recreates it.
+The search draws other sequences than the baselines do, and also tries rules that no baseline includes. The file
+``shortcuts.csv`` holds the results for all levels; ``synthbench shortcuts --write`` recreates it.
 """
 
 import csv
@@ -25,16 +25,16 @@ from synthbench.tasks.base import Batch, Level, Task
 FILE = Path(__file__).with_name("shortcuts.csv")
 LONGEST = _measured.MOST_SEARCHED
 SEEDS = (1000, 1001)
-"""Seeds of the search; baselines use 0 and 1."""
+"""Seeds of the two samples of the search; baselines use 0 and 1."""
 MOST_SKILL = 0.05
-"""Largest skill of a rule that need not count into the baseline."""
+"""Skill up to which a rule need not be added to the baseline."""
 TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
-"""Size of the forest and of the samples that it learns from and is tested on."""
+"""Random forest: number of trees, least samples per leaf, and numbers of positions to learn from and to test on."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best rule found on a level, beside its baseline."""
+    """The best rule found on a level, together with the level's baseline."""
 
     task: str
     version: int
@@ -49,26 +49,26 @@ class Found:
 
     @property
     def skill(self) -> float:
-        """Skill of the rule: its share of the distance from baseline to ceiling."""
+        """Skill of the rule: its gain over the baseline, as a fraction of the distance from baseline to ceiling."""
         return (self.best - self.baseline) / (self.ceiling - self.baseline)
 
     @property
     def is_beaten(self) -> bool:
-        """True if the rule should count into the baseline."""
+        """True if the rule is so much better than the baseline that it should be added to it."""
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields, rounded for the file."""
+        """Return all fields, ``skill`` and ``is_beaten``, with numbers rounded for the file."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 
 
 @cache
 def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
-    """Hash everything that decides a search.
+    """Hash everything that determines the result of a search for a task.
 
-    That is the task's version, levels, code and left-out rules, the code of all rules, and the options; not comments
-    and docstrings.
+    The hash covers the task's version, levels, code and left-out rules, the code of all rules, the seeds and
+    ``has_forest``. It ignores comments and docstrings.
     """
     levels = [str(dict(level)) for level in (*unit.levels, *unit.extended_levels)]
     text = [f"{unit.name} {unit.version} {has_forest} {SEEDS}", *levels, str(dict(unit.no_shortcuts))]
@@ -80,7 +80,7 @@ def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
 def _source_of(unit: type[Task]) -> str:
     try:
         return bare_source(inspect.getsource(unit))
-    except (OSError, TypeError):  # made without a file, as by type()
+    except (OSError, TypeError):  # a class made without a file, for example by type()
         return unit.__qualname__
 
 
@@ -89,11 +89,11 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 
     Args:
         level: The level.
-        scale: Factor on the number of positions examined for a baseline.
-        has_forest: Also try a random forest on hand features.
+        scale: Number of examined positions, as a multiple of the number that a baseline examines.
+        has_forest: Also try a random forest on hand-made features.
 
     Raises:
-        UsageError: If there is no scikit-learn for the forest.
+        UsageError: If a forest is asked for and scikit-learn is not installed.
     """
     bounds, task = level_bounds(level), level.task
     fit, fresh = (
@@ -126,30 +126,30 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 
 
 def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
-    """List the levels of a task, and the additional ones of its extended ladder."""
+    """List the levels of a task, then those levels of its extended ladder that the first ladder lacks."""
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
 
 
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
-    """Search all levels of some tasks, one after the other."""
+    """Search all levels of the given tasks, one after the other."""
     for unit in units:
         for level in levels_of(unit, longest):
             yield search_level(level, has_forest=has_forest)
 
 
 def read_found(file: Path = FILE) -> list[Found]:
-    """Read the results of a search."""
+    """Read the results of a search from a file."""
     with file.open(encoding="utf-8", newline="") as lines:
         return [Found(**{name: kind(line[name]) for name, kind in _kinds().items()}) for line in csv.DictReader(lines)]
 
 
 def write_found(found: Sequence[Found], file: Path = FILE) -> None:
-    """Write the results of a search, by task; known results of other tasks stay.
+    """Write the results of a search, sorted by task; the file's results of other tasks stay.
 
     Args:
-        found: All levels of some tasks.
-        file: The file that gets them.
+        found: Results of all levels of one or more tasks.
+        file: The file to write to.
     """
     names = {level.task for level in found}
     known = [level for level in read_found(file) if level.task not in names] if file.is_file() else []
@@ -165,9 +165,10 @@ def _kinds() -> dict[str, Any]:
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
-    """Compute hand features of scored positions, and the answers.
+    """Compute hand-made features of scored positions, and the answers there.
 
-    They are the last tokens, the first, the count of each id, the places of equal tokens, and their neighbours.
+    The features are the position, the first scored position, the last and first tokens, and the count of each id. For
+    the latest earlier copies of the present token, they also include the distances and the tokens beside the copies.
     """
     view = _rules.View.of(batch, vocab_size, most)
     scored, length = np.arange(len(view.places)), batch.inputs.shape[1]

@@ -1,4 +1,4 @@
-"""Targets shared by several tasks."""
+"""Functions that build the targets of several tasks."""
 
 import numpy as np
 from jaxtyping import Int
@@ -16,7 +16,7 @@ def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Tokens:
 def score_at(
     answers: Int[np.ndarray, "batch answers"], positions: Int[np.ndarray, "batch answers"], length: int
 ) -> Tokens:
-    """Build targets that ask for answers at some positions of each sequence; an answer may be ``IGNORE``."""
+    """Build targets that ask for answers at the given positions of each sequence; an answer may be ``IGNORE``."""
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     np.put_along_axis(targets, positions, answers, axis=1)
     return targets

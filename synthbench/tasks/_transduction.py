@@ -19,8 +19,9 @@ def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value
     {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
 
     Args:
-        first_length: Tokens of the first level, one of :data:`LENGTHS`; its strings exceed the previous length.
-        tokens_per_symbol: The task's value.
+        first_length: Sequence length of the first level, in tokens, one of :data:`LENGTHS`. Its strings are too long
+            for the next smaller length.
+        tokens_per_symbol: The task's :attr:`Transduction.tokens_per_symbol`.
         shared: Options that all levels have.
     """
     return tuple(
@@ -37,9 +38,9 @@ def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value
 
 @dataclass(frozen=True)
 class Transduction(Task):
-    """A string and a separator, then an answer, then padding; the string's length is uniform.
+    """A task whose sequences are a string, a separator, slots for an answer, and padding; string lengths are uniform.
 
-    The separator, the blank of the answer's slots and the padding are the last three ids, in this order.
+    The last three ids are the separator, the blank that fills the slots, and the padding, in this order.
     """
 
     tokens_per_symbol: ClassVar[int] = 2
@@ -48,7 +49,7 @@ class Transduction(Task):
 
     @property
     def min_length(self) -> int:
-        """The shortest string, the separator and the answer."""
+        """Room for the shortest string, the separator and the answer."""
         return self.tokens_per_symbol * self.shortest + 1
 
     @property
@@ -61,7 +62,7 @@ class Transduction(Task):
         return (length - 1) // self.tokens_per_symbol
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Lengthen strings to more than ``factor / 2`` and up to ``factor`` times the longest."""
+        """Lengthen strings to more than ``factor / 2`` and up to ``factor`` times the longest string of ``length``."""
         longest = factor * self.longest(length)
         return dataclasses.replace(self, shortest=longest // 2 + 1), self.tokens_per_symbol * longest + 1
 
@@ -77,7 +78,7 @@ class Transduction(Task):
         answer_lengths: Int[np.ndarray, "batch 1"],
         length: int,
     ) -> Batch:
-        """Write the first symbols of each string, the separator and a blank for each of the first answers."""
+        """Cut strings and answers to their lengths; write each string, the separator and the answer's blank slots."""
         slots = np.arange(length) - string_lengths - 1
         is_slot = (slots >= 0) & (slots < answer_lengths)
         inputs = np.full(slots.shape, self.separator + 2)
@@ -89,6 +90,6 @@ class Transduction(Task):
         return Batch(inputs, targets)
 
     def string_lengths(self, inputs: Tokens) -> Int[np.ndarray, "batch 1"]:
-        """Count the symbols in front of the separator."""
+        """Count the symbols before the separator in each sequence."""
         lengths: Int[np.ndarray, "batch 1"] = (inputs == self.separator).argmax(axis=1, keepdims=True)
         return lengths

@@ -1,4 +1,7 @@
-"""Defines a task: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
+"""The base class of tasks: seeded generators of token sequences with scored targets.
+
+A task also states a floor, the best score without the input, and a ceiling, the best score of a causal predictor.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,38 +21,38 @@ from synthbench.registry import Registry
 T = TypeVar("T")
 
 Tokens = Int[np.ndarray, "batch length"]
-"""A token, or a target, for every position of every sequence."""
+"""Token ids or target ids, one for each position of each sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Tokens of a level's sequences, for tasks of any length: shared shapes share compiled programs."""
+"""Sequence lengths of levels, in tokens, for tasks of any length. Tasks of equal shape share compiled programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
 
 Split = Literal["train", "validation", "test"]
-"""Purpose of sequences: training, choice of a learning rate, or the score."""
+"""Purpose of a sequence: to train on, to choose the learning rate by, or to measure the score on."""
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 Measure = Literal["accuracy", "bits"]
-"""Measure of a score: the share of right answers, or the bits that the answers cost, with a minus sign."""
+"""Unit of a score: the fraction of correct answers, or minus the mean number of bits per token."""
 
 Readout = Literal["position", "bottleneck"]
-"""True if an answer is read from its own position's vector, or all of them from the last one's."""
+"""Place where answers are read: each at its own position, or all of them from the last position's vector."""
 
 
 class Batch(NamedTuple):
-    """Sequences and what to predict at each position; a model at position t has seen the inputs 0..t."""
+    """Input sequences and the target at each position. At position t, a causal model has read the inputs 0..t."""
 
     inputs: Tokens
     targets: Tokens
 
 
 class Bound(NamedTuple):
-    """A floor or a ceiling of the score: of the accuracy a fraction in [0, 1], of bits at most 0.
+    """A floor or a ceiling of the score: a fraction in [0, 1] for accuracy, at most 0 for bits.
 
-    ``exact`` bounds hold to rounding, or to ``standard_error`` where an exact posterior was averaged over sampled
-    inputs. A ``bound`` is an inequality: the true floor is higher, or the true ceiling lower.
+    An ``exact`` value is correct up to rounding, or up to ``standard_error`` if it averages exact probabilities over
+    sampled inputs. A ``bound`` is one-sided: the true floor may be higher, or the true ceiling lower.
     """
 
     value: float
@@ -58,18 +61,18 @@ class Bound(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of a task's ladder: what it samples, and which targets are new on it."""
+    """One level of a task's ladder: the task with its options, the sequence length, and the first scored position."""
 
     task: "Task"
     length: int
-    """Tokens of a sequence."""
+    """Length of a sequence, in tokens."""
     load: int
     """Difficulty, in the unit of :attr:`Task.load`."""
     first_new: int
-    """Targets before this position are trained and not scored: a lower level has them, or they are easier."""
+    """First scored position. Earlier targets are trained but not scored: a lower level has them, or they are easier."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """Keep the targets that count for this level; replace others by ``IGNORE``."""
+        """Keep the targets that this level scores; replace the others by ``IGNORE``."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -79,43 +82,45 @@ class Level(NamedTuple):
 class Task(ABC):
     """A seeded generator of token sequences with scored targets.
 
-    Facts are class variables, options are fields. ``length`` is always the number of tokens that the model reads.
+    Class variables state fixed facts about the task; fields are its options. ``length`` always means the number of
+    tokens that the model reads.
     """
 
     kind: ClassVar = "task"
     name: ClassVar[str]
-    """The registered name: the file's name."""
+    """The registered name, which is also the file's name without ``.py``."""
     version: ClassVar[int] = 1
-    """Version to raise with every change of the samples, a floor, a ceiling or a shortcut."""
+    """Version number, raised whenever the samples, a floor, a ceiling or a shortcut changes."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
     """Length of the published task, in tokens; a suite may set another."""
     levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """The ladder, easiest level first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
+    """The ladder, easiest level first: each level's ``load``, its ``length`` in tokens, and its options.
 
-    Loads grow by about the square root of 2. All levels have the same token ids. Each scores only what no easier level
-    covers: its strings are longer. Where sequences begin with shorter ones, only positions from ``first_new`` on are
-    scored. A task without levels is not ranked.
+    From one level to the next, the load grows by a factor of about the square root of 2. All levels have the same token
+    ids. Each level scores only what no easier level covers, such as longer strings. If its sequences begin like those
+    of an easier level, only positions from ``first_new`` on are scored. A task without levels is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """The ladder of suites that ask for it, if not :attr:`levels`: harder, or without levels that a rule nearly solves.
+    """A second ladder for suites that ask for extended levels; if empty, they use :attr:`levels`.
 
-    Rows are named by the levels of their ladder, so :attr:`levels` stays unchanged; and more levels may need more ids.
+    It adds harder levels, or omits levels that a simple rule nearly solves. :attr:`levels` itself cannot change,
+    because run ids depend on it. Besides, added levels may need more token ids.
     """
     load: ClassVar[str] = "tokens"
-    """Unit of the load, in the plural: ``pairs``."""
+    """Unit of the load, in the plural, such as ``pairs``."""
     readout: ClassVar[Readout] = "position"
-    """Place where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
+    """Place where answers are read. With ``bottleneck``, the target at a position may depend on the whole sequence."""
     measure: ClassVar[Measure] = "accuracy"
-    """Measure of its scores. In bits nothing bounds a score but 0, so rows have no skill; see :meth:`references`."""
+    """Unit of the score. In bits, the only known ceiling is 0, so rows report no skill; see :meth:`references`."""
     no_shortcuts: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Generic rules that do what the task asks for, or more: patterns of their names, and the reason in one sentence.
+    """Generic rules left out of shortcut baselines: patterns of their names, and the reason in one sentence.
 
-    They are left out of the shortcut baseline of a level; see :mod:`synthbench.tasks._rules`.
+    Most of them do what the task asks for, so they are no shortcuts. See :mod:`synthbench.tasks._rules`.
     """
     not_tested: ClassVar[str] = ""
-    """One sentence: what a high score does *not* show."""
+    """One sentence on what a high score does *not* show; empty if none is needed."""
 
     def __post_init__(self) -> None:
         """Check the options.
@@ -134,16 +139,16 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """Return the name of the folder that holds the task's file; a plugin's task may name another category."""
+        """Return the category: the folder of a built-in task's file, or ``plugin`` unless the plugin overrides this."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, which is also the number of output classes: the option ``vocabulary`` if it has one.
+        """Number of token ids, which is also the number of output classes; by default the option ``vocabulary``.
 
         Raises:
-            ContractError: If it has none and does not define this.
+            ContractError: If the task has no such option and does not define this property.
         """
         size = getattr(self, "vocabulary", None)
         if not isinstance(size, int):
@@ -151,7 +156,7 @@ class Task(ABC):
         return size
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Return the coordinates of the tokens: by default 0, 1, ... on one axis."""
+        """Return the coordinates of the tokens for position encodings: by default 0, 1, ... on one axis."""
         return np.arange(length, dtype=np.float64)[:, None]
 
     @property
@@ -169,38 +174,38 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Return the expected score of the best predictor without the input: one constant per position.
+        """Return the expected score of the best predictor that ignores the input: one constant answer per position.
 
-        In bits it is that of one distribution for all positions, learned from the training split.
+        For a task in bits, that predictor is one distribution for all positions, learned from the training split.
         """
 
     def ceiling(self, length: int) -> Bound:
         """Return the expected score of the best causal predictor, which at position t knows the inputs 0..t.
 
-        By default it is 1: every answer is determined by the tokens read.
+        The default is 1, for tasks where the tokens read always determine the answer.
         """
         self.check_length(length)
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """Return the task that draws the sequences of one split: itself, unless its data are finite and divided.
+        """Return the task that draws the sequences of one split: this task itself, unless its data are finite.
 
-        It has the same options, ids and coordinates, so it names the same streams. :meth:`sample` of the task itself
-        draws training sequences.
+        A task with finite data returns a copy for the split, with the same options, ids and coordinates. Without this
+        call, :meth:`sample` draws training sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """Return scores on the test split of simple predictors learned from the training split, by name.
+        """Return the test scores of simple predictors, by name; the predictors learn from the training split.
 
-        They are accuracies or, for a task in bits, bits per token.
+        The scores are accuracies or, for a task in bits, bits per token.
         """
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Mark kinds of positions, by name, whose losses rows report separately.
+        """Return a mask for each kind of position, by name; rows report the loss of each kind separately.
 
-        The kind of a position must be known from the inputs up to it.
+        The inputs up to a position must determine its kinds.
         """
         return {}
 
@@ -219,14 +224,14 @@ class Task(ABC):
 
     @classmethod
     def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Level]:
-        """List the levels of sequences of up to ``longest`` tokens, the easiest first.
+        """List the levels whose sequences have at most ``longest`` tokens, easiest first.
 
         >>> [level.load for level in TASKS["parity_running"].ladder(longest=16)]
         [6, 8, 12, 16]
 
         Args:
-            longest: Tokens of the longest sequence.
-            is_extended: Take :attr:`extended_levels` of a task that has them.
+            longest: Limit on the length of sequences, in tokens.
+            is_extended: Use :attr:`extended_levels` if the task has them.
         """
         found: list[Level] = []
         for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
@@ -237,29 +242,30 @@ class Task(ABC):
         return found
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
-        """Return the task for tests out of range: ``factor`` times the length or the load.
+        """Return the task and length for tests beyond the training range: ``factor`` times the length or the load.
 
-        Ids mean the same in both. By default only the length grows.
+        Token ids keep their meaning. By default only the length grows.
 
         Args:
             length: The length that was trained on, in tokens.
-            factor: A power of 2, from 2.
+            factor: A power of 2, at least 2.
         """
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Predict, by name, with rules that avoid what the task tests.
+        """Return the predictions of rules that avoid what the task tests, by the rule's name.
 
-        A rule may use all tokens up to a position, but not do what the task asks for: the answer of a shorter chain,
-        the latest value of any key. Predictions at unscored positions are arbitrary.
+        A rule may use all tokens up to a position, but must not do what the task asks for. For example, it may
+        answer with the result of a shorter chain, or the latest value of any key. Predictions at unscored positions are
+        arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Predict with the shortcuts that count for a level's baseline: by default :meth:`shortcuts`.
+        """Return the predictions of all rules for a level's shortcut baseline: by default :meth:`shortcuts`.
 
-        Rows at a size store the accuracy of :meth:`shortcuts`, where a new rule would need a new version; later rules
-        are added here instead.
+        Rows of runs without a ladder store the accuracies of :meth:`shortcuts`, so a new rule there requires a new
+        version of the task. Rules found later are therefore added only here.
         """
         return self.shortcuts(inputs)
 
@@ -288,13 +294,14 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build the ladder, by length, of a task whose longer sequences begin with shorter ones.
+    """Build a ladder of growing lengths for a task in which longer sequences begin like shorter ones.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Tokens of the first level, one of :data:`LENGTHS`; positions of the previous length are not scored.
+        shortest: Length of the first level, in tokens, one of :data:`LENGTHS`. On each level, positions within the
+            next smaller length are not scored.
         shared: Options that all levels have.
     """
     return tuple(
@@ -305,28 +312,28 @@ def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ..
 
 
 def task(unit: type[T]) -> type[T]:
-    """Register a task under its name; the class decorator of every task."""
+    """Register a task class under its name; used as a class decorator."""
     TASKS.register(unit)
     return unit
 
 
 class Sized(NamedTuple):
-    """A task's arguments in full: the length in tokens and the options that are set."""
+    """A task's resolved arguments: the length in tokens and the options that were given or set by a level."""
 
     length: int
     options: dict[str, Value]
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """Resolve ``level``, ``length`` and options; given values win over the level's.
+    """Resolve ``level``, ``length`` and options; values given explicitly override those of the level.
 
     Args:
         name: The task's registered name.
-        arguments: Values, or texts that are read as the option's type; ``rung`` is the former name of ``level``.
+        arguments: Values by name; texts are converted to the option's type. ``rung`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.
-        UsageError: If a value is out of range, or the task has no such level, or no sequence of the length.
+        UsageError: If a value is out of range, or the task has no such level or no sequence of this length.
     """
     given = dict(arguments)
     level = given.pop("level", given.pop("rung", None))

@@ -1,1 +1,1 @@
-"""Training one cell: the model, its data, the optimiser and the evaluation. Knows no store and no process."""
+"""Training of a cell: model, data, optimiser and evaluation. It uses neither the store nor worker processes."""

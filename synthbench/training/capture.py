@@ -1,8 +1,8 @@
-"""CUDA graphs of training steps: recorded once for every shape of batch, then replayed as one launch.
+"""CUDA graphs of training steps: each shape of batch is recorded once, and then replayed as one launch.
 
-A step of a small model is hundreds of launches of a few microseconds of work each. A graph replays them all at once, on
-tensors that keep their addresses. Batches are copied into the recorded tensors, and whatever else changes between steps
-is written in place.
+A step of a small model launches hundreds of kernels, each with a few microseconds of work. A graph replays all of them
+in one launch, on tensors that keep their addresses. Before a replay, the batch is copied into the recorded tensors.
+Anything else that changes between steps is updated in place.
 """
 
 import warnings
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Computes the losses of the runs from inputs, targets and columns of a batch."""
+"""A function from the inputs, targets and scored columns of a batch to the loss of each run."""
 
 WARM_UP_STEPS = 3
-"""Steps of a shape taken without a graph: they compile kernels and allocate what stays."""
+"""Steps of each shape taken without a graph before recording: they compile kernels and allocate lasting memory."""
 MAX_GRAPHS = 32
-"""Most shapes to record; a ladder has one or a few per level. Other batches are computed without a graph."""
+"""Limit on recorded shapes; a ladder has one or a few per level. Further shapes are computed without a graph."""
 
 Shapes = tuple[torch.Size, ...]
 
@@ -38,13 +38,13 @@ class _Recording:
 
 
 class CapturedStep:
-    """A training step that is replayed where possible; every call is one step either way.
+    """A training step that is replayed from a CUDA graph where possible, and computed directly otherwise.
 
-    The step must do the same whenever shapes are the same, on the device alone.
+    The step must launch the same work whenever the shapes are the same, and do all of its work on the device.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
-        """Record nothing yet."""
+        """Wrap a step; nothing is recorded yet."""
         self.failure: str | None = None
         """The reason why recording stopped; None if nothing failed."""
         self._step = step
@@ -55,11 +55,11 @@ class CapturedStep:
 
     @property
     def is_replaying(self) -> bool:
-        """True once any shape is recorded."""
+        """True once at least one shape is recorded."""
         return bool(self._recordings)
 
     def __call__(self, inputs: Tensor, targets: Tensor, columns: Tensor) -> Tensor:
-        """Take the step."""
+        """Take one step on a batch; return the loss of each run."""
         batch = inputs, targets, columns
         shapes = tuple(x.shape for x in batch)
         if shapes not in self._recordings and not self._is_recorded_now(shapes, batch):
@@ -74,7 +74,7 @@ class CapturedStep:
         try:
             self._recordings[shapes] = self._record(batch)
         except RuntimeError as problem:
-            # Where the step itself failed, the end of the capture fails after it.
+            # If the step itself failed, ending the capture fails too; the first failure is the cause.
             cause = problem.__context__ or problem
             self.failure = f"{type(cause).__name__}: {str(cause).partition(chr(10))[0]}"
             warnings.warn(f"steps are not replayed from a CUDA graph: {self.failure}", RuntimeWarning, stacklevel=4)
@@ -85,8 +85,8 @@ class CapturedStep:
         """Record the step without computing it."""
         places = tuple(x.clone() for x in batch)
         graph = torch.cuda.CUDAGraph()
-        # The outer context gives the stream back even if the end of the capture fails. Other threads, which move the
-        # next batches, go on meanwhile.
+        # The outer context restores the stream even if ending the capture fails. Other threads, which move the next
+        # batches, go on meanwhile.
         with (
             torch.cuda.device(self._device),
             torch.cuda.stream(self._stream),
@@ -96,7 +96,7 @@ class CapturedStep:
         return _Recording(graph, places, losses)
 
     def _beside(self, batch: tuple[Tensor, ...]) -> Tensor:
-        """Take the step without a graph, on the stream that captures."""
+        """Take the step without a graph, on the stream that is used for recording."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

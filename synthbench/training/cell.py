@@ -1,4 +1,4 @@
-"""Everything that changes a number: what a cell is, what a run is, and the identity of its row."""
+"""Cells and runs: all settings that decide a result, and the identity of its row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -24,9 +24,9 @@ from synthbench.training.ladder import Course, beyond, course_of
 
 @dataclass(frozen=True)
 class Run:
-    """One seed and one learning rate of a cell: what makes one row.
+    """One training run: a cell with one seed and one learning rate. It makes one row.
 
-    Where the suite tunes, a reported run has no rate until the tuning runs have chosen it.
+    If the suite tunes the learning rate, a reported run has none until the tuning runs have chosen it.
     """
 
     cell: "Cell"
@@ -51,10 +51,10 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Task × length × mechanism × suite: a number of a table, of which every run is a sample.
+    """A combination of task, length, mechanism and suite: one number of a table, of which each run is a sample.
 
-    ``task_arguments`` and ``mechanism_arguments`` are what the suite or the command line sets; the rest are defaults.
-    ``is_full`` is False where ``--steps`` or ``--limit`` shortened the protocol.
+    ``task_arguments`` and ``mechanism_arguments`` hold the options that the suite or the command line sets; all other
+    options keep their defaults. ``is_full`` is False if ``--steps`` or ``--limit`` shortened the protocol.
     """
 
     suite: Suite
@@ -66,34 +66,34 @@ class Cell:
     device_type: str
     is_full: bool = True
     match: str | None = None
-    """Target of its size, ``state=4096 of slay:P=8``; None where arguments and width are those asked for."""
+    """The size that the mechanism was matched to, as in ``state=4096 of slay:P=8``; None if no match was asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel by names: a worker finds the units again, and may first have to load a plugin."""
+        """Pickle names instead of classes: a worker looks the classes up, and may first have to load a plugin."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"code": self.code}
 
     @cached_property
     def task(self) -> Task:
-        """The task with its options set; that of the last level."""
+        """The task with its options set; on a ladder, the task of the last level."""
         if self.levels:
             return self.levels[-1].task
         return TASKS[self.task_name](**self.task_arguments)
 
     @cached_property
     def course(self) -> Course | None:
-        """The training on the task's ladder; None in a suite without one."""
+        """The levels, order and batch sizes of training on the task's ladder; None in a suite without ladders."""
         if self.suite.ladder is None:
             return None
         return course_of(self.suite, self.task_name)
 
     @property
     def levels(self) -> Sequence[Level]:
-        """The levels of the task's ladder; none in a suite without one."""
+        """The levels of the task's ladder, easiest first; empty in a suite without ladders."""
         return () if self.course is None else self.course.levels
 
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
-        """Task and length of every test: by its level from 1, or by its multiple of the training."""
+        """Task and length of each test: by level, from 1, on a ladder, else by multiple of trained length or load."""
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
         stretches = {
@@ -103,7 +103,7 @@ class Cell:
 
     @cached_property
     def beyond(self) -> dict[int, Level]:
-        """Levels longer than any that is trained on, by factor; none in a suite without ladders.
+        """Test levels by their multiple of the longest trained length; empty in a suite without ladders.
 
         These levels affect neither a run's score nor its id.
         """
@@ -111,7 +111,7 @@ class Cell:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence of any test; on ladders, of any task's."""
+        """Tokens of the longest test sequence; on a ladder, the suite's limit for all tasks."""
         if self.suite.ladder is not None:
             return self.suite.ladder.longest
         return max(length for _, length in self.tests.values())
@@ -123,20 +123,20 @@ class Cell:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Hash of the source of each component where the cell was made; it travels with the cell."""
+        """Hash of each component's source in the process that made the cell; pickled with the cell."""
         return self.code_here()
 
     def code_here(self) -> dict[str, str]:
-        """Hash of the source of each component in this process."""
+        """Compute the hash of each component's source in this process."""
         return dict(zip(("task", "mech", "block", "positions"), map(code_hash, self.components), strict=True))
 
     @property
     def components(self) -> tuple[type[Any], ...]:
-        """The classes of its task, mechanism, block and position encoding."""
+        """The classes of the task, mechanism, block and position encoding."""
         return TASKS[self.task_name], self.mechanism, self.block[0], self.positions[0]
 
     def mechanism_fields(self) -> dict[str, Any]:
-        """Arguments of the mechanism, but for its generator."""
+        """Collect the arguments that the mechanism is built with, except its generator."""
         model = self.suite.model
         return {
             **self.mechanism_arguments,
@@ -148,22 +148,22 @@ class Cell:
 
     @property
     def layers(self) -> list[Layer]:
-        """Mechanism of each layer of its models, and its arguments but for its generator."""
+        """The mechanism class of each layer, with its arguments except the generator."""
         return self.mechanism.layers_of(self.mechanism_fields(), self.num_layers)
 
     @property
     def num_layers(self) -> int:
-        """Number of blocks in a model: the block's option ``layers`` or, at its default, what the suite says."""
+        """Number of blocks in a model: the block's option ``layers`` if it is set, else the suite's number."""
         return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
-        """The model of one run, all of it drawn from ``generator``, for the sequences of one of the tests.
+        """Build the model of one run for the sequences of one test; all parameters are drawn from ``generator``.
 
-        On a ladder it is one model for all levels; another factor is that of a test beyond them. ``shift`` is added to
-        every coordinate.
+        ``factor`` is a key of :attr:`tests`. On a ladder one model serves all levels, and a factor other than 1 is a
+        key of :attr:`beyond`. ``shift`` is added to every coordinate.
 
         Raises:
-            UsageError: If the positions are a table, which has no places beyond the sequences.
+            UsageError: If ``shift`` is not 0 and positions are a learned table, which ends with the sequence.
         """
         if shift and not self.positions[0].extends:
             raise UsageError(
@@ -186,7 +186,7 @@ class Cell:
 
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Any]:
-        """Length and every option of the task, defaults included; or its levels."""
+        """Length and every option of the task, defaults included; on a ladder, its load unit and levels."""
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
     @cached_property
@@ -198,7 +198,7 @@ class Cell:
     def block(self) -> tuple[type[Block], dict[str, Value]]:
         """The block around the mechanism and its hyper-parameters, defaults included.
 
-        As many layers as the suite has are no change: the run is that of the suite.
+        If the option ``layers`` equals the suite's number of layers, it is reset to its default, so ids do not change.
         """
         unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
@@ -223,7 +223,7 @@ class Cell:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Configuration that decides the result of every run, but for seed and learning rate."""
+        """The configuration that decides the result of every run, except seed and learning rate."""
         task, mechanism = TASKS[self.task_name], self.mechanism
         block, positions = self.block, self.positions
         components = {
@@ -236,7 +236,7 @@ class Cell:
 
     @property
     def note(self) -> str | None:
-        """A warning about the configuration: a rotation that has no meaning for the mechanism. Otherwise None."""
+        """A warning if positions are rotations, which have no meaning for the mechanism; otherwise None."""
         positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
         return (
             f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"
@@ -246,9 +246,9 @@ class Cell:
 
     @cached_property
     def program(self) -> str:
-        """Key that two cells share if their runs can train as one program: all but the task's contents.
+        """Key shared by cells whose runs can train as one program: everything except the contents of the task.
 
-        A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
+        A plugin's task never shares a program with another task, so its failure costs no other task a row.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.course is not None:
@@ -258,13 +258,13 @@ class Cell:
         return canonical_json({**around, "shape": shape, "foreign": foreign})
 
     def runs(self, seeds: Sequence[int]) -> list[Run]:
-        """A run for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""
+        """Make one run per seed and learning rate of the suite; one per seed if the suite tunes the rate."""
         if self.suite.tuning is not None:
             return [Run(self, seed, None) for seed in seeds]
         return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def tuning_runs(self) -> list[Run]:
-        """A run for each learning rate and each tuning seed; none unless the suite tunes."""
+        """Make one run per learning rate and tuning seed; none unless the suite tunes the rate."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds
@@ -272,5 +272,5 @@ class Cell:
 
     @cached_property
     def common_entries(self) -> dict[str, str]:
-        """The identity as JSON, entry by entry, worked out once for all runs."""
+        """The JSON of each entry of :attr:`identity`, computed once for all runs."""
         return json_entries(self.identity)

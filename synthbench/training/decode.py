@@ -1,4 +1,4 @@
-"""Greedy decoding: a model reads what it answered itself, token by token, whatever its mechanism."""
+"""Greedy decoding: the model reads its own earlier answers, token by token. It works with any mechanism."""
 
 from typing import Literal, NamedTuple
 
@@ -13,32 +13,33 @@ from synthbench.training.ensemble import NEVER, RunIds, SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 Form = Literal["streamed", "parallel"]
-"""One token after the other, from a state; or all at once, again and again until no token changes."""
+"""``streamed``: one token at a time, from a state. ``parallel``: all positions at once, until no token changes."""
 
 SEQUENCES = 64
-"""Test sequences that answers are decoded for: each of their tokens is a step of the model."""
+"""Number of test sequences to decode; small, as each of their tokens takes a step of the model."""
 
 _TRIED = 4
-"""Tokens on which both forms are compared."""
+"""Number of tokens on which both forms are compared."""
 _AGREEMENT = 1e-3
-"""Largest difference of logits that rounding explains, relative to the largest logit."""
+"""Largest difference of logits that counts as rounding, relative to the largest logit."""
 
 
 class Decoded(NamedTuple):
     """Accuracy of a run that reads its own answers."""
 
     tokens: float
-    """Share of the tokens of all answers that are right."""
+    """Fraction of the tokens of all answers that are right."""
     answers: float
-    """Share of the answers that are right in every token; never more than ``tokens`` where all are of one length."""
+    """Fraction of answers with all tokens right; never above ``tokens`` if all answers have the same length."""
 
 
 def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
-    """Mark inputs that are the answer asked for at the position before, where that answer goes on.
+    """Mark inputs within an answer that repeat the target of the position before: a decoding model writes them itself.
 
-    An answer is a run of scored positions each of which shows what the one before it asked for. So a run answers in
-    steps if, of all neighbours that are scored, the second shows the first's target; otherwise no input is its own.
-    Nor is any where the first position is scored, as in a language: nothing was asked there.
+    An answer of several tokens is a stretch of scored positions. From its second position on, each input is the target
+    of the position before. If any two neighbouring scored positions of a run break this rule, none of its inputs are
+    marked. None are marked either if a sequence is scored at its first position, as in language modelling: no
+    question precedes it.
 
     >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
     >>> own_tokens(inputs, targets).int().tolist()
@@ -55,17 +56,17 @@ def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch leng
 def decode(
     model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batch length"], form: Form | None = None
 ) -> RunIds:
-    """The most probable token at every position, where the model reads its own choice in place of some inputs.
+    """Predict the most probable token at every position; the model reads its own predictions in place of some inputs.
 
-    Both forms give the same tokens but for ties within rounding. All at once takes at most as many passes as an answer
-    has tokens: after every pass one more own token is right. The tokens stay once the model reads what it answered, as
-    a causal model has only one such sequence. This is the iteration of Jacobi (Santilli et al., 2023, algorithm 1).
+    Both forms return the same tokens, except for ties within rounding. The parallel form makes several passes over all
+    positions: each pass makes at least one more of these inputs right. It stops when they no longer change. The result
+    is unique, since the model is causal. The method is Jacobi iteration (Santilli et al., 2023, algorithm 1).
 
     Args:
-        model: Of all runs.
-        inputs: The sequences; those that are the model's own are not read.
-        is_own: Which these are, never the first.
-        form: Default: streamed, where that is a form of the mechanism's own (see :func:`streams`).
+        model: The stacked model of all runs.
+        inputs: The token sequences; inputs marked in ``is_own`` are not read.
+        is_own: True where the model reads its own prediction from the position before; False at the first position.
+        form: ``streamed`` or ``parallel``. Default: streamed if the model can stream (see :func:`streams`).
     """
     was_training = model.training
     model.eval()
@@ -101,10 +102,10 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def streams(model: SequenceModel, inputs: RunIds) -> bool:
-    """Try whether a model goes token by token by forms of its own that give what it gives at once.
+    """Test if a model can stream: read one token at a time and return the same logits as in a single pass.
 
-    A mechanism without such a form would compute every token again at each step, and one of a plugin may have a form
-    that cannot take runs together.
+    The result is False for mechanisms without a streaming form, which would compute all earlier tokens again at each
+    step. It is also False if a plugin's streaming form fails on stacked runs.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:
@@ -120,7 +121,10 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 
 
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
-    """The scores of every run on the first :data:`SEQUENCES` of a batch; None where no answer has several tokens."""
+    """Decode the first :data:`SEQUENCES` sequences of a batch and score every run.
+
+    The score is None for a run in which no answer has several tokens.
+    """
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)
     targets[..., block.columns] = block.targets[0, :, :SEQUENCES]
@@ -131,7 +135,10 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 
 
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
-    """Token by token and as a whole: the scores of answers, each of which goes on where a token is the model's own."""
+    """Score the decoded answers of each run by token and as a whole; an answer continues where ``is_own`` is True.
+
+    The score is None for a run in which nothing is marked.
+    """
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored
     begins = is_scored & ~is_own

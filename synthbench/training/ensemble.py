@@ -1,12 +1,12 @@
-"""The small model, and the program that runs many runs' models as one.
+"""The small model that is trained, and the program that computes the models of many runs as one.
 
-A mechanism is written for one run. Here its tensors get a leading run axis, in one of three ways:
+A mechanism is written for one run. Here its tensors get a leading run axis, by one of three strategies:
 
-* ``fold``: the mechanism has no tensor beside its projections, so runs are more rows of the batch;
+* ``fold``: the mechanism has no tensors except its projections, so the runs become further rows of the batch;
 * ``stack``: each of its tensors is stacked over the runs and broadcasts against the activations;
-* ``loop``: neither gives what single runs give, so the runs go one after the other.
+* ``loop``: neither of these gives the outputs of single runs, so the runs are computed one after the other.
 
-The way is found by trial, not declared.
+The strategy is found by trial, not declared.
 """
 
 import copy
@@ -40,27 +40,27 @@ RunToken = Float[Tensor, "runs batch 1 model_dim"]
 RunVectors = Float[Tensor, "runs batch model_dim"]
 
 OWN = "own"
-"""Name for the position encoding of each layer's own mechanism."""
+"""Name of the setting in which each layer uses its own mechanism's position encoding."""
 NEVER = -1e30
-"""The logit of a token unknown to a run. Not minus infinity, which AdamW on CUDA decays to NaN."""
+"""The logit of a token outside a run's vocabulary. It is finite, since AdamW on CUDA decays minus infinity to NaN."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class ModelSize(NamedTuple):
-    """The size of one run's model, as its row states it."""
+    """The size of one run's model, as recorded in its row."""
 
     num_parameters: int
     num_parameters_mixer: int
     """Parameters of all mechanisms, of the convolutions on their inputs, and of the gates on their outputs."""
     state_elements: int
-    """Numbers kept by one layer's mechanism and convolution; the mean, rounded up, where layers differ."""
+    """Numbers in the state of one layer's mechanism and convolution; if layers differ, their mean, rounded up."""
 
 
 class SequenceModel(nn.Module):
-    """Token embedding, positions, blocks and linear head, of one run or, after :func:`stack_models`, of many.
+    """Token embedding, position encoding, blocks and head: of one run or, after :func:`stack_models`, of many.
 
-    It has a block for each of ``layers``, which a mechanism's ``layers_of`` returns.
+    The model has one block per entry of ``layers``, a list from the mechanism's ``layers_of``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SequenceModel(nn.Module):
         coordinates: Tensor | None = None,
         readout: Readout = "position",
     ) -> None:
-        """Draw everything from ``generator``, in the order in which data passes through."""
+        """Draw all parameters from ``generator``, in the order in which data passes through the model."""
         super().__init__()
         self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
         encoding, encoding_arguments = POSITIONS.configured(settings.positions)
@@ -103,7 +103,7 @@ class SequenceModel(nn.Module):
         )
 
     def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
-        """Let the position encoding turn one layer's queries and keys, if it turns any."""
+        """Let the position encoding rotate one layer's queries and keys, if it has rotations."""
         if self.position.name == OWN and mixer.own_positions == "none":
             return mixer
         if isinstance(mixer, Attention):
@@ -111,8 +111,8 @@ class SequenceModel(nn.Module):
                 mixer.turn_by(rotations)
         elif self.position.rotation(generator) is not None:
             raise UsageError(
-                f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
-                "of; allowed: positions that do not rotate, such as learned or none"
+                f"positions {self.position.name!r} rotate queries and keys, but mechanism {mixer.name!r} has none; "
+                "allowed: positions that do not rotate, such as learned or none"
             )
         return mixer
 
@@ -122,7 +122,7 @@ class SequenceModel(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def size(self, length: int) -> ModelSize:
-        """Count the parameters of all layers and the state of one; the mean where layers differ."""
+        """Count the parameters of the model, and the state of one layer after ``length`` tokens."""
         mixing = [
             part
             for block in self.layers
@@ -141,10 +141,10 @@ class SequenceModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Compute logits at every position, or at ``columns``: where nothing is scored, the head need not run.
+        """Compute logits at every position, or only at ``columns``, which saves the head's work at all others.
 
-        A single column must be the last one, which is all that the last block then computes. A bottleneck always reads
-        only the last position.
+        A single column must be the last position; the last block then computes only that position. A bottleneck head
+        always reads the last position only.
         """
         x = self.position.embed(self.embedding(tokens))
         *blocks, last = self.layers
@@ -167,9 +167,9 @@ class SequenceModel(nn.Module):
     def stream_step(
         self, tokens: Int[Tensor, "*leading batch"], state: State
     ) -> tuple[Float[Tensor, "*leading batch classes"], State]:
-        """Read one token of every sequence; return its logits, as in ``forward``, and the new state.
+        """Read one token of every sequence; return the logits that ``forward`` gives there, and the new state.
 
-        The given state is left as it was. A bottleneck has no such form: it reads the last position alone.
+        The given state is not changed. A model with a bottleneck head cannot stream: it reads the last position only.
         """
         after = state.copied()
         x = self.position.embed(self.embedding(tokens.unsqueeze(-1)), state.position).squeeze(-2)
@@ -181,9 +181,9 @@ class SequenceModel(nn.Module):
 
 
 def _num_unused(mechanism: Mechanism, length: int) -> int:
-    """Count the numbers in the parameters of a plugin's mechanism on which no output depends at a length."""
+    """Count the numbers in a plugin mechanism's parameters that affect no output at a given length."""
     if is_built_in(type(mechanism)):
-        return 0  # its tests hold it to using all
+        return 0  # its tests check that it uses all of them
     x = torch.randn(1, length, mechanism.model_dim, generator=torch.Generator().manual_seed(length))
     try:
         unused = unused_parameters(copy.deepcopy(mechanism), x)
@@ -193,9 +193,9 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """A head that computes the logits at each position from the last vector and a position code.
+    """A head that computes the logits at each position from the last vector and a code of the position.
 
-    Source: Poli et al. (2024), appendix B.1, the compression task. Our hidden layer is twice the model's width.
+    Source: Poli et al. (2024), appendix B.1, the compression task. Here the hidden layer has twice the model's width.
     """
 
     def __init__(self, length: int, model_dim: int, vocab_size: int, *, generator: torch.Generator) -> None:
@@ -208,17 +208,17 @@ class BottleneckHead(nn.Module):
     def forward(
         self, x: Float[Tensor, "*leading batch 1 model_dim"], columns: Int[Tensor, " columns"]
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Decode the vector at some positions."""
+        """Compute the logits at the positions in ``columns`` from the last vector."""
         codes = self.codes(columns.expand(*x.shape[:-3], 1, len(columns)))
         logits: Tensor = self.out(gelu(self.hidden(x + codes)))
         return logits
 
 
 class StackedMixer(Mixer):
-    """A mechanism with stacked tensors that broadcasts over the run axis by itself."""
+    """A mechanism whose tensors are stacked over the runs and broadcast against the activations."""
 
     def __init__(self, stacked: Mechanism) -> None:
-        """Take a mechanism whose tensors are stacked."""
+        """Wrap a mechanism whose tensors are already stacked."""
         super().__init__()
         self.mechanism = stacked
 
@@ -232,11 +232,11 @@ class StackedMixer(Mixer):
         return self.mechanism.forward_last(x)
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
-        """Compute ``forward`` at one token of every sequence; return it with the new state of all runs."""
+        """Compute the output at one token of every sequence; return it with the new state of all runs."""
         return self.mechanism.stream_step(x, state)
 
     def enter_phase(self, phase: int) -> None:
-        """Pass on the phase of a curriculum."""
+        """Pass a curriculum's phase on to the mechanism."""
         self.mechanism.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
@@ -245,12 +245,12 @@ class StackedMixer(Mixer):
 
 
 class FoldedAttention(StackedMixer):
-    """Attention whose only tensors are its stacked projections: runs are more rows of the batch."""
+    """Attention whose only tensors are its stacked projections: the runs become further rows of the batch."""
 
     mechanism: Attention
 
     def forward(self, x: RunTokens) -> RunTokens:
-        """Project every run by its own matrices, then attend in all at once."""
+        """Project each run by its own matrices, then attend in all runs at once."""
         return self._attend(x, is_last_only=False)
 
     def forward_last(self, x: RunTokens) -> RunToken:
@@ -268,14 +268,14 @@ class FoldedAttention(StackedMixer):
 
 
 class LoopedMixer(Mixer):
-    """Any mechanism: its tensors are stacked for one optimiser, but the runs go one after the other."""
+    """Any mechanism: its tensors are stacked for one optimiser, but the runs are computed one after the other."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        """Take one mechanism per run and replace their tensors."""
+        """Take one mechanism per run and stack their tensors."""
         super().__init__()
-        self._alone = list(mechanisms)  # a list hides their own tensors; a copy would not copy what they compiled
+        self._alone = list(mechanisms)  # a list hides their own tensors from PyTorch; copies would lose compiled code
         self._names: dict[str, list[str]] = {}
-        """Paths of every tensor; several if layers share it."""
+        """The paths of each stacked tensor; several if submodules share it."""
         for kind in ("parameters", "buffers"):
             paths: dict[int, list[str]] = {}
             for path, tensor in getattr(mechanisms[0], f"named_{kind}")(remove_duplicate=False):
@@ -295,7 +295,7 @@ class LoopedMixer(Mixer):
         return self.forward(x)[..., -1:, :]
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
-        """Compute ``forward`` at one token of every sequence, run by run; return it with the new states."""
+        """Compute the output at one token of every sequence, run by run; return it with the new states."""
         after, outs = state.copied(), []
         for name, (alone, rows) in enumerate(zip(self._current(), x, strict=True)):
             out, after.parts[str(name)] = alone.stream_step(rows, after.part(str(name)))
@@ -303,7 +303,7 @@ class LoopedMixer(Mixer):
         return torch.stack(outs), after
 
     def enter_phase(self, phase: int) -> None:
-        """Pass on the phase of a curriculum."""
+        """Pass a curriculum's phase on to the mechanism of every run."""
         for alone in self._alone:
             alone.enter_phase(phase)
 
@@ -313,10 +313,10 @@ class LoopedMixer(Mixer):
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
     def _current(self) -> list[Mechanism]:
-        """Return the mechanisms with the tensors that are trained.
+        """Put the trained tensors into the mechanisms and return the mechanisms.
 
-        These stay in place until the next call: an activation checkpoint calls the mechanism again in the backward
-        pass, where a :func:`torch.func.functional_call` would have restored the first ones.
+        The tensors stay in place until the next call, since an activation checkpoint calls the mechanism again in the
+        backward pass. A :func:`torch.func.functional_call` would have restored the initial tensors by then.
         """
         for run, alone in enumerate(self._alone):
             alone.train(self.training)
@@ -343,8 +343,8 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
     """Build one module whose tensors carry a leading run axis.
 
-    A :class:`RunLayer` handles that axis itself. Every other tensor is aligned to the right against activations of
-    ``activation_axes`` axes, the run axis counted: [m, n] becomes [runs, 1, ..., 1, m, n].
+    A :class:`RunLayer` handles that axis itself. Every other tensor gets axes of size 1, so that it broadcasts against
+    activations of ``activation_axes`` axes, run axis included: [m, n] becomes [runs, 1, ..., 1, m, n].
     """
     stacked = copy.deepcopy(modules[0])
     for path, module in stacked.named_modules():
@@ -359,7 +359,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
 
 
 def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
-    """Build the program that runs one mechanism per run by the given strategy."""
+    """Build a mixer that computes one mechanism per run by the given strategy."""
     if strategy == "loop":
         return LoopedMixer(mechanisms)
     stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
@@ -370,9 +370,9 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """Choose the fastest way to batch runs of a mechanism that gives what single runs give.
+    """Choose, for a mechanism, the fastest strategy whose outputs equal those of single runs.
 
-    Tried on two runs of three short sequences, in float64.
+    The outputs are compared on two runs of three short sequences, in float64.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -401,11 +401,11 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 
 
 def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
-    """Copy to a stacked model all that some runs of another, or all, have learned or drawn.
+    """Copy parameters and buffers of a trained stacked model into another, for all runs or those in ``runs``.
 
-    Where the model is larger along an axis, it keeps its own values for the rest; where it is smaller, the rest is
-    dropped. So a model for longer sequences has untrained positions, and one with fewer tokens lacks those of other
-    tasks.
+    If ``model`` is larger along an axis, it keeps its own values for the rest. If it is smaller, the surplus of
+    ``trained`` is dropped. So a model for longer sequences has untrained values at further positions, and a model with
+    a smaller vocabulary drops the tokens of other tasks.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
@@ -417,7 +417,7 @@ def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = N
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
     """Enlarge the vocabulary of one run's model by tokens that it neither reads nor predicts.
 
-    Their logits are :data:`NEVER`, so they have no share of a loss and no gradient.
+    The logits of these tokens are :data:`NEVER`, so the tokens add nothing to a loss and get no gradient.
     """
     num_new = vocab_size - model.embedding.weight.shape[0]
     if num_new == 0:
@@ -431,15 +431,15 @@ def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
 
 
 def slowest(strategies: Sequence[Strategy]) -> Strategy:
-    """Return the strategy that shares least."""
+    """Return the slowest of some strategies: ``loop`` if there is one, else ``stack``, else ``fold``."""
     return max(strategies, key=get_args(Strategy).index)
 
 
 def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
-    """Build one model of all runs: it reads tokens [runs, batch, length].
+    """Build one model for all runs, which reads tokens [runs, batch, length].
 
-    All tensors are stacked, and the mixers run by the strategies: one for all layers, or one for each. If vocabularies
-    differ, all runs get the largest.
+    All tensors are stacked over the runs. ``strategies`` is one strategy for the mixers of all layers, or one per
+    layer. If vocabularies differ in size, every run gets the largest.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
     models = [widened(model, vocab_size) for model in models]

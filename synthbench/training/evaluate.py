@@ -16,14 +16,14 @@ from synthbench.training.ensemble import SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 NUM_BINS = 15
-"""Of the confidence, in a calibration error: the number of Guo et al. (2017)."""
+"""Number of bins of the confidence in a calibration error, as in Guo et al. (2017)."""
 
 
 class KindLoss(NamedTuple):
     """The loss at the positions of one kind."""
 
     loss: float
-    """In nats a position; NaN without one."""
+    """Mean loss in nats per position; NaN if no position of the kind is scored."""
     num_scored: int
 
 
@@ -31,10 +31,10 @@ class KindLoss(NamedTuple):
 class Score:
     """The score of one run on its sequences.
 
-    ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a target.
-    ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set. ``kinds`` has
-    the losses at the kinds of positions that a task tells apart, where they were asked for. ``calibration_error`` is
-    for tasks in bits.
+    ``accuracy`` is pooled over the scored positions of all sequences; ``loss`` is in nats per target.
+    ``std_over_sequences`` is the standard deviation of the accuracies of single sequences. ``kinds`` holds the loss at
+    each kind of position that the task marks, if the tasks were given. ``calibration_error`` is measured only for tasks
+    scored in bits, and None otherwise.
     """
 
     accuracy: float
@@ -49,7 +49,7 @@ class Score:
 def summed_losses(
     logits: Float[Tensor, "runs batch columns classes"], targets: Int[Tensor, "runs batch columns"]
 ) -> Float[Tensor, " runs"]:
-    """Cross-entropy of each run summed over its targets, in nats."""
+    """Sum the cross-entropy of each run over its targets, in nats."""
     return _losses(logits, targets).flatten(1).sum(1)
 
 
@@ -73,19 +73,20 @@ def evaluate(
     """Score every run; the sequences are read in pieces.
 
     Args:
-        model: Of all runs.
-        blocks: The sequences.
-        predicted: Takes the predicted tokens of every piece, [runs, sequences, columns] on the CPU.
-        tokens_at_once: Size of a piece, see :func:`in_pieces`.
-        tasks: Those of the runs, which tell kinds of positions apart and whether to measure calibration; without
-            them no score has either.
+        model: The stacked model of all runs.
+        blocks: The sequences with their targets.
+        predicted: List to which each piece's predicted tokens are appended, [runs, sequences, columns] on the CPU; None
+            to discard them.
+        tokens_at_once: Limit on the tokens of a piece, see :func:`in_pieces`.
+        tasks: The task of each run, needed for losses by kind of position and for calibration errors. If empty, scores
+            contain neither.
     """
     was_training = model.training
     model.eval()
     correct, scored, losses, confidences = [], [], [], []
     kinds: list[dict[str, list[tuple[float, int]]]] = [{} for _ in tasks]
     for inputs, targets, columns in blocks:
-        # Batches are only how the stream was drawn; for evaluation all sequences of a run are one long batch.
+        # The division into batches matters only for drawing; here all sequences of a run are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
         for piece, label in in_pieces(sequences, labels, tokens_at_once):
@@ -125,7 +126,7 @@ def _by_confidence(
     is_right: Bool[Tensor, "runs batch columns"],
     is_scored: Bool[Tensor, "runs batch columns"],
 ) -> Float[Tensor, "runs 3 bins"]:
-    """Number, number of right ones, and summed confidence of the scored predictions, by bins of the confidence."""
+    """Number of scored predictions, number of right ones, and sum of their confidences, per bin of confidence."""
     confidence = (logits.amax(-1) - logits.logsumexp(-1)).exp()
     bins = (confidence * NUM_BINS).long().clamp(max=NUM_BINS - 1)
     values = torch.stack([is_scored, is_right & is_scored, confidence * is_scored], 1).flatten(2).double()
@@ -134,13 +135,14 @@ def _by_confidence(
 
 
 def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[float]:
-    """Compute the mean distance between confidence and the share that is right, over predictions.
+    """Compute each run's expected calibration error: the mean distance between confidence and accuracy.
 
-    The confidence of a prediction is the probability of the class that it takes for the most probable. Predictions
-    are compared in ``NUM_BINS`` bins of equal width. Source: Guo et al. (2017), eq. 3.
+    The confidence of a prediction is the probability that the model gives to the predicted class. Confidence and
+    accuracy are compared in ``NUM_BINS`` bins of equal width, weighted by the number of predictions in a bin. Source:
+    Guo et al. (2017), eq. 3.
 
     Args:
-        by_confidence: Numbers of predictions, numbers of right ones and sums of confidences in each bin.
+        by_confidence: Number of predictions, number of right ones, and sum of confidences, in each bin of each run.
 
     >>> calibration_errors(torch.tensor([[[8.0, 8.0], [2.0, 7.0], [3.0, 6.0]]]))
     [0.125]
@@ -156,7 +158,7 @@ def _by_kind(
     losses: Float[Tensor, "batch columns"],
     columns: Int[Tensor, " columns"],
 ) -> Iterator[tuple[str, tuple[float, int]]]:
-    """Summed loss and number of the scored positions of each kind."""
+    """Yield the name of each kind with the summed loss and the number of its scored positions."""
     for name, mask in task.kinds(inputs.cpu().numpy()).items():
         is_kind = torch.from_numpy(mask).to(losses.device)[:, columns] & is_scored
         yield name, (float(losses[is_kind].double().sum()), int(is_kind.sum()))
@@ -171,14 +173,14 @@ def _pooled(kinds: Mapping[str, Sequence[tuple[float, int]]]) -> dict[str, KindL
 
 
 METRIC_SEQUENCES = 16
-"""Validation sequences of a run that metrics of what a layer learned are taken from."""
+"""Validation sequences per run on which the metrics of trained layers are measured."""
 
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """The metrics of the mechanisms, a dictionary a run: ``layer0.curvature.head2``.
+    """Measure the mechanisms' own metrics; return one dictionary per run, with keys like ``layer0.curvature.head2``.
 
-    The inputs of a layer are those that some sequences give.
+    Each layer is measured on the inputs that it gets when the model reads the first batch of ``block``.
     """
     seen: dict[int, Tensor] = {}
     hooks = [

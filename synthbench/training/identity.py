@@ -1,4 +1,4 @@
-"""Names rows by what decides the result of a run: its configuration and the versions of its components."""
+"""Identities of rows: the configuration and the component versions that decide the result of a run."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,14 +10,14 @@ from synthbench.tasks import Task
 DTYPE = "float32"
 
 TRAINING_VERSION = 1
-"""Raise it when training computes something else for the same configuration.
+"""Version of the training code; raise it when training computes something else for the same configuration.
 
-1 is left out of ids: rows from before this version existed have none.
+Version 1 is left out of ids, since older rows were written before versions existed.
 """
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Describe a task for an id: its length and options in full, or its levels and the unit of their load."""
+    """Describe a task for an id: its length and all options; on a ladder, its levels and the unit of their load."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     levels = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
@@ -31,13 +31,14 @@ class Component(NamedTuple):
     version: str
     """Value of :func:`synthbench.registry.version_of`."""
     arguments: dict[str, Any]
-    """Of all options, but for additions at their defaults; of a ladder, its levels."""
+    """Values of all options, except newer options at their defaults; for a task on a ladder, its levels."""
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
-    """The part of a suite in ids: its protocol.
+    """Collect the part of a suite that enters ids: its protocol.
 
-    Settings without a value are left out, so a new one renames no row. So are ``shifts``, which only add tests.
+    Settings that are None are left out, so that a new setting changes no existing id. ``shifts`` are left out too,
+    since they only add tests. Block, positions and learning rates enter ids elsewhere.
     """
     return {
         "model": suite.model.model_dump(
@@ -52,13 +53,13 @@ def of_suite(suite: Suite) -> dict[str, Any]:
 def of_cell(
     suite: Suite, components: Mapping[str, Component], *, device_type: str, match: str | None = None
 ) -> dict[str, Any]:
-    """Collect what decides the result of every run of a cell, but for seed and learning rate.
+    """Collect everything that decides the result of a cell's runs, except seed and learning rate.
 
     Args:
-        suite: The protocol; its name and version are no part of it.
-        components: By ``task``, ``mech``, ``block`` and ``positions``.
+        suite: The suite with the protocol; its name and version are not used.
+        components: The components under the keys ``task``, ``mech``, ``block`` and ``positions``.
         device_type: ``cpu``, ``cuda``, ...
-        match: What the size was matched to, if it was.
+        match: The size that the mechanism was matched to; None if it was not matched.
     """
     named = {
         key: value
@@ -80,9 +81,9 @@ def of_cell(
 
 
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
-    """Collect what decides the result of one run beside its cell.
+    """Collect everything that decides the result of one run, in addition to its cell.
 
-    The rate is no part of a tuned run: the rates to choose from and the seeds of the choice decide it.
+    If the suite tunes, a reported run is identified by its candidate rates and tuning seeds, not by the chosen rate.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

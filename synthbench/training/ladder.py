@@ -1,4 +1,4 @@
-"""Chooses the level of each training step, and its number of sequences."""
+"""Training on a ladder: the level of each step, its number of sequences, and test levels beyond the ladder."""
 
 import math
 from collections import Counter
@@ -16,16 +16,16 @@ from synthbench.tasks import IGNORE, TASKS, Level, Sized, level_bounds, sized
 from synthbench.tasks.base import LENGTHS, Task
 
 FACTORS_BEYOND = (2, 4)
-"""Multiples of the longest trained level's tokens at which a trained model is tested too."""
+"""Multiples of the longest trained length at which a trained model is also tested."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def mixture(num_steps: int, num_levels: int) -> list[int]:
-    """The level of each step, from 0; the same for every mechanism and seed.
+    """Choose the level of each step, counted from 0; the same for every mechanism and seed.
 
-    All levels from the first step to the last, easy ones more often, as what is learned there serves above. The easiest
-    quarter of a ladder has half of the steps.
+    All levels are mixed from the first step to the last. Easy levels come more often, as harder levels build on what is
+    learned there: the easiest quarter of a ladder gets half of the steps.
 
     >>> mixture(12, 3)
     [1, 0, 2, 0, 0, 1, 0, 2, 0, 0, 1, 0]
@@ -34,19 +34,19 @@ def mixture(num_steps: int, num_levels: int) -> list[int]:
 
 
 def evenly(step: int) -> float:
-    """A number in [0, 1); those of the first steps, however many, are spread evenly over it.
+    """Map a step to a number in [0, 1), such that the first n steps are spread evenly over [0, 1), for any n.
 
-    They are the multiples of the golden ratio, modulo 1.
+    The numbers are the multiples of the golden ratio, modulo 1.
     """
     return (step + 1) * _GOLDEN % 1
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """Resolve a task of a suite and a command: on a ladder no options, and the length of the last level.
+    """Resolve the length and options of a task in a suite; on a ladder, the last level's length and no options.
 
     Raises:
         UnknownName: If the task or an option does not exist.
-        UsageError: If a value is out of range, the task has no ladder, or it has one and options are given.
+        UsageError: If a value is out of range, or if the suite has a ladder and the task has none or gets options.
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
@@ -62,7 +62,7 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
 
 @dataclass(frozen=True)
 class Course:
-    """The training of a cell on a ladder: levels, order and sizes of the batches."""
+    """The plan of training on a ladder: its levels, their order over the steps, and the batch sizes."""
 
     levels: tuple[Level, ...]
     ladder: LadderSettings
@@ -70,18 +70,18 @@ class Course:
 
     @cached_property
     def order(self) -> list[int]:
-        """The level of each step, from 0."""
+        """The level of each step, counted from 0."""
         return mixture(self.training.steps, len(self.levels))
 
     @cached_property
     def num_batches(self) -> list[int]:
-        """Steps on each level."""
+        """Number of steps on each level."""
         counts = Counter(self.order)
         return [counts[level] for level in range(len(self.levels))]
 
     @cached_property
     def batch_sizes(self) -> list[int]:
-        """Sequences of a step on each level."""
+        """Number of sequences per step on each level."""
         return [
             max(
                 self.training.batch_size,
@@ -92,21 +92,21 @@ class Course:
         ]
 
     def sequences(self, num_steps: int) -> int:
-        """Sequences of the first ``num_steps`` steps."""
+        """Count the sequences of the first ``num_steps`` steps."""
         return sum(self.batch_sizes[level] for level in self.order[:num_steps])
 
     def tokens(self, num_steps: int) -> int:
-        """Tokens of the first ``num_steps`` steps."""
+        """Count the tokens of the first ``num_steps`` steps."""
         return sum(self.batch_sizes[level] * self.levels[level].length for level in self.order[:num_steps])
 
 
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
-    """Find the levels beyond a ladder on which its models are tested, by their multiple of its longest sequences.
+    """Find the test levels beyond a ladder, by their multiple of its longest length: 2 and 4.
 
-    A level of the task's own has a load and a committed baseline. Where there is none of that length, or it has tokens
-    that no trained level has, it is the last trained level stretched. Nobody has counted the load of that: it is 0.
-    Where lower positions are the easier ones, only those behind the trained length are scored. A factor is missing
-    where the task has no such sequences.
+    A level of that length that the task itself defines is preferred. If there is none, or if it has tokens that no
+    trained level has, the last trained level is stretched instead. The load of a stretched level is unknown and set to
+    0. If the last level scores only new positions, the stretched level scores only positions beyond the trained length.
+    A factor is missing if neither kind of level exists.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}
@@ -124,16 +124,16 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
 
 
 def own_levels(task: type[Task], length: int) -> list[Level]:
-    """List the levels of a task's own that have one length, also those of suites with extended levels."""
+    """List the levels of one length that a task itself defines, including its extended levels."""
     longest = max(LENGTHS)
     every = [*task.ladder(longest), *(task.ladder(longest, is_extended=True) if task.extended_levels else ())]
     return [level for level in every if level.length == length]
 
 
 def _is_known(level: Level, trained: Sequence[Level]) -> bool:
-    """Return whether every token of a level is one of the trained levels' too."""
+    """Return whether every token of a level also occurs in the trained levels."""
     inputs, answers = _tokens(level)
-    for each in reversed(trained):  # most often the longest has them all
+    for each in reversed(trained):  # the longest level usually has all tokens
         known_inputs, known_answers = _tokens(each)
         inputs, answers = inputs - known_inputs, answers - known_answers
         if not inputs | answers:
@@ -149,27 +149,27 @@ def _stretched(level: Level, factor: int) -> Level:
 
 @lru_cache(maxsize=4096)
 def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
-    """The tokens of a fixed sample of a level's inputs, and those of its targets."""
+    """Collect the tokens in the inputs and in the targets of a fixed sample of a level."""
     sample = level.task.sample(np.random.Generator(np.random.Philox(key=0)), 128, level.length)
-    # Counted, which is faster than sorting or hashing them.
+    # Counting the tokens is faster than sorting or hashing them.
     counts = map(np.bincount, (sample.inputs.ravel(), sample.targets[sample.targets != IGNORE]))
     inputs, answers = (frozenset(np.flatnonzero(count).tolist()) for count in counts)
     return inputs, answers
 
 
 def course_of(suite: Suite, task: str) -> Course:
-    """The training on the ladder of a task.
+    """Plan the training on a task's ladder.
 
     Raises:
         UnknownName: If there is no such task.
-        UsageError: If the suite has no ladder, or the task has no levels for it.
+        UsageError: If the suite has no ladder, or the task has no levels that are short enough for it.
     """
     if suite.ladder is None:
         raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")
     levels = TASKS[task].ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
     if not levels:
         raise UsageError(
-            f"task {task!r} has no levels of up to {suite.ladder.longest} tokens, and suite {suite.name!r} climbs; "
+            f"task {task!r} has no levels of up to {suite.ladder.longest} tokens, which suite {suite.name!r} needs; "
             f"allowed: a task that 'synthbench list tasks --suite {suite.name}' shows"
         )
     return Course(tuple(levels), suite.ladder, suite.training)

@@ -1,7 +1,7 @@
-"""Scores of ladders, counted from the baselines that are committed now.
+"""Ladder scores computed from the shortcut baselines that are committed now.
 
-A row keeps the accuracy on each level, and the baselines of the day on which it was made. A shortcut that is found
-later raises a baseline and needs no new training: readers compute the score again.
+A row keeps the accuracy on each level and the baselines of the day on which it was made. If a shortcut is found later,
+a baseline increases. No new training is needed then: readers compute the score again.
 """
 
 import json
@@ -23,9 +23,10 @@ USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics",
 
 
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row whose score, skill and metrics follow from its accuracies by level and the committed baselines.
+    """Recompute a row's score, skill and metrics from its accuracies per level and the committed baselines.
 
-    A row of another task stays as it is: one without a ladder, from a plugin, or of a version that is not installed.
+    A row is returned unchanged if it has no ladder score, or if its task is a plugin's or of a version that is not
+    installed.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
     trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ()
@@ -37,7 +38,7 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     levels = [LevelScore(level.load, level.score, of.base, of.ceiling) for level, of in zip(then, bounds, strict=True)]
     again: dict[str, float | None] = {}
     for factor in FACTORS_BEYOND:
-        # The row says by its load which level it was tested on; finding it anew would draw samples of all levels.
+        # The load in the row shows which level it was tested on; a new search would draw samples of all levels.
         if level := _committed_beyond(trained[-1], factor, metrics.get(f"x{factor}.load")):
             again |= _metrics_beyond(factor, level, metrics.get(f"x{factor}.score"))
     if levels == then and again.items() <= metrics.items():
@@ -48,7 +49,7 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def rescored(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a store, each by :func:`with_committed_baselines`; the same frame if no baseline has changed."""
+    """Apply :func:`with_committed_baselines` to the rows of a store; return the same frame if nothing changes."""
     if rows.empty:
         return rows
     of_levels = rows.loc[rows["metric_name"].str.endswith(LADDER_SCORE), USED]
@@ -65,14 +66,14 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
-    """The tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` and so on.
+    """Write the tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` ...
 
-    Skill is counted from the committed baseline of the task's own level, elsewhere from the floor; both are called
-    ``x2.floor``, as in suites without ladders. The load is null where the test is no level of the task's.
+    If the level has a committed baseline, skill is measured from it, and otherwise from the task's floor. Either is
+    named ``x2.floor``, as in suites without ladders. The load is null if the task itself does not define the level.
 
     Args:
-        trained: The levels of the run, the easiest first.
-        accuracies: By factor; None where the model reads no more tokens.
+        trained: The levels of the run, easiest first.
+        accuracies: Accuracy by factor; None if the model cannot read that many tokens.
     """
     tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}
@@ -104,7 +105,7 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
-    """The level of such a test if its baseline is committed, so that it may be another one than on the row's day."""
+    """Find the level of a test beyond the ladder by its load; None unless its baseline is committed."""
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 
@@ -114,7 +115,7 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 
 @lru_cache(maxsize=4096)
 def _levels_of(task: str, version: str, arguments: str) -> tuple[Level, ...]:
-    """The levels that a row names; none if they are no levels of the installed task."""
+    """Rebuild the levels that a row names; empty unless its task is built in and of the installed version."""
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
         return ()
     try:
@@ -122,12 +123,12 @@ def _levels_of(task: str, version: str, arguments: str) -> tuple[Level, ...]:
             Level(TASKS[task](**level["task"]), level["length"], level["load"], level["first_new"])
             for level in json.loads(arguments)["rungs"]
         )
-    except (KeyError, TypeError, UsageError):  # a store may come from a stranger
+    except (KeyError, TypeError, UsageError):  # a store may come from anyone
         return ()
 
 
 @lru_cache(maxsize=4096)
 def _bounds_of(levels: tuple[Level, ...]) -> tuple[LevelBounds, ...]:
-    """The committed bounds of some levels; none if one of them has none."""
+    """Look up the committed bounds of some levels; empty if any level has none."""
     found = [bounds for level in levels if (bounds := committed_bounds(level)) is not None]
     return tuple(found) if len(found) == len(levels) else ()

@@ -1,4 +1,4 @@
-"""AdamW for runs: PyTorch's fused version if all share a rate, else the same update with a rate for each."""
+"""AdamW for several runs: PyTorch's fused version if all share one rate, else the same update with a rate per run."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,24 +11,25 @@ from synthbench.layers import UndecayedParameter
 from synthbench.suites.config import TrainingSettings
 
 ALIGNMENT_BYTES = 512
-"""CUDA's allocator aligns every tensor to a multiple of this, the CPU's to a multiple of 64.
+"""Alignment of tensors by CUDA's allocator, in bytes; the CPU's allocator aligns to 64 bytes.
 
-The last bits of a product depend on the alignment of its factors, so a moved parameter keeps its alignment.
+The last bits of a matrix product depend on the alignment of its factors, so moved parameters are aligned like new ones.
 """
 
 Corrections = tuple[float, float] | tuple[Tensor, Tensor]
 
 
 class FlatParameters:
-    """Parameters of one precision and weight decay in one tensor, with their AdamW moments.
+    """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
     Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
-    a gradient are left out: each group of neighbours with one then has its own update. The gaps that align the
-    parameters have no rate and no gradient. A complex number counts as two real ones, as in PyTorch's own AdamW.
+    a gradient are skipped; each stretch of neighbouring parameters with gradients then has its own update. The gaps
+    that align the parameters have rate 0 and gradient 0. A complex number is treated as two real ones, as in PyTorch's
+    own AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
-        """Move the parameters, with one rate per index of their first axis; the moments begin at zero."""
+        """Move the parameters into one tensor; ``learning_rates`` has one rate per run. Moments begin at 0."""
         self.parameters, self.decay = list(parameters), decay
         parts = [_as_real(parameter.detach()) for parameter in self.parameters]
         first = parts[0]
@@ -62,21 +63,21 @@ class FlatParameters:
             values.sub_(torch.div(rate, correction1, out=change).mul_(first).div_(scale))
 
     def set_rates(self, share: float) -> None:
-        """Set every rate to a share of its first value."""
+        """Set every rate to ``share`` times its initial value."""
         torch.mul(self._initial_rates, share, out=self.rates)
 
     def freeze(self, run: int) -> None:
-        """Set a run's rates to 0 for good."""
+        """Set a run's rates to 0 permanently."""
         for rates in (*self._views(self._initial_rates), *self._views(self.rates)):
             rates[run] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        """View the part of every parameter, in its shape; a complex one has another axis of 2."""
+        """View each parameter's part of a flat tensor in its own shape; a complex one gets a last axis of size 2."""
         places = zip(self._ends, self._shapes, strict=False)
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield neighbours with a gradient: their slice, and the pieces of their gradient with the gaps between."""
+        """Yield each stretch of neighbours with gradients: its slice, and the gradients with the gaps between them."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:
@@ -87,10 +88,10 @@ class FlatParameters:
 
 
 class RunAdamW:
-    """AdamW with a learning rate for each slice of a parameter's first axis.
+    """AdamW with one learning rate per run, that is per index of a parameter's first axis.
 
-    Whatever changes between steps lies in tensors that keep their addresses, or is set by :meth:`advance`, so a
-    captured :meth:`update` can be replayed. The parameters move: each becomes a view of a larger tensor.
+    Values that change between steps are kept in tensors with fixed addresses or set by :meth:`advance`. So a CUDA graph
+    of :meth:`update` can be replayed. The parameters are moved: each becomes a view of a larger tensor.
 
     Source: Loshchilov & Hutter (2019), algorithm 2, with a constant schedule.
     """
@@ -103,7 +104,7 @@ class RunAdamW:
         *,
         is_capturable: bool = False,
     ) -> None:
-        """Begin with zero moments."""
+        """Move the parameters, grouped by precision and weight decay; the moments begin at 0."""
         self.settings = settings
         self.num_steps = 0
         alike: dict[tuple[torch.dtype, float], list[nn.Parameter]] = {}
@@ -133,12 +134,12 @@ class RunAdamW:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update every parameter that has a gradient; the others and their moments stay."""
+        """Update every parameter that has a gradient; the other parameters and their moments stay unchanged."""
         for part in self.parts:
             part.update(self.settings, self._corrections)
 
     def set_rates(self, share: float) -> None:
-        """Set every learning rate to a share of its first value."""
+        """Set every learning rate to ``share`` times its initial value."""
         for part in self.parts:
             part.set_rates(share)
 
@@ -148,7 +149,7 @@ class RunAdamW:
             part.freeze(run)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Remove the gradients of all parameters."""
         for part in self.parts:
             for parameter in part.parameters:
                 parameter.grad = None
@@ -165,7 +166,7 @@ class FusedAdamW(torch.optim.AdamW):
         self.step()
 
     def set_rates(self, share: float) -> None:
-        """Set the learning rate to a share of its first value."""
+        """Set the learning rate to ``share`` times its initial value."""
         initial = self.defaults["lr"]
         for group in self.param_groups:
             if isinstance(initial, Tensor):
@@ -178,12 +179,12 @@ Optimiser = FusedAdamW | RunAdamW
 
 
 def _as_real(x: Tensor) -> Tensor:
-    """Return the same numbers, complex ones as pairs on another axis."""
+    """View complex numbers as pairs of real ones on a new last axis; return real tensors unchanged."""
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
 def decay_of(parameter: nn.Parameter, settings: TrainingSettings) -> float:
-    """Return a parameter's weight decay: the suite's, or 0 where its mechanism's authors use none."""
+    """Return a parameter's weight decay: the suite's, or 0 if the authors of its mechanism use none."""
     return 0.0 if isinstance(parameter, UndecayedParameter) else settings.weight_decay
 
 
@@ -194,10 +195,11 @@ def make_optimiser(
     *,
     is_capturable: bool = False,
 ) -> Optimiser:
-    """Build AdamW over the trainable parameters, whose first axis is that of the runs.
+    """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
-    ``learning_rates`` has one value per run. PyTorch's fused AdamW takes no complex parameters. A capturable optimiser
-    keeps what changes between steps in tensors, for a CUDA graph.
+    ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
+    complex, and no run may have to stop before the others. With ``is_capturable``, values that change between steps are
+    kept in tensors, so that a CUDA graph can replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1
@@ -217,6 +219,6 @@ def make_optimiser(
         )
         if is_capturable:
             for group in optimiser.param_groups:
-                group["lr"] = group["lr"].clone()  # it was the default itself
+                group["lr"] = group["lr"].clone()  # it was the same tensor as the default
         return optimiser
     return RunAdamW(parameters, learning_rates, settings, is_capturable=is_capturable)

@@ -1,9 +1,9 @@
-"""One root seed a run, and separate streams from it: ``init``, ``train``, ``validation``, ``test``.
+"""Random streams of a run, all derived from one root seed: ``init``, ``train``, ``validation``, ``test``.
 
-The data streams are keyed by task, task version, size, split and seed, never by mechanism or learning rate. Every
-mechanism sees the same batches, so a worker keeps the blocks that it has drawn for the next mechanism. The ``init``
-stream is keyed by the seed alone, so all mechanisms begin with the same embeddings. Philox is counter-based: its
-streams are the same on every machine.
+The data streams are keyed by task, task version, length, options, split and seed, never by mechanism or learning rate.
+So every mechanism sees the same batches, and a worker keeps the blocks that it has drawn for the next mechanism. The
+``init`` stream is keyed by the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is
+counter-based: its streams are the same on every machine.
 """
 
 import hashlib
@@ -18,12 +18,13 @@ from synthbench.options import arguments_of
 from synthbench.tasks import Batch, Split, Task
 
 BLOCK_STEPS = 200
-"""Batches that are drawn at once. It decides which numbers are drawn, so it is part of what the streams are."""
+"""Number of batches drawn at once. A different number would change the data of all streams."""
 
 KEPT_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}
-"""Most bytes of a worker's kept blocks. The 220 streams of suite `paper` have 150 MB.
+"""Limit on the memory of the blocks that a worker keeps, in bytes. The 220 streams of suite ``paper`` take 150 MB.
 
-On a CPU drawing takes 0.2 % of a run and there is a worker for each core; a GPU waits for data, and few share it.
+The limit is low on a CPU, where drawing takes 0.2 % of a run and every core has a worker. It is high on a GPU, which
+has to wait for data and is shared by few workers.
 """
 
 _STREAMS = {"init": 0, "train": 1, "validation": 2, "test": 3}
@@ -38,13 +39,13 @@ def _data_sequence(task: Task, length: int, split: Split, seed: int) -> np.rando
 
 
 def init_seed(seed: int) -> int:
-    """The seed of a run's initialisation, below 2**63."""
+    """Derive the seed of a run's initialisation, below 2**63."""
     sequence = np.random.SeedSequence(seed, spawn_key=(_STREAMS["init"],))
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
 def data_seed(task: Task, length: int, seed: int) -> int:
-    """A number below 2**63 that names a run's training stream; equal for all mechanisms."""
+    """Derive a number below 2**63 that identifies a run's training stream; it is the same for all mechanisms."""
     return int(_data_sequence(task, length, "train", seed).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -59,22 +60,22 @@ def data_block(
 
 
 class KeptBlocks:
-    """Blocks that stay in memory after they were drawn; those read least recently go first.
+    """A cache of drawn blocks in memory, which drops the least recently read blocks first.
 
     Args:
-        most_bytes: Memory that the kept blocks may take together.
+        most_bytes: Limit on the memory of all kept blocks, in bytes.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.num_bytes = 0
         self._blocks: OrderedDict[tuple[object, ...], Batch] = OrderedDict()
-        self._lock = Lock()  # training and validation are drawn by a thread each
+        self._lock = Lock()  # training and validation are drawn by separate threads
 
     def block(
         self, task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
     ) -> Batch:
-        """The same as :func:`data_block`, in the smallest types that hold the tokens; drawn unless it is kept."""
+        """Return the block of :func:`data_block`, in the smallest integer types; draw it unless it is kept."""
         name = json.dumps([task.name, task.version, arguments_of(task)], sort_keys=True)  # as the stream is named
         key = (type(task), name, length, split, seed, index, num_steps, batch_size)
         with self._lock:
@@ -99,11 +100,11 @@ class KeptBlocks:
 
 
 _of_command: dict[str, KeptBlocks] = {}
-"""Of the command that this process works for, by its name."""
+"""The blocks kept for the command that this process works for, by the command's name."""
 
 
 def blocks_of(command: str, device_type: str) -> KeptBlocks:
-    """The blocks that this process keeps for a command; those of any other command are given up."""
+    """Return the blocks that this process keeps for a command; drop those of any other command."""
     blocks = _of_command.get(command)
     if blocks is None:
         forget_blocks()
@@ -112,7 +113,7 @@ def blocks_of(command: str, device_type: str) -> KeptBlocks:
 
 
 def forget_blocks() -> None:
-    """Give up what this process keeps."""
+    """Drop all blocks that this process keeps."""
     _of_command.clear()
 
 
@@ -128,8 +129,8 @@ def data_blocks(
 ) -> Iterator[Batch]:
     """Draw a stream block by block, each of up to ``BLOCK_STEPS`` batches: arrays [batches, batch, length].
 
-    Block i depends on nothing but the stream and i, so the first batches are the same however many follow, as long as
-    they fill whole blocks. A block is drawn when it is asked for, unless ``kept`` has it.
+    Block i depends only on the stream, on i and on its number of batches. So two streams of different lengths have the
+    same batches in all blocks that are full in both. A block is drawn when it is requested, unless ``kept`` has it.
     """
     draw = data_block if kept is None else kept.block
     for index in range(-(-num_batches // BLOCK_STEPS)):
@@ -142,7 +143,7 @@ def _num_bytes(block: Batch) -> int:
 
 
 def _smallest(tokens: np.ndarray) -> np.ndarray:
-    """The same numbers in the smallest type that holds them."""
+    """Convert tokens to the smallest integer type that holds them."""
     low, high = tokens.min(initial=0), tokens.max(initial=0)
     types = (dtype for dtype in _SMALL if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max)
     return tokens.astype(next(types))

@@ -1,4 +1,4 @@
-"""The sequences of a task as runs see them, for use without the trainer; imports no torch."""
+"""Token sequences of a task exactly as runs read them, for use without the trainer and without PyTorch."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from synthbench.training.ladder import course_of
 from synthbench.training.seeding import data_blocks
 
 MOST_TOKENS = 1 << 28
-"""Tokens that are drawn at most: inputs and targets take 4 GiB then."""
+"""Limit on the tokens that are drawn; inputs and targets of that size take 4 GiB."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """The sequences of one stream in the order in which a run reads them, and what is known of their task."""
+    """The sequences of one stream, in the order in which a run reads them, together with their task."""
 
     task: Task
     length: int
@@ -35,11 +35,11 @@ class Sequences:
     batch_size: int
     inputs: Int[np.ndarray, "count length"]
     targets: Int[np.ndarray, "count length"]
-    """-100 where nothing is scored."""
+    """Target tokens; -100 at positions that are not scored."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Task, options, bounds and stream; floor and ceiling are fractions in [0, 1], or bits with a minus sign."""
+        """Task, options, bounds and stream. Floor and ceiling are accuracies in [0, 1], or negated bits per token."""
         floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
         return {
             "task": self.task.name,
@@ -68,24 +68,26 @@ def draw(
     batch_size: int | None = None,
     suite: str | None = None,
 ) -> Sequences:
-    """The sequences that a run reads from one of its streams, in the order in which it reads them.
+    """Draw the sequences that a run reads from one of its streams, in the order in which the run reads them.
 
-    A stream is drawn in large blocks, so what is in it depends on how much is drawn at once. With ``suite`` the
-    sequences are the first ``count`` that its runs read. Without, they are those of a run that reads ``count``
-    sequences in batches of ``batch_size``.
+    A stream is drawn in large blocks, so its contents depend on the total number of sequences and the batch size. With
+    ``suite``, the result is the first ``count`` sequences that the runs of the suite read. Without ``suite``, the
+    result is the stream of a run that reads ``count`` sequences in batches of ``batch_size``.
 
     Args:
-        task: Its name, with options as in ``mqar:level=3`` or ``mqar:num_pairs=8``.
+        task: Name of the task, with options as in ``mqar:level=3`` or ``mqar:num_pairs=8``.
         split: ``train``, ``validation`` or ``test``.
         seed: Root seed of the run, 0 or more.
-        count: Sequences. Default: all that a run of ``suite`` reads.
-        batch_size: Sequences of a batch; ``count`` is a multiple of it. Default: all in one batch, as in a test.
-        suite: The suite whose runs read them; gives the options of a task that it lists, and takes no ``batch_size``.
+        count: Number of sequences. Default: all that a run of ``suite`` reads.
+        batch_size: Sequences per batch; must divide ``count``. Default: all in one batch, as in a test. Not allowed
+            with ``suite``.
+        suite: Name of the suite whose runs read the sequences; sets the batch size, and the options that it lists for
+            the task.
 
     Raises:
         UnknownName: If the task, an option, the split or the suite does not exist.
-        UsageError: If a number is out of range, or neither ``count`` nor ``suite`` is given.
-        ContractError: If the code of a plugin's task raises.
+        UsageError: If a value is not allowed, or neither ``count`` nor ``suite`` is given.
+        ContractError: If the code of a plugin's task raises an exception.
     """
     for label, value, least in (("seed", seed, 0), ("count", count, 1), ("batch size", batch_size, 1)):
         if value is not None and not least <= value <= LARGEST_SEED:
@@ -112,7 +114,7 @@ def draw(
         sequences = sequences_of(
             unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count
         )
-        # Training asks for all answers of a level.
+        # Training uses all targets of a level.
         if level is None or stream == "train":
             return sequences
         return replace(sequences, targets=level.new_targets(sequences.targets))
@@ -125,7 +127,7 @@ def draw(
 def sequences_of(
     task: Task, length: int, split: Split, seed: int, *, num_batches: int, batch_size: int, count: int
 ) -> Sequences:
-    """The first ``count`` sequences of a stream of some batches."""
+    """Draw the first ``count`` sequences of a stream of ``num_batches`` batches."""
     drawn: list[Batch] = []
     for block in data_blocks(task, length, split, seed, num_batches=num_batches, batch_size=batch_size):
         drawn.append(block)
@@ -146,7 +148,7 @@ def _split(name: str) -> Split:
 
 
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
-    """Split ``count`` sequences into batches: their number and size."""
+    """Split ``count`` sequences into batches; return the number of batches and their size."""
     if count is None:
         raise UsageError("count is missing; give it, or a suite, whose runs read a number of their own")
     batch_size = batch_size or count
@@ -156,7 +158,7 @@ def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
 
 
 def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
-    """Give the number of batches that a run of a suite reads, and the size of one."""
+    """Return the number of batches that a run of a suite reads, and their size."""
     training, evaluation = suite.training, suite.evaluation
     return {
         "train": (training.steps, training.batch_size),
@@ -166,7 +168,7 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
 
 
 def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
-    """The level that is asked for, and the same on it."""
+    """Find the requested level; return it with the number and size of the batches that a run reads on it."""
     course = course_of(suite, task)
     numbers = [str(number) for number, _ in enumerate(course.levels, start=1)]
     level = given.get("level", given.get("rung"))
@@ -186,11 +188,11 @@ def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str])
 
 
 def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
-    """Write ``inputs``, ``targets`` and ``metadata``, a JSON text, as a NumPy archive; the same bytes on every call.
+    """Write ``inputs``, ``targets`` and ``metadata`` (JSON text) as a NumPy archive; equal sequences give equal bytes.
 
     Raises:
-        UsageError: If the name does not end in ``.npz``, or the file exists and is not to be replaced.
-        StoreError: If it cannot be written; nothing is left half done.
+        UsageError: If ``path`` does not end in ``.npz``, or the file exists and ``is_forced`` is False.
+        StoreError: If the file cannot be written; no partial file is left then.
     """
     if path.suffix != ".npz":
         raise UsageError(f"out is {str(path)!r}; allowed: the name of a file that ends in .npz")
@@ -201,10 +203,10 @@ def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
 
 
 def write_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed NumPy archive, whole or not at all; an older file of that name is replaced.
+    """Write a compressed NumPy archive, completely or not at all; an existing file at ``path`` is replaced.
 
     Raises:
-        StoreError: If it cannot be written.
+        StoreError: If the file cannot be written.
     """
     partial = path.with_name(f".{path.name}.{uuid4().hex}")
     try:

@@ -1,4 +1,4 @@
-"""Data for runs, on the device: a stream for each cell and seed, which runs of other learning rates share."""
+"""Data for runs, on the device: one stream per cell and seed, shared by runs with different learning rates."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,19 +17,21 @@ from synthbench.training.seeding import KeptBlocks, data_blocks
 T = TypeVar("T")
 
 TOKENS_AT_ONCE = {"cpu": 1536, "cuda": 1 << 20}
-"""Tokens of all runs that pass through the model at once: on a CPU the activations should stay in a core's cache.
+"""Limit on the tokens of all runs that pass through the model at once, by device type.
 
-Measured on one thread: four runs at length 16 and batch 16 take 20 to 40 % less a step together than alone, two at
-length 64 no less. At length 256 and batch 32 six pieces take 40 % less than the whole for slay, 60 % for yat-spherical.
+On a CPU the activations should stay in a core's cache. Measured on one thread at length 16 and batch 16, four runs take
+20 to 40 % less time per step together than one by one. Two runs at length 64 save nothing. At length 256 and batch 32,
+six pieces take 40 % less time than the whole batch for slay, and 60 % less for yat-spherical.
 """
 
 
 class DeviceBlock(NamedTuple):
-    """Many batches of all runs, moved at once.
+    """Many batches of all runs, moved to the device at once.
 
     ``inputs`` is [batches, runs, batch, length]; ``targets`` is [batches, runs, batch, columns], where
-    ``columns`` are the positions at which anything is scored. Tokens behind the last of these are cut off: every
-    mechanism is causal, so nothing that is scored depends on them; unless answers are read from the last token.
+    ``columns`` are the positions at which any sequence is scored. Inputs after the last of these positions are cut off,
+    since mechanisms are causal and no scored output depends on them. They are kept if answers are read from the last
+    token.
     """
 
     inputs: Tensor
@@ -50,10 +52,10 @@ def device_blocks(
 ) -> Iterator[DeviceBlock]:
     """Draw the runs' streams block by block and move each block to the device.
 
-    On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
-    of a cell's tests, or with ``is_beyond`` of those beyond its ladder; the length is the same for all runs. A block
-    that ``kept`` has is not drawn again. On a ladder training has all targets of a level, and every other split those
-    that are new on it.
+    On a GPU, the next block is drawn while the device works on the current one. ``factor`` is a key of
+    :attr:`Cell.tests`, or of :attr:`Cell.beyond` if ``is_beyond``, and selects the task and length. The length must be
+    the same for all runs. A block that ``kept`` holds is not drawn again. On a ladder, the training split has all
+    targets of a level; other splits have only the targets that are new on it.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:
@@ -93,9 +95,9 @@ def in_pieces(
     targets: Shaped[Tensor, "runs batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a run.
+    """Cut a batch into nearly equal pieces of up to ``tokens_at_once`` tokens, but at least one sequence per run.
 
-    ``targets`` may be anything that each sequence has. None stands for the device's ``TOKENS_AT_ONCE``.
+    ``targets`` may hold any values per sequence. None stands for the device's ``TOKENS_AT_ONCE``.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)
@@ -103,7 +105,7 @@ def in_pieces(
 
 
 def prefetched(iterator: Iterator[T]) -> Iterator[T]:
-    """The same items, each made by a thread while the consumer works on the one before."""
+    """Yield the items of an iterator, each computed by a thread while the consumer works on the previous item."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         pending = thread.submit(next, iterator, None)
         while (item := pending.result()) is not None:

@@ -1,4 +1,4 @@
-"""Trains runs as one program: those of a cell, or of several whose tasks have sequences of one shape."""
+"""Training of several runs as one program: runs of one cell, or of cells whose sequences have the same shape."""
 
 import math
 import os
@@ -36,12 +36,12 @@ from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 SEQUENCES_BEYOND = 128
-"""Test sequences beyond the trained length, times the factor: few, as they are long; 64 and 32 of them."""
+"""Number of test sequences beyond the trained length, times the factor: 64 sequences at factor 2, 32 at factor 4."""
 TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
-"""Tokens of those that pass through the model at once.
+"""Limit on the tokens of these sequences that pass through the model at once, by device type.
 
-More than elsewhere on a CPU, where few long sequences at once cost an LSTM six times as much. Fewer on a GPU, where
-scores of 1,024 tokens take more memory.
+On a CPU it is higher than for other sequences, since an LSTM is six times slower on few long sequences at once. On a
+GPU it is lower, since attention scores of 1,024 tokens take more memory.
 """
 
 
@@ -60,8 +60,8 @@ class CurvePoint:
 class RunResult:
     """The result of one run.
 
-    ``score`` is that of the test, or of the last validation for one that tunes; None if it diverged. ``stretched`` has
-    those of the tests on longer or more loaded sequences, by factor.
+    ``score`` is the score of the test, or the last validation score of a tuning run; None if the run diverged.
+    ``stretched`` holds the scores of tests on sequences that are longer or have a higher load, by factor.
     """
 
     run: Run
@@ -69,31 +69,31 @@ class RunResult:
     score: Score | None = None
     stretched: dict[int, Score] = field(default_factory=dict)
     levels: list[LevelScore] = field(default_factory=list)
-    """On a ladder, what ``score`` is made of: its accuracy is the height over the number of levels."""
+    """On a ladder, the score on each level; the accuracy in ``score`` is their ladder score, from 0 to 1."""
     beyond: dict[int, Score | None] = field(default_factory=dict)
-    """On a ladder, the scores beyond the trained length, by factor; None where the model reads no more tokens."""
+    """On a ladder, the scores beyond the trained length, by factor; None if the model cannot read that many tokens."""
     metrics: dict[str, float | None] = field(default_factory=dict)
     predictions: Int[np.ndarray, "sequences length"] | None = None
-    """Tokens predicted in the test, where asked for; arbitrary at positions that are not scored."""
+    """Tokens predicted in the test, if they were requested; arbitrary at positions that are not scored."""
     validation: list[Score] = field(default_factory=list)
     train_loss: float = math.nan
     diverged_at: int | None = None
     stopped_at: int | None = None
-    """The step after which it was trained no further, solved."""
+    """The step after which training stopped because the task was solved; None if it did not stop early."""
     rates: list[float] = field(default_factory=list)
-    """The learning rate of every step that it was trained."""
+    """The learning rate of every step on which the run was trained."""
     steps_to_threshold: int | None = None
     curve: list[CurvePoint] = field(default_factory=list)
 
     @property
     def is_done(self) -> bool:
-        """True if there is nothing left to train."""
+        """True if the run has diverged or was stopped as solved."""
         return self.diverged_at is not None or self.stopped_at is not None
 
 
 @dataclass
 class GroupResult:
-    """The results of the runs that were trained together, and what the training cost."""
+    """The results of runs that were trained together, and the cost of their training."""
 
     runs: list[RunResult]
     strategy: Strategy
@@ -107,17 +107,17 @@ class GroupResult:
 
 
 def init_generator(seed: int) -> torch.Generator:
-    """The generator from which a run's parameters and frozen features are drawn."""
+    """Make the generator from which a run's parameters and frozen features are drawn."""
     return torch.Generator().manual_seed(init_seed(seed))
 
 
 def build_models(runs: Sequence[Run], factor: int = 1, shift: int = 0) -> list[SequenceModel]:
-    """One model a run, each drawn from the run's own ``init`` stream, for the sequences of one of the tests."""
+    """Build one model per run from the run's ``init`` stream; ``factor`` and ``shift`` are as in :meth:`Cell.model`."""
     return [run.cell.model(init_generator(run.seed), factor, shift) for run in runs]
 
 
 class Trainer:
-    """The program of some runs: model, optimiser and streams of all."""
+    """The training program of some runs: their stacked model, optimiser and data streams."""
 
     def __init__(
         self,
@@ -131,12 +131,12 @@ class Trainer:
         """Build the runs' models and stack them.
 
         Args:
-            runs: Each with a learning rate; of one cell, or of cells that share a :attr:`Cell.program`.
-            device: Where.
-            is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
-                what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
-            kept: Blocks of data that were drawn before.
-            tokens_at_once: Size of the pieces of a step, see :func:`in_pieces`.
+            runs: Runs with a learning rate, of one cell or of cells that share a :attr:`Cell.program`.
+            device: Device to train on.
+            is_captured: True to replay steps from a CUDA graph where possible. This needs a CUDA device and a schedule
+                that never changes what is computed; ``SYNTHBENCH_GRAPHS=off`` in the environment forbids it.
+            kept: Cache of data blocks; None to keep none.
+            tokens_at_once: Limit on the tokens of a piece of a step, see :func:`in_pieces`.
         """
         self.runs, self.device, self.kept = list(runs), device, kept
         cell = runs[0].cell
@@ -161,17 +161,17 @@ class Trainer:
         self.captured = CapturedStep(self._step, device) if is_captured else None
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """One gradient step of every run; returns their losses [runs], in nats.
+        """Take one gradient step of every run; return the runs' losses [runs], in nats per target.
 
-        The losses are summed, so no gradient crosses from one run to another and one that diverges harms none. The
-        gradient is that of the whole batch, summed over the pieces in which it passes through the model.
+        The runs' losses are summed, so no gradient passes between runs and a diverging run harms no other. The gradient
+        is that of the whole batch, summed over the pieces in which the batch passes through the model.
         """
         self.optimiser.advance()
         take = self.captured or self._step
         return take(inputs, targets, columns)
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """The part of a step that runs on the device."""
+        """Take the part of a step that runs on the device."""
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
@@ -192,7 +192,7 @@ class Trainer:
         factor: int = 1,
         is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
-        """The batches of a stream one by one, each a block of one; for all runs by default."""
+        """Yield the batches of a stream one by one, each as a block of one batch; for all runs by default."""
         blocks = device_blocks(
             self.runs if runs is None else runs,
             split,
@@ -208,7 +208,7 @@ class Trainer:
                 yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
-        """The batch of every step; on a ladder each from the stream of its level."""
+        """Yield the batch of every step; on a ladder, it comes from the stream of the step's level."""
         course, training = self.runs[0].cell.course, self.suite.training
         if course is None:
             yield from self.batches("train", training.steps, training.batch_size)
@@ -223,7 +223,7 @@ class Trainer:
             yield next(streams[level])
 
     def validation_batches(self) -> Iterator[DeviceBlock]:
-        """The sequences of every point of the learning curve; none on a ladder."""
+        """Yield the validation batch of every point of the learning curve; nothing on a ladder."""
         training, evaluation = self.suite.training, self.suite.evaluation
         if evaluation.curve_sequences is None:
             return
@@ -231,10 +231,10 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
-        """The trained models of a cell's runs, for a test on longer, more loaded or moved sequences."""
+        """Rebuild the trained models of a cell's runs for a test at a larger length or load, or with a shift."""
         trained = self.model
         if len(runs) < len(self.runs):
-            # First without the tokens of other tasks: what is longer may know more tokens of its own.
+            # First drop the tokens of other tasks: the task of a longer test may have more tokens of its own.
             trained = self._rebuilt(runs, 1, self.model, [self.runs.index(run) for run in runs])
         return self._rebuilt(runs, factor, trained, shift=shift)
 
@@ -246,7 +246,7 @@ class Trainer:
         places: Sequence[int] | None = None,
         shift: int = 0,
     ) -> SequenceModel:
-        """The models of some runs built anew, with what those at some places of a trained one have learned."""
+        """Build the models of some runs anew, and copy what the runs at ``places`` of a trained model have learned."""
         model = stack_models(build_models(runs, factor, shift), self.strategies).to(self.device)
         inherit(model, trained, places)
         return model
@@ -263,12 +263,12 @@ def train_group(
     """Train runs together and evaluate each; the test stream is opened once, at the end.
 
     Args:
-        runs: Each with a learning rate; all of them reported, or all tuning. Of one cell, or of cells that share a
+        runs: Runs with a learning rate, either all reported or all tuning; of one cell, or of cells that share a
             :attr:`Cell.program`.
-        device: Where.
-        keeps_predictions: Whether the results have what reported runs predicted in the test.
-        kept: Blocks of data that were drawn before; what is drawn now is added.
-        on_trained: Called with the model of reported runs, after their test.
+        device: Device to train on.
+        keeps_predictions: True to keep the tokens that reported runs predict in the test.
+        kept: Cache of data blocks, to which newly drawn blocks are added; None to keep none.
+        on_trained: Function that is called with the stacked model of reported runs, after their test.
     """
     trainer = Trainer(runs, device, kept=kept)
     result = GroupResult(
@@ -324,7 +324,7 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
 
 
 def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:
-    """The same batches; the time spent waiting for them is added to ``data_s``."""
+    """Yield the same batches; add the time spent waiting for them to ``data_s``."""
     while True:
         began = time.perf_counter()
         batch = next(batches, None)
@@ -335,7 +335,7 @@ def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[Devi
 
 
 def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | None, wall_s: float) -> None:
-    """Add a point to a run's curve, or end the curve where its loss is no longer a number."""
+    """Add a point to a run's learning curve; mark the run as diverged if a loss is not finite."""
     if result.is_done:
         return
     result.train_loss = float(losses.mean())
@@ -359,7 +359,7 @@ def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | Non
 
 
 def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
-    """Return whether a score on sequences as trained on has a skill; not in bits, or if floor and ceiling are equal."""
+    """Return whether a validation score reaches a skill; always False in bits, or if the floor equals the ceiling."""
     if cell.task.measure == "bits":
         return False
     floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
@@ -367,20 +367,20 @@ def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
 
 
 def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
-    """Stop training the runs whose latest validation is as good as the suite asks."""
+    """Stop training the runs whose latest validation score reaches the suite's ``stop_at``."""
     stop_at = trainer.suite.training.stop_at
     if stop_at is None:
         return
     for index, run in enumerate(result.runs):
         if not run.is_done and _has_reached(run.validation[-1], run.run.cell, stop_at):
             run.stopped_at = result.steps
-            # A single run needs no freezing: there is nobody left to train.
+            # A single run needs no freezing: training ends.
             if isinstance(trainer.optimiser, RunAdamW):
                 trainer.optimiser.freeze(index)
 
 
 def _validate_further(trainer: Trainer, result: GroupResult) -> None:
-    """Score the runs on sequences, on a ladder of every level, that only help to choose a learning rate."""
+    """Score the runs on further validation sequences (on a ladder, of every level) to choose a learning rate."""
     began = time.perf_counter()
     if trainer.runs[0].cell.levels:
         scores = [score for score, _ in on_levels(trainer, "validation")]
@@ -423,7 +423,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
 
 
 def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
-    """The score of every run on its test stream; what those that did not diverge predicted is noted if asked for."""
+    """Score every run on its test stream; if requested, keep the predictions of runs that did not diverge."""
     block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
     tasks = [run.cell.task for run in trainer.runs]
@@ -438,7 +438,7 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
 
 
 def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """The score of every run over all levels; notes the score on each for those that did not diverge."""
+    """Score every run over all levels; keep the scores per level of runs that did not diverge."""
     scores = []
     for run, (score, levels) in zip(result.runs, on_levels(trainer, "test"), strict=True):
         scores.append(score)
@@ -450,7 +450,7 @@ def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
 
 
 def on_levels(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[LevelScore]]]:
-    """Every run's score over all levels, its accuracy the height over their number; and its score on each level."""
+    """Score every run on all levels; return its total, whose accuracy is the ladder score, and its score per level."""
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
     by_level = [
@@ -479,9 +479,9 @@ def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple
 
 
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
-    """Measure every run when it reads its own answers: ``decoded.tokens``, on a level ``rung1.decoded...``.
+    """Measure every run as it reads its own answers; name the metrics ``decoded.tokens`` or ``rung1.decoded.tokens``.
 
-    Empty if no answer has several tokens.
+    A run has no such metrics if none of its answers have several tokens.
     """
     cell, evaluation = trainer.runs[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.runs]
@@ -495,11 +495,11 @@ def _decoded(trainer: Trainer) -> list[dict[str, float]]:
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Score a cell's runs on longer or more loaded sequences, which may be as long for no other cell."""
+    """Score a cell's runs on sequences that are longer or have a higher load; the length may differ between cells."""
     runs = [result.run for result in results]
     cell = runs[0].cell
     for factor in list(cell.tests)[1:]:
-        # As many tokens in every test, about.
+        # Every test has about the same number of tokens.
         num_sequences = max(1, cell.suite.evaluation.test_sequences // factor)
         batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor)
         for result, score in zip(results, evaluate(trainer.stretched(runs, factor), batches), strict=True):
@@ -508,9 +508,9 @@ def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Repeat the test of a cell's runs with all coordinates moved, and measure how their rotations see offsets.
+    """Repeat the test of a cell's runs with shifted coordinates, and measure the irreducibility of their rotations.
 
-    Null where positions are a table, which has no places to move to.
+    Scores are None if positions are a learned table, which has no entries for shifted coordinates.
     """
     kept = [result for result in results if result.diverged_at is None]
     cell = results[0].run.cell
@@ -523,7 +523,7 @@ def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
         for index, result in enumerate(kept):
             result.metrics[f"shift{shift}.score"] = None if scores is None else scores[index].accuracy
             result.metrics[f"shift{shift}.loss"] = None if scores is None else scores[index].loss
-    # A mechanism whose runs run one after the other keeps its rotations out of sight.
+    # The rotations of mechanisms that run in a loop are not found here.
     rotations = [part for part in trainer.model.modules() if isinstance(part, LearnedRotation)] if shifts else []
     if rotations:
         ir_spec = torch.stack([rotation.irreducibility(shifts).mean(-1) for rotation in rotations]).mean(0).tolist()
@@ -544,10 +544,10 @@ def _test_beyond(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_sequences: int) -> list[Score] | None:
-    """The scores of a cell's runs on one such level; None if the mechanism reads no more than ``max_length`` tokens.
+    """Score a cell's runs on one level beyond the ladder; None if the mechanism cannot read that many tokens.
 
-    A built-in mechanism says so by a :class:`UsageError`. Somebody else's may raise anything, which must not cost the
-    run its row.
+    A built-in mechanism then raises a :class:`UsageError`. A plugin may raise anything, which must not cost the run its
+    row.
     """
     batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor, is_beyond=True)
     try:
@@ -561,6 +561,6 @@ def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_seque
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Return whether an exception says that the memory did not suffice."""
+    """Return whether an exception reports a lack of memory."""
     # On a CPU a failed allocation is a plain RuntimeError.
     return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)

@@ -1,1 +1,1 @@
-"""Rows that others have made: what can be proved of them, bundles, verification, submission and merging."""
+"""Rows made by others: audit, bundles, verification, submission and merging."""

@@ -1,8 +1,8 @@
-"""Contradictions within a row: checks that need neither the code that made it nor a re-run.
+"""Finds contradictions within a row, without the code that made the row and without a re-run.
 
-A row from a stranger has passed the schema and its own checksum when it comes here, and both can be forged with it.
-Checks here: its name is the hash of its configuration, its numbers fit each other, and nothing in it is so large that
-looking at it does harm. That the numbers are true only a re-run can tell.
+A row from a stranger has already passed the schema and its own checksum, but a forged row passes both. The checks here:
+its id is the hash of its configuration, its numbers are consistent, and nothing in it is so large that reading it does
+harm. Only a re-run can show that the numbers are true.
 """
 
 import json
@@ -19,9 +19,9 @@ from synthbench.results.migration import former
 from synthbench.results.schema import RUN_COLUMNS, run_id, skill
 
 MAX_TEXT = 1000
-"""Longest text of a row, in characters; JSON may be longer."""
+"""Limit on the length of a text in a row, in characters; JSON may be longer."""
 MAX_JSON = 2**16
-"""Longest JSON text of a row, in characters."""
+"""Limit on the length of a JSON text in a row, in characters."""
 
 LARGEST = {
     "seq_len": 2**16,
@@ -35,13 +35,13 @@ LARGEST = {
     "ensemble_size": 2**12,
     "tuning_trials": 2**10,
 }
-"""Most of a protocol that is looked at: what lies above is not built, so that no row can ask for all memory."""
+"""Limits on values of a protocol; nothing larger is built, so that no row can exhaust the memory."""
 
 MAX_ARGUMENT = 2**16
 """Largest whole number among the arguments of a task or a mechanism."""
 
 CLOCK_SKEW = timedelta(days=1)
-"""Limit on how far a row's clock may be ahead: of two rows the later counts, so a future date would win for ever."""
+"""Limit on how far a row's clock may be ahead; of two rows the later is used, so a future date would always win."""
 
 _TOLERANCE = 1e-9
 """Differences below this come from the order of operations."""
@@ -49,15 +49,15 @@ _TOLERANCE = 1e-9
 _SCORES = ("score", "floor", "ceiling", "local_ceiling", "score_ood")
 _FINITE = ("lr", "lr_first", "lr_last", "weight_decay", "wall_s", "queue_s", "train_s", "eval_s", "data_s")
 _PARTS = (("steps", "steps_planned"), ("steps_to_threshold", "steps"), ("n_correct", "n_eval_examples"))
-"""Counts and what they are counted from."""
+"""Pairs of a count and the total that it cannot exceed."""
 _MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
-"""Columns that a row has if and only if it ended well."""
+"""Columns that are not null if and only if the status of the row is ``ok``."""
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Hash over the names and checksums of some rows, in 64 hex digits; their order does not count.
+    """Hash the ids and checksums of some rows to 64 hex digits; the order of the rows has no effect.
 
-    Of a migrated row those count under which it was written: what was said of the rows then holds for them now.
+    For a migrated row, its original id and checksum are hashed, so migration does not change the digest.
     """
     written = (former(row) or row for row in rows)
     names = sorted(f"{row['run_id']}:{row['row_sha256']}" for row in written)
@@ -65,18 +65,18 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
-    """The run ids of a sample that the rows themselves decide: the same rows, the same sample.
+    """Draw a sample of run ids that depends only on the rows and the salt.
 
-    A change to any row changes the sample. With patience, rows could be changed until a sample suits; a salt that is
-    chosen after the rows were handed in prevents this.
+    A change to any row changes the sample. With patience, somebody could change rows until the sample suits them. A
+    salt that is chosen after the rows were handed in prevents this.
 
     Args:
         rows: All rows, in any order.
-        fraction: Share of them, above 0 and up to 1; at least one row is drawn.
-        salt: What the verifier adds.
+        fraction: Fraction of the rows to draw, above 0 and up to 1; at least one row is drawn.
+        salt: Text chosen by the verifier.
 
     Returns:
-        Run ids, those to begin with first: a part of the list is a smaller sample.
+        Run ids in the order drawn, so that the beginning of the list is a smaller sample.
     """
     root = digest(rows)
     drawn = sorted((row["run_id"] for row in rows), key=lambda name: sha256(f"{root}:{salt}:{name}"))
@@ -87,11 +87,11 @@ def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
     """Find contradictions within a row; empty if there is none.
 
     Args:
-        row: A row of the store: right columns, types and checksum.
-        now: The present time, with a zone.
+        row: A row of a store, whose columns, types and checksum are right.
+        now: The present time, with a time zone.
     """
     too_long = list(_oversized(row))
-    if too_long:  # nothing in it is looked at more closely
+    if too_long:  # its content is not read any further
         return too_long
     return [*_of_configuration(row), *_of_migration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
 
@@ -114,7 +114,7 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _whole_number(value: object) -> int | None:
-    """The whole number that an argument would be read as, from a text too; None if it is none."""
+    """Return the integer that an argument would be parsed as, also from text; None if it is no integer."""
     try:
         return int(value) if isinstance(value, int | str) else None
     except ValueError:
@@ -212,7 +212,7 @@ def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object in a JSON text that the schema has passed; empty for any other value."""
+    """Parse an object from JSON text that has passed the schema; empty for any other value."""
     value = json.loads(text)
     return value if isinstance(value, dict) else {}
 

@@ -1,4 +1,4 @@
-"""One's own rows with those beside them: the packaged rows, and another store that is named. No store changes."""
+"""The user's own rows, joined with the packaged rows and those of another named store. No store is changed."""
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ from synthbench.trust import view
 from synthbench.trust.bundle import opened
 
 NAMES = (PACKAGED, "published")
-"""Names of the packaged rows, where a store can be named."""
+"""Names that stand for the packaged rows where a store can be named."""
 
 _Frames = tuple[pd.DataFrame, pd.DataFrame]
 """Rows and learning curves."""
@@ -30,26 +30,26 @@ class Joined:
 
     rows: pd.DataFrame
     curves: pd.DataFrame
-    """Learning curves, of the stores that have them; the packaged rows come without."""
+    """Learning curves of the rows, except for packaged rows."""
     is_own: "pd.Series[bool]"
-    """True for each row of one's own store that is no copy of a packaged row."""
+    """True for each row of the user's own store that is no copy of a packaged row."""
     origins: "pd.Series[str] | None"
-    """The name of a row's store, by ``run_id``; None if all rows are of one's own store."""
+    """Name of each row's store, by ``run_id``; None if all rows are from the user's own store."""
     left_out: tuple[Quarantined, ...]
-    """The files and rows that could not be trusted."""
+    """Files and rows that were left out because they cannot be trusted."""
     beside: tuple[str, pd.DataFrame] | None = None
-    """Name and rows of the store that was named beside one's own."""
+    """Name and rows of the other store that was named; None if none was."""
 
     def shown(self, suite: str | None, version: str | None) -> tuple[str, str]:
-        """The suite and its version that a report shows.
+        """Return the suite and the version that a report shows.
 
         Args:
-            suite: Default: that of the newest own row, or else the main one.
-            version: Default: the newest of one's own rows of the suite, or else the newest.
+            suite: Name of the suite; None: that of the newest own row, or else the main suite.
+            version: Version of the suite; None: the newest with full own rows, or else the newest of all.
 
         Raises:
-            UnknownName: If no full row is of the suite or of its version.
-            UsageError: If the store that was named beside one's own has none.
+            UnknownName: If there is no full row of the suite or of its version.
+            UsageError: If the other store that was named has no full row of them.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         own = self.rows[self.is_own]
@@ -60,10 +60,10 @@ class Joined:
         return suite, version
 
     def seen_from(self, suite: str | None) -> "Joined":
-        """Return the same rows and those that also belong to a suite, although another suite made them.
+        """Return the rows as a suite shows them, and add rows made in other suites that also fit this suite.
 
         Args:
-            suite: Default: as in :meth:`shown`. Of a suite that is not installed the rows stay as they are.
+            suite: Name of the suite; None: as in :meth:`shown`. If it is not installed, nothing changes.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         rows = view.seen_from(self.rows.assign(is_own=self.is_own), suite)
@@ -73,15 +73,17 @@ class Joined:
 
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
-    """Read one's own rows and those beside them. Of one run one's own row counts, then that of the store named.
+    """Read the user's own rows, those of another store and the packaged rows, with one row per run and suite.
 
-    Scores of ladders are counted from the committed baselines (:mod:`synthbench.training.ladder_scores`).
+    For the same run, the user's own row takes precedence, then the named store's. Scores of ladders are computed with
+    the committed baselines (:mod:`synthbench.training.ladder_scores`).
 
     Args:
-        results: One's own store. If it is the default one and the packaged rows are wanted, it need not exist.
-        other: A store's folder, a ``.parquet`` file of rows or a ``.tar.gz`` bundle.
-        has_packaged: Whether the packaged rows are wanted.
-        has_curves: Whether learning curves are wanted.
+        results: Folder of the user's own store. The default folder may be missing if packaged rows are included.
+        other: Folder of another store, a ``.parquet`` file of rows or a ``.tar.gz`` bundle. ``packaged`` includes the
+            packaged rows; None adds no store.
+        has_packaged: Whether to include the packaged rows.
+        has_curves: Whether to read learning curves.
 
     Raises:
         StoreError: If a store is missing or cannot be read.
@@ -101,12 +103,12 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
     if has_packaged and not set(run_ids) <= {run_id for _, rows, _ in parts for run_id in rows["run_id"]}:
         parts.append((PACKAGED, *_read(packaged, left_out)))
     rows = rescored(_stacked([rows.assign(store=name) for name, rows, _ in parts]))
-    # One run may be a row of several suites, since its id names none.
+    # A run may have rows in several suites, since no suite is part of its id.
     rows = rows.drop_duplicates(["run_id", "suite", "suite_version"], ignore_index=True)
     stores = rows.pop("store")
     origins = pd.Series(stores.to_numpy(), index=rows["run_id"], dtype=str)
     origins = origins[~origins.index.duplicated()]
-    # Every run has the curve of its row, or none.
+    # A curve is taken only from the store of its row.
     curves = [curves.assign(store=name) for name, _, curves in parts if len(curves)]
     return Joined(
         rows,
@@ -119,7 +121,7 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
 
 
 def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False, is_checked: bool = False) -> _Frames:
-    """Rows and curves of a store."""
+    """Read the rows and curves of a store."""
     frames = (
         store.read(is_checked=is_checked)
         if has_curves
@@ -131,7 +133,7 @@ def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False
 
 def _read_other(other: str, left_out: list[Quarantined], *, has_curves: bool) -> _Frames:
     with opened(_path_of(other)) as (store, _manifest):
-        # Where a store has rows only, each would be reported to have lost its curve.
+        # In a store without any curves, each row would be reported to have lost its curve.
         has_curves = has_curves and store.has_curves()
         rows, curves = _read(store, left_out, has_curves=has_curves, is_checked=True)
         if rows.empty and store.quarantined:
@@ -153,13 +155,13 @@ def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _of_their_rows(curves: pd.DataFrame, origins: "pd.Series[str]") -> pd.DataFrame:
-    """The points of the stores whose rows count, which ``origins`` has by run id."""
+    """Select the points of each run from the store that ``origins`` states by run id."""
     is_of_row = curves["run_id"].map(origins) == curves["store"]
     return curves[is_of_row].drop(columns="store").reset_index(drop=True)
 
 
 def _require(other: str, rows: pd.DataFrame, suite: str, version: str) -> None:
-    """Refuse a store that has nothing to show beside full runs of one version of a suite."""
+    """Refuse a store that has no full runs of the suite and version that are shown."""
     full = full_runs(rows)
     versions = sorted(set(full.loc[full["suite"] == suite, "suite_version"]))
     if version in versions:

@@ -1,12 +1,13 @@
-"""Rows on their way from one store to another: a folder, a Parquet file, or a ``.tar.gz``; read as hostile input.
+"""Rows in transit between stores, as a folder, a Parquet file or a ``.tar.gz``, all read as hostile input.
 
 A bundle is a small store with a ``manifest.json``, and the file of a plugin if the rows need one::
 
-    manifest.json                       what it holds, counted and hashed
+    manifest.json                       counts and hashes of the content
     store.json  compact/runs-<hash>.parquet  compact/curves-<hash>.parquet
     plugin/my_idea.py                   only carried; nothing here runs it
 
-Nothing in it is unpickled or evaluated. Members have names from a short list, so none can leave the folder.
+Nothing in it is unpickled or evaluated. Only files with names from a short list are accepted, so none is written
+outside the folder.
 """
 
 import gzip
@@ -30,12 +31,12 @@ from synthbench.results.store import Store
 from synthbench.trust.audit import digest
 
 MAX_BYTES = 2**28
-"""Most that a bundle may hold when unpacked, and most that its archive may have."""
+"""Size limit of a bundle in bytes, both as an archive and unpacked."""
 MAX_MEMBERS = 8
-"""Most files of an archive."""
+"""Limit on the number of files in an archive."""
 MAX_MANIFEST_BYTES = 2**16
 MAX_HEADER_BYTES = 2**16
-"""Most that may stand in an archive between two files: names and notes, of which tarfile reads any number."""
+"""Limit on the headers before a file in an archive, in bytes; tarfile alone would read any number of them."""
 
 MANIFEST = "manifest.json"
 ENVIRONMENT = ("device_name", "num_threads", "os", "python", "torch", "numpy", "cuda", "synthbench_version", "git_sha")
@@ -52,7 +53,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Manifest(BaseModel):
-    """Declared content of a bundle; a reader counts and hashes again."""
+    """Declared content of a bundle; readers check its counts and hashes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -61,37 +62,37 @@ class Manifest(BaseModel):
     suite: Text
     suite_version: Text
     mechanisms: Annotated[Texts, Field(min_length=1)]
-    """As on the command line: ``slay:R=3,P=8``."""
+    """Mechanisms as named on the command line, such as ``slay:R=3,P=8``."""
     block: Text | None
     positions: Text | None
     device_type: Text
     plugin: Annotated[str, Field(pattern=f"^{_PLUGIN_FILE.pattern}$")] | None
-    """Name of the file in ``plugin/``."""
+    """Name of the plugin's file in ``plugin/``; None if there is none."""
     plugin_sha256: Sha256 | None
     package: Text | None
-    """The distribution that has the mechanisms, pinned: ``name==version``."""
+    """Distribution that defines the mechanisms, pinned: ``name==version``; None if there is none."""
     num_rows: Annotated[int, Field(ge=1)]
     num_curves: Annotated[int, Field(ge=0)]
     digest: Sha256
-    """Over the names and checksums of all rows."""
+    """Hash over the ids and checksums of all rows."""
     environment: Annotated[dict[Text, Texts], Field(max_length=len(ENVIRONMENT))]
-    """Distinct values of some columns."""
+    """Distinct values in the rows of each column of ``ENVIRONMENT``."""
 
 
 def environment_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """The machines and versions that made some rows: the distinct values of the columns of ``ENVIRONMENT``."""
+    """Collect the machines and versions that made some rows: the distinct values in the columns of ``ENVIRONMENT``."""
     return {name: tuple(sorted({str(row[name]) for row in rows if row[name] is not None})) for name in ENVIRONMENT}
 
 
 def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path | None, target: Path) -> None:
-    """Write a bundle: a folder, or an archive if the target ends in ``.tar.gz``; the same rows give the same bytes.
+    """Write a bundle as a folder, or as an archive if the target ends in ``.tar.gz``; equal rows give equal bytes.
 
     Args:
-        store: Where the rows are.
-        run_ids: Those that go along.
-        manifest: What is said of them.
+        store: The store with the rows.
+        run_ids: Ids of the rows to include.
+        manifest: The manifest of these rows.
         plugin: The file that the manifest names; None if it names none.
-        target: Must not exist.
+        target: Path to write; it must not exist.
 
     Raises:
         UsageError: If the target exists.
@@ -124,10 +125,10 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
-    """The rows in a store's folder, a Parquet file of rows or a bundle, as a store; the manifest of a bundle.
+    """Open a store's folder, a Parquet file of rows or a bundle; yield it as a store, and its manifest or None.
 
     Raises:
-        StoreError: If it cannot be read, is too large or holds what no bundle holds.
+        StoreError: If it cannot be read, is too large, or contains something that no bundle contains.
     """
     if path.is_dir():
         yield Store.open(path, create=False), _manifest(path)
@@ -148,7 +149,7 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
 
 
 def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: Manifest) -> list[str]:
-    """List disagreements of a manifest with what lies beside it: the rows of its store, their curves and the plugin."""
+    """List differences between a manifest and the content of its bundle: rows, curves and plugin."""
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
     plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)
@@ -189,16 +190,16 @@ def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
 
 
 class _Capped(io.RawIOBase):
-    """A stream that ends with an error after ``MAX_BYTES``: a few kilobytes can unpack to any number of them.
+    """A stream that raises an error after ``MAX_BYTES``, since a few kilobytes can unpack to any size.
 
-    So does what it reads before :meth:`admit`, or between the content of one file and the next.
+    It also raises after ``MAX_HEADER_BYTES`` of headers, before the first file or between two files.
     """
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream, self._left, self._left_of_header = stream, MAX_BYTES, MAX_HEADER_BYTES
 
     def admit(self, num_bytes: int) -> None:
-        """Let the content of a file follow, and after it another header."""
+        """Allow reading the content of a file, of ``num_bytes``, and then another header."""
         self._left_of_header = num_bytes + MAX_HEADER_BYTES
 
     def readable(self) -> bool:

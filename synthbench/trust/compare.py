@@ -10,40 +10,40 @@ from synthbench.results.schema import RUN_COLUMNS
 
 Row = Mapping[str, Any]
 Points = list[tuple[Any, ...]]
-"""A learning curve."""
+"""The points of a learning curve."""
 
 STANDARD_ERRORS = 4.0
-"""Tolerance elsewhere, in standard errors of a difference of two scores on test sets of this size."""
+"""Tolerance on other devices or versions, in standard errors of the difference of two scores on such test sets."""
 SEED_DEVIATIONS = 3.0
-"""The same in standard deviations over the seeds of the row's cell; whichever is more is allowed.
+"""Tolerance in standard deviations of the cell's scores over seeds; the larger of the two tolerances applies.
 
-Measured with every gradient of every step off by 3e-7 of itself, a few units in the last place, as on another device.
-Most trainings of suite ``paper`` end with the very same score; those that follow another path end up to 2.7 deviations
-over three seeds away. In standard errors of the test set the same are up to 72 away.
+To imitate another device, every gradient of every step was changed by 3e-7 of its value, a few units in the last place.
+Most trainings of suite ``paper`` then end with the same score. The others end up to 2.7 standard deviations over three
+seeds away, which is up to 72 standard errors of the test set.
 """
 LARGEST_TOLERANCE = 0.1
-"""Largest tolerance of a re-run elsewhere, however much the seeds of a cell scatter."""
+"""Largest difference of scores that confirms a row; a larger one within the tolerance is ``undecided``."""
 
 SAME_NUMBERS = (
     *("device_type", "device_name", "num_threads", "dtype", "amp", "compiled", "tf32", "deterministic"),
     *("synthbench_version", "torch", "numpy", "cuda", "ensemble_size", "ensemble_index"),
 )
-"""Columns that, where they are equal on a CPU, make a re-run equal to the last bit."""
+"""Columns that decide bitwise equality: if they agree on a CPU, a re-run must be equal to the last bit."""
 
 RESULTS = {
     column.name: column for column in RUN_COLUMNS if column.decided_by == "training" and column.name != "metrics"
 }
-"""Columns that a training decides; beside them the metrics and the learning curve."""
+"""Columns decided by training, by name; ``metrics`` and the learning curve are compared separately."""
 
 EVERYWHERE = ("status", "n_params", "n_params_mixer", "state_size", "n_eval_examples")
-"""Those of them that are equal on every device."""
+"""Columns of ``RESULTS`` that are equal on every device."""
 
 Verdict = Literal["bitwise", "tolerance", "undecided", "differs", "not run"]
-"""``undecided``: on another device or with other versions, and the seeds of its cell scatter too much to tell."""
+"""Result of a comparison. ``undecided``: device or versions differ, and the cell's seeds scatter too much to tell."""
 
 
 def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
-    """The points of each run, without the seconds."""
+    """Read the learning curves of some runs, by run id; the times of the points are left out."""
     frame = store.curves(run_ids)
     return {
         str(name): list(points[["step", "split", "metric", "value", "tokens"]].itertuples(index=False, name=None))
@@ -52,16 +52,16 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
 
 
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
-    """Tolerance of a score on another device or with other versions; a fraction like the score.
+    """Compute the allowed difference of a score on another device or with other versions, in units of the score.
 
-    Different rounding changes the course of a training like another seed would. So the re-run may differ as much as two
-    seeds of the cell, and as much as two test sets of this size.
+    Different rounding changes the course of training like another seed would. The re-run may therefore differ as much
+    as two seeds of the cell or two test sets of this size do, whichever is more.
 
     Args:
-        row: As recorded.
+        row: The row as recorded.
         deviation: Standard deviation of the cell's scores over seeds.
-        standard_error: Standard error of a score that a judge measured with new questions; None if the test is the
-            same.
+        standard_error: Standard error of a score that a judge measured with new questions; None if both runs had the
+            same test.
     """
     if row["score"] is None:
         return 0.0
@@ -82,19 +82,20 @@ def judged(
     *,
     is_asked: bool = False,
 ) -> tuple[Verdict, str]:
-    """The verdict on a row that was run again, and the reason.
+    """Return the verdict on a row that was run again, and the reason.
 
     Args:
-        row: As recorded.
-        again: As it came out now; None if it did not.
-        curves: Both learning curves, as far as they are there.
-        tolerance: How far the scores may be apart where not every bit can agree.
-        is_asked: Whether a judge measured both scores, by other questions: nothing else counts then.
+        row: The row as recorded.
+        again: The row of the re-run; None if it made none.
+        curves: Learning curves of the row and of the re-run; None for one that is missing.
+        tolerance: Allowed difference of the scores where bitwise equality cannot be expected.
+        is_asked: Whether a judge measured both scores with different questions. Then only the scores are compared, and
+            facts equal on every device.
     """
     if again is None:
         return "not run", "it made no row"
     if limited := [run["status"] for run in (row, again) if run["status"] in ("timeout", "oom")]:
-        return "not run", f"{limited[0]}: a limit of one machine says nothing of another"
+        return "not run", f"{limited[0]}: limits differ between machines"
     if is_asked:
         fixed = [name for name in EVERYWHERE if name != "n_eval_examples" and row[name] != again[name]]
         return _judged_elsewhere(row, again, fixed, "other questions", tolerance)
@@ -112,7 +113,7 @@ def judged(
 
 
 def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tolerance: float) -> tuple[Verdict, str]:
-    """The same where some bits may differ; the reason says why."""
+    """Return the verdict where bits may differ; ``reason`` says why they may."""
     if certain := [name for name in changed if name in EVERYWHERE]:
         return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
     distance = 0.0 if row["score"] is None or again["score"] is None else abs(row["score"] - again["score"])
@@ -122,7 +123,7 @@ def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tol
 
 
 def _changed(row: Row, again: Row) -> list[str]:
-    """Columns of results that differ."""
+    """List the result columns and metrics that differ."""
     stated = [
         name for name, column in RESULTS.items() if row[name] is not None or column.since <= row["schema_version"]
     ]
@@ -134,7 +135,7 @@ def _changed(row: Row, again: Row) -> list[str]:
 
 
 def equal(value: Any, other: Any, tolerance: float = 0.0) -> bool:
-    """Equality in which NaN equals NaN."""
+    """Return whether two values are equal, numbers up to a tolerance; NaN equals NaN."""
     if isinstance(value, float) and isinstance(other, int | float):
         return bool((math.isnan(value) and math.isnan(other)) or abs(value - other) <= tolerance or value == other)
     return bool(value == other)

@@ -1,4 +1,4 @@
-"""Rows of one store into another: what both have once, and where they disagree neither is lost."""
+"""Merges the rows of one store into another; if two rows of a run differ, ours is kept and theirs reported."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _OUTCOME = ("status", "score", "n_correct", "n_eval_examples", "metrics")
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two rows of one run; ours was kept, theirs is where it was."""
+    """Two different rows of one run; ours was kept, and theirs is still in the other store."""
 
     run_id: str
     theirs_in: str
@@ -27,11 +27,11 @@ class Conflict:
 
     @property
     def is_outcome(self) -> bool:
-        """True if they disagree in how the run ended, not only in when and where it was made."""
+        """True if the results of the run differ, and not only facts such as time and host."""
         return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:
-        """Both sides of what tells them apart, for printing."""
+        """Return the values that tell both rows apart, for printing."""
         shown = ("status", "score", "finished_at", "host_hash", "row_sha256")
         sides = {
             f"{side}_{name}": row[name] for name in shown for side, row in (("our", self.ours), ("their", self.theirs))
@@ -47,23 +47,22 @@ class Merged:
     source: str
     num_new: int
     num_known: int
-    """Rows that are in both, to the last bit."""
+    """Number of rows that are equal in both stores, bit by bit."""
     conflicts: tuple[Conflict, ...]
     left_out: dict[str, str]
-    """Items not taken, with reasons: files that cannot be read, and rows that contradict themselves."""
+    """Reasons for what was not copied, by file or run: unreadable files, and rows with faults."""
 
 
 def merge(store: Store, source: Path) -> Merged:
-    """Take the rows and curves of another store, a Parquet file of rows or a bundle into a store.
+    """Copy the rows and curves of another store, a Parquet file of rows or a bundle into a store.
 
-    The same run with the same checksum counts once. With another checksum ours stays, whichever is newer, and theirs
-    is named; the other store is not changed. Rows are as hostile as any input: those that fail the schema, their own
-    checksum, the audit, or that lost their curve are left out and named. What the other store says of verifications
-    stays there.
+    If both have a row of the same run, ours is kept, even if theirs is newer; a different checksum is reported as a
+    conflict. Rows of others are not trusted. Those that fail the schema, their checksum or the audit, or that lost
+    their curve, are left out and reported. Verifications are not copied, and the other store is not changed.
 
     Raises:
-        UsageError: If it is this store.
-        StoreError: If the other one cannot be read, a newer synthbench wrote it, or this one cannot be written.
+        UsageError: If ``source`` is ``store`` itself.
+        StoreError: If ``source`` cannot be read, a newer synthbench wrote it, or ``store`` cannot be written.
     """
     if source.resolve() == store.root.resolve():
         raise UsageError(f"{source} is the store that it would be merged into")

@@ -1,4 +1,4 @@
-"""Rows planned again by the installed suites: the run that has a row's id, and the job that makes the row again."""
+"""Plans rows again with the installed suites: finds the run with a row's id, and the job that makes the row again."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,41 +36,41 @@ COMPONENTS: Mapping[str, Registry[Any]] = {
 """The registry of each kind of component, by the key of its name in a configuration."""
 
 SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full")
-"""Columns that a cell is looked up by, beside the names in its configuration: the audit has bounded each of them."""
+"""Columns by which a cell is looked up, besides the names in its configuration; the audit limits their values."""
 
 OF_RUN = ("seed", "learning_rate", "role", "tuning")
-"""Keys of a configuration that belong to its run only; its cell's runs share the rest."""
+"""Keys of a configuration that differ between the runs of a cell; they share all others."""
 
 WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source", "plugins_loaded")
-"""Columns in which another source of the same version may say the same otherwise."""
+"""Descriptive columns, not compared since another source of the same version may word them differently."""
 
 
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
-    """A row that cannot be run again here; its message says why."""
+    """A row cannot be run again here; the message says why."""
 
 
 class Checked(NamedTuple):
-    """Findings about rows without a training, by run id."""
+    """Findings about rows, made without any training."""
 
     unverifiable: dict[str, str]
-    """Reason why a row cannot be run again here."""
+    """Reasons why rows cannot be run again here, by run id."""
     faults: list[tuple[str, str]]
-    """Differences between a row and its plan."""
+    """Pairs of a run id and a difference between the row and its plan."""
 
 
 def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
     """Tell whether a component that a row names does not come with synthbench; imports no package.
 
     Args:
-        row: Sound by itself.
-        keys: The components that are asked about.
+        row: A row in which the audit has found no faults.
+        keys: Kinds of components to look at.
     """
     config = json.loads(row["config_json"])
     return not all(COMPONENTS[key].is_built_in(part) for key in keys for part in str(config.get(key)).split("+"))
 
 
 def check(rows: Sequence[Row]) -> Checked:
-    """Look rows up in the plans of their suites, in a process that has the code of their components."""
+    """Compare rows with the plans of their suites, in a process that has the code of their components."""
     groups = Groups(rows)
     found = Checked({}, [])
     for row in rows:
@@ -82,12 +82,12 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Make some rows again, which were trained together, in a process that has the code of their components.
+    """Make rows again that were trained together, in a process that has the code of their components.
 
     Args:
-        rows: They, and those that chose their learning rates.
-        run_ids: The rows that are made again.
-        context: The store that they are written to, and the device.
+        rows: The rows to make again, and the tuning rows that chose their learning rates.
+        run_ids: Ids of the rows to make again.
+        context: Settings such as the store to write to and the device.
     """
     groups = Groups(rows)
     with settings_restored():
@@ -96,20 +96,20 @@ def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) 
 
 
 class Groups:
-    """Rows by the cell that they belong to, and by the program that they were trained in."""
+    """Rows grouped by their cell, and by the batch of runs that were trained together."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        """Take rows that are sound by themselves."""
+        """Group rows in which the audit has found no faults."""
         self.rows: dict[str, Row] = {row["run_id"]: row for row in rows}
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
         self._batches: dict[str, list[Row]] = {}
-        """The batched run of each row, where all of its rows are here."""
+        """Rows that were trained together, by the run id of each; only where all of them are here."""
         self._cells: dict[str, Cell | CannotVerify] = {}
         for row in rows:
             self._of_cell.setdefault(self._cell_key(row), []).append(row)
-        # A driver that was killed leaves some rows of a batched run; the next one trains all of it again and adds the
-        # others. So what is not whole by the time of its start may be whole without it.
+        # A killed command leaves only some rows of a batch; the next one trains all of it again and adds the others. So
+        # a batch that is incomplete by its starting time may be complete without regard to it.
         for traits in (self._batch, self._batch_of_cell, self._batch_of_program):
             batches: dict[tuple[Any, ...], list[Row]] = {}
             for row in rows:
@@ -121,7 +121,7 @@ class Groups:
                     self._batches |= {row["run_id"]: batch for row in batch}
 
     def run(self, row: Row) -> Run:
-        """Find the planned run whose id a row has.
+        """Find the planned run that has the id of a row.
 
         Raises:
             CannotVerify: If no installed suite, with the components that are installed, has such a run.
@@ -140,12 +140,12 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Find the rows that were trained with this one, itself among them; only itself if they are not all here."""
+        """Return the rows that were trained together with this one, including it; only it if some are missing."""
         together = self._batches.get(row["run_id"], [row])
         return together if self._is_one_program(together) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Return whether runs of these rows' cells can train together, whatever the rows say."""
+        """Return whether the cells of these rows can train together, whatever the rows claim."""
         if len({self._cell_key(row) for row in rows}) == 1:
             return True
         if any(map(is_foreign, rows)):
@@ -156,11 +156,11 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Give the run ids of a row's cell at its learning rate, one per seed; its own among them."""
+        """Return the run ids in a row's cell with its learning rate, one per seed, including its own."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
-        """Give the groups that have one of these rows, each once."""
+        """Return the groups that contain any of these rows, each once."""
         groups, seen = [], set()
         for name in run_ids:
             if name not in seen:
@@ -170,13 +170,13 @@ class Groups:
         return groups
 
     def job(self, group: Sequence[Row]) -> Job:
-        """Make the job that makes the rows of a group again."""
+        """Return the job that makes the rows of a group again."""
         runs = tuple(self.run(row) for row in group)
         cells = tuple(dict.fromkeys(run.cell for run in runs))
         tuning = [run for cell in cells for run in cell.tuning_runs()]
         if runs[0].is_tuning:
             return Job(cells, (), (), len(group), {run: None for run in tuning if run not in runs})
-        # The worker chooses the learning rates again: from the tuning rows, and trains those that are not here.
+        # The worker chooses the learning rates again from the tuning rows; it trains those that are missing.
         known = {run: self.rows.get(run.run_id) for run in tuning}
         skills = {run: row["skill"] for run, row in known.items() if row is not None}
         return Job(cells, runs, runs, len(runs), skills)
@@ -204,7 +204,7 @@ class Groups:
 
 @contextmanager
 def _what_is_not_here() -> Iterator[None]:
-    """Turn whatever a stranger's row does to the code that is installed into a reason."""
+    """Turn any error that a row causes in the installed code into :class:`CannotVerify`."""
     try:
         yield
     except CannotVerify:
@@ -219,7 +219,7 @@ def tested_by(row: Row) -> Cell:
     """Return a cell with the suite and task of a row, for its tests; the mechanism is only a name here.
 
     Raises:
-        CannotVerify: If they are not installed.
+        CannotVerify: If the suite or the task is not installed in the version of the row.
     """
     with _what_is_not_here():
         config = json.loads(row["config_json"])
@@ -229,7 +229,7 @@ def tested_by(row: Row) -> Cell:
 def _of_task(suite: Suite, config: Mapping[str, Any], row: Row) -> Cell:
     name = config["task"]
     length, options = sized_in(suite, name, {} if suite.ladder is not None else json.loads(row["task_args"]))
-    # No model is built, as the plan does: what it costs is known once the id is found.
+    # Unlike in a plan, no model is built: its cost is unknown before the id is found.
     cell = Cell(
         suite=suite if name in suite.tasks else extended(suite, {name: {}}),
         task_name=name,
@@ -246,7 +246,7 @@ def _of_task(suite: Suite, config: Mapping[str, Any], row: Row) -> Cell:
 
 
 def _cell(config: Mapping[str, Any], row: Row) -> Cell:
-    """The planned cell that a row names; whether the row's id is one of its ids is not asked yet."""
+    """Return the planned cell that a row names; its run ids are not compared with the row's yet."""
     for key in COMPONENTS:
         _require_version(key, config)
     suite = surrounded(
@@ -264,7 +264,7 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
 
 
 def _matched(cell: Cell, row: Row) -> Cell:
-    """The cell with the width that a row says its match took."""
+    """Return the cell with the width that a row states, if its size meets the row's ``match``."""
     model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
     widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
     try:
@@ -277,7 +277,7 @@ def _matched(cell: Cell, row: Row) -> Cell:
 
 
 def _suite(config: Mapping[str, Any], row: Row) -> Suite:
-    """The installed suite of a row, shortened if the row is."""
+    """Return the installed suite of a row, shortened if the row is not full."""
     if (trained_by := config.get("training_version", 1)) != identity.TRAINING_VERSION:
         raise _other_version("training", trained_by, identity.TRAINING_VERSION)
     _require_version("task", config)
@@ -316,7 +316,7 @@ def _other_version(what: str, in_row: object, here: object) -> CannotVerify:
 
 
 def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
-    """The run of a cell whose id a row has."""
+    """Find the run of a cell that has the id of a row."""
     for run in cell.runs([config["seed"]]) if row["role"] is None else cell.tuning_runs():
         if run.run_id == row["run_id"]:
             return replace(run, learning_rate=run.learning_rate or row["lr"])  # chosen in training
@@ -354,4 +354,4 @@ _NOWHERE = Provenance(
     started_at=datetime.fromtimestamp(0, UTC),
     began=0.0,
 )
-"""For a row that is read only for what needs no training."""
+"""Placeholder for rows that are used only for values that need no training."""

@@ -1,4 +1,4 @@
-"""A submission: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
+"""Submissions: all rows that a suite requires of some mechanisms, and what is needed to run them again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,10 +41,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Submission:
-    """A bundle that was written, or what keeps it from being written."""
+    """The result of :func:`submit`: the manifest of the bundle, or the problems that kept it from being written."""
 
     manifest: Manifest | None
-    """None if something is missing."""
+    """Manifest of the bundle; None if there were problems."""
     problems: tuple[str, ...]
 
 
@@ -52,11 +52,11 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     """Bundle the rows of a suite for some mechanisms, if they are complete.
 
     Args:
-        request: The suite and the mechanisms as they were run, on a kind of device (``auto``: the one that they were
-            run on), and the store that has the rows.
-        target: The folder or ``.tar.gz`` that is written.
-        plugin: The file that has the mechanisms, where no package has them.
-        package: The distribution that has them, pinned: ``name==version``.
+        request: The suite, the mechanisms as they were run, the type of device (``auto``: the one that made the rows),
+            and the store with the rows.
+        target: Folder or ``.tar.gz`` file to write.
+        plugin: File that defines the mechanisms, if no package does.
+        package: Distribution that defines the mechanisms, pinned: ``name==version``.
 
     Raises:
         UsageError: If a name or value is not allowed, the suite is a file, or the target exists.
@@ -105,14 +105,14 @@ def receive(
     by: str | None = None,
     on_plan: Callable[[int], None] = lambda _num_rows: None,
 ) -> Verification:
-    """Verify rows wherever they lie, and take them into a store if nothing is wrong.
+    """Verify rows, and copy them into a store if nothing is wrong.
 
     Args:
         path: A store's folder, a Parquet file of rows or a bundle.
-        sampling: Which of them are run again.
-        runs_plugin: Run the plugin of a bundle that brings one: it is somebody else's code.
-        into: The store that takes them; may be the one at ``path``. None: none does.
-        by: Who says that they were verified; with ``into``.
+        sampling: Choice of the rows to run again, and settings of the re-runs.
+        runs_plugin: Whether to run the plugin that a bundle contains, which is foreign code.
+        into: Folder of the store to copy the rows into, perhaps the one at ``path``; None to copy nothing.
+        by: Name of the person who verifies the rows; required with ``into``, and not allowed without it.
         on_plan: Called with the number of rows to be run again.
 
     Raises:
@@ -147,9 +147,10 @@ def receive(
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
-    """Rows of theirs that ended otherwise than ours of the same name, by run id.
+    """List runs that ended differently in their store than in ours, as pairs of run id and description.
 
-    Other machines round otherwise, and a limit of time or memory says nothing of another machine.
+    Scores may differ by a tolerance, since machines round differently. Runs that reached a limit of time or memory are
+    not compared, as limits differ between machines.
     """
     columns = ["run_id", "n_eval_examples", *USED]
     our_rows, their_rows = (
@@ -170,7 +171,7 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
 
 
 def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
-    """List what keeps a bundle from being what its manifest says: complete, nothing more, and passing its checks."""
+    """List how a bundle differs from what its manifest states: missing rows, extra rows and failed checks."""
     suite = load_suite(_installed(manifest.suite))
     if suite.version != manifest.suite_version:
         raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
@@ -198,14 +199,14 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
-    """Plan a submission, in a process that has the code: its rows by run id, and the checks that fail, in words."""
+    """Plan a submission, in a process with its code; return its rows, described by run id, and the failed checks."""
     subjects = foreign_subjects(select_components(request))
     broken = [f"contract: {said}" for subject in subjects if (said := first_failure(examine(subject)))]
     return _wanted(_whole(request, device_type)), broken
 
 
 def _may_be_foreign(manifest: Manifest) -> bool:
-    """Return whether a name in a manifest is none of ours."""
+    """Return whether a manifest names a component that is not built in."""
     around: list[tuple[Registry[Any], str | None]] = [(BLOCKS, manifest.block), (POSITIONS, manifest.positions)]
     terms = [*around, *((MECHANISMS, term) for term in manifest.mechanisms)]
     names = ((registry, term.partition(":")[0]) for registry, term in terms if term)
@@ -220,13 +221,13 @@ def _installed(suite: str) -> str:
 
 
 def _whole(request: Request, device_type: str) -> Plan:
-    """The plan of all that a request asks for, as if no row were stored."""
+    """Plan everything that a request asks for, as if no row were stored."""
     _installed(request.suite)
     return plan_request(replace(request, rerun="all"), torch.device(device_type))
 
 
 def _wanted(plan: Plan) -> dict[str, str]:
-    """Every row of a plan, those that choose learning rates too: what it is, by run id."""
+    """Describe every row of a plan, including tuning runs, by run id."""
     return {
         run.run_id: f"{run.cell.task_name} / {run.cell.mechanism_name} / seed {run.seed}"
         + (f" / tuning at {run.learning_rate:g}" if run.is_tuning else "")
@@ -244,12 +245,12 @@ def _incomplete(wanted: Mapping[str, str], rows: Mapping[str, Row]) -> list[str]
         if not row["is_full"]:
             problems.append(f"not full: {what}")
         if row["status"] in ("contract", "unsupported"):
-            problems.append(f"{row['status']}: {what}: {row['error_message']!r}")  # a stranger's: it is printed
+            problems.append(f"{row['status']}: {what}: {row['error_message']!r}")  # may be a stranger's, and is printed
     return problems
 
 
 def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[str]:
-    """Mechanisms that nobody who reads the bundle could find."""
+    """List mechanisms that a reader of the bundle could not run, since neither plugin nor package is named."""
     names = sorted({cell.mechanism_name for job in plan.jobs for cell in job.cells})
     if plugin is not None or package is not None:
         return []

@@ -1,7 +1,7 @@
-"""Reruns a sample of somebody's rows, exactly as the rows say, and tells whether the results agree.
+"""Reruns a sample of rows made by others, exactly as the rows say, and tells whether the results agree.
 
 A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so no row is rerun if its suite has
-changed since. The run is an ordinary job into a temporary store; then the two rows are compared.
+changed since. The re-run is an ordinary job that writes to a temporary store; then the two rows are compared.
 
 Foreign code runs only in other processes, which take no part in the comparison. This process computes the score of such
 a row from the model's answers (:mod:`synthbench.runner.held_out`).
@@ -40,12 +40,12 @@ from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, to
 from synthbench.trust.replan import CannotVerify, Checked, Groups, is_foreign
 
 AGAIN = "again"
-"""Names the folder of a job that is run again."""
+"""Stands for the id of the command in the folder names of jobs that are run again."""
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """A row of the sample, or of the group that was trained with one, and what came out now."""
+    """A row that was sampled, or was trained together with a sampled row, and the result of running it again."""
 
     run_id: str
     row_sha256: str
@@ -55,19 +55,19 @@ class Rerun:
     recorded: float | None
     again: float | None
     tolerance: float
-    """Tolerance of the scores where not every bit can be expected to agree."""
+    """Allowed difference of the scores where bitwise equality cannot be expected."""
     verdict: Verdict
     detail: str
     device_name: str
 
     @property
     def difference(self) -> float | None:
-        """Now less recorded."""
+        """Score of the re-run minus the recorded score; None if either is missing."""
         return None if self.recorded is None or self.again is None else self.again - self.recorded
 
     @property
     def is_confirmed(self) -> bool:
-        """True if the same came out."""
+        """True if the re-run agrees with the row."""
         return self.verdict in ("bitwise", "tolerance")
 
 
@@ -78,23 +78,23 @@ class Verification:
     num_rows: int
     digest: str
     checksums: list[str] = field(default_factory=list)
-    """Of the rows that were checked."""
+    """Checksums of the rows that were checked."""
     faults: list[tuple[str, str]] = field(default_factory=list)
-    """Faults of a row or a file, by run id or name."""
+    """Pairs of a run id or file name and what is wrong with the row or file."""
     unverifiable: dict[str, str] = field(default_factory=dict)
-    """Reasons why a row cannot be run again here, by run id."""
+    """Reasons why rows cannot be run again here, by run id."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on rows in which nothing is wrong, a sentence each."""
+    """Remarks on rows without faults, one sentence each."""
     reruns: list[Rerun] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong, all rows could be run again, some were, and all of these came out the same."""
+        """True if there are no faults, no row is unverifiable, some row was run again, and all re-runs agree."""
         is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
         return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
 
     def summary(self) -> str:
-        """The whole in one line."""
+        """Summarise the result in one line."""
         counts = Counter(rerun.verdict for rerun in self.reruns)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "none"
         return (
@@ -103,10 +103,10 @@ class Verification:
         )
 
     def confirmed(self, name: str) -> list[dict[str, Any]]:
-        """Facts that :meth:`synthbench.results.Store.verify` records of the rows that came out the same.
+        """Return the entries that :meth:`synthbench.results.Store.verify` records, one per confirmed row.
 
         Args:
-            name: Who says so.
+            name: Name of the person who verified the rows.
         """
         now = datetime.now(UTC)
         return [
@@ -127,25 +127,26 @@ class Verification:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Choice of the rows to run again, and the device.
+    """Choice of the rows to run again, and settings of the re-runs.
 
-    A sampled row brings the whole group that was trained with it: it takes no longer, and the last bits depend on it.
+    With a sampled row, the whole group that was trained together is run again. That takes no longer, and the last bits
+    of a result depend on the group.
     """
 
     fraction: float = 0.05
-    """Share of the rows, above 0 and up to 1; at least one row."""
+    """Fraction of the rows to draw, above 0 and up to 1; at least one row is drawn."""
     salt: str = ""
-    """Draws another sample; without it the hash of the rows decides alone."""
+    """Text that changes the sample; if empty, only the hash of the rows decides it."""
     limit: int | None = None
-    """Most rows to draw."""
+    """Limit on the number of rows to draw; None for no limit."""
     device: str = "auto"
-    """``auto`` is the row's own kind of device where this machine has one."""
+    """Device of the re-runs; ``auto`` is the type of device that made the row, if this machine has one."""
     timeout_s: float | None = None
     """Seconds after which a job is killed; None for no limit."""
     workers: int | None = None
-    """Worker processes; None for one per core. With 0, built-in components run in this process."""
+    """Number of worker processes; None for one per core. With 0, built-in components run in this process."""
     plugins: Sequence[str] = ()
-    """Files and modules that the units are in, besides those of synthbench and of installed packages."""
+    """Files and modules with further components, besides those of synthbench and of installed packages."""
 
     def __post_init__(self) -> None:
         """Check the numbers.
@@ -164,11 +165,11 @@ class Sampling:
 
     @property
     def limit_s(self) -> float:
-        """Seconds that a job may take."""
+        """Time limit of a job in seconds; infinite if there is none."""
         return math.inf if self.timeout_s is None else self.timeout_s
 
     def device_of(self, row: Row) -> torch.device:
-        """Device of the re-run."""
+        """Return the device for the re-run of a row."""
         if self.device != "auto":
             return resolve_device(self.device)
         try:
@@ -183,9 +184,9 @@ def verify(
     """Check every row of a store, then run a sample again and compare.
 
     Args:
-        store: The rows.
-        sampling: Which of them are run again.
-        on_plan: Called with the number of rows that will be.
+        store: The store with the rows.
+        sampling: Choice of the rows to run again, and settings of the re-runs.
+        on_plan: Called with the number of rows to be run again.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
@@ -210,7 +211,7 @@ def verify(
 
 
 def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
-    """Examine rows that name somebody else's code; its process may say anything."""
+    """Check rows that name foreign code in a separate process, whose answers cannot be trusted."""
     with Trial(sampling.plugins, sampling.timeout_s) as trial:
         try:
             found = trial.attempt("a plan", replan.check, rows)
@@ -229,7 +230,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     num_migrated = sum(row["migrated_from"] is not None for row in rows)
     num_of_tasks = sum(is_foreign(row, ("task",)) for row in rows)
     notes = {
-        f"rows written under an older schema: {num_migrated}, each found to be the row that it was then": num_migrated,
+        f"rows written under an older schema: {num_migrated}, each matches its original": num_migrated,
         f"rows on a plugin's task: {num_of_tasks}, whose scores are what its own process says": num_of_tasks,
     }
     return [text for text, count in notes.items() if count]
@@ -237,19 +238,19 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 @dataclass(frozen=True)
 class Made:
-    """A row that was made again."""
+    """A recorded row and its re-run."""
 
     row: Row
-    """As recorded."""
+    """The row as recorded."""
     again: Row | None
     curves: tuple[Points | None, Points | None] = (None, None)
     standard_error: float | None = None
-    """Of the score that the judge measured; None where it measured none."""
+    """Standard error of the score if the judge measured it; otherwise None."""
     problem: str | None = None
-    """Reason why it was not made again."""
+    """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Give the verdict, and the reason, where the seeds of the cell scatter by some standard deviation."""
+        """Return the verdict and its reason; ``deviation`` is the standard deviation of the cell's scores."""
         row, tolerance = with_committed_baselines(self.row), self.tolerance(deviation)
         if self.problem is not None:
             return "not run", self.problem
@@ -265,17 +266,17 @@ class Made:
         return verdict, f"{reason}; without its validation, which was counted from other baselines"
 
     def tolerance(self, deviation: float) -> float:
-        """Tell how far the scores may be apart where the seeds of the cell scatter by some standard deviation."""
+        """Return the allowed difference of the scores; ``deviation`` is the standard deviation of the cell's scores."""
         return tolerance_of(self.row, deviation, self.standard_error)
 
     @property
     def is_doubtful(self) -> bool:
-        """True if it depends on the scatter of its cell if the row is confirmed."""
+        """True if the verdict depends on how far the scores of the cell scatter over seeds."""
         return self.judged(0.0)[0] == "differs" != self.judged(math.inf)[0]
 
 
 def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
-    """Run groups and judge their rows; where one is too far off, the other seeds of its cell say how much is usual."""
+    """Run groups again and judge their rows; if one is too far off, other seeds of its cell show the usual scatter."""
     made = _made_again(batches, groups, store, sampling)
     sampled = list(made)
     doubtful = [name for name in sampled if made[name].is_doubtful]
@@ -283,7 +284,7 @@ def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampl
     made |= _made_again(groups.batches(siblings), groups, store, sampling)
     found = []
     for name in sampled:
-        # What was handed in has no say in how far it may be off.
+        # Only re-runs decide the tolerance, never the rows that are verified.
         again = [made[sibling].again for sibling in groups.siblings(made[name].row) if sibling in made]
         known = [other["score"] for other in again if other is not None and other["score"] is not None]
         deviation = float(np.std(known, ddof=1)) if name in doubtful and len(known) > 1 else 0.0
@@ -292,7 +293,7 @@ def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampl
 
 
 def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
-    """Rows by run id, recorded and made again: first all of built-in components, beside which no other code runs."""
+    """Make rows again, by run id; those of built-in components come first, so that no foreign code runs beside them."""
     made: dict[str, Made] = {}
     tuning = [row for row in groups.rows.values() if row["role"] is not None]
     for foreign in (False, True):
@@ -315,7 +316,7 @@ def _attempt_here(_what: str, function: Callable[..., None], *arguments: Any) ->
 def _made_apart(
     tuning: Sequence[Row], store: Store, sampling: Sampling, attempt: Callable[..., None], batch: Sequence[Row]
 ) -> dict[str, Made]:
-    """The same of rows that were trained together: into a store of their own, from which only they are taken."""
+    """Make the rows of one group again, in a store of their own, from which no other rows are read."""
     first, run_ids = batch[0], [row["run_id"] for row in batch]
     has_others = is_foreign(first)
     is_asked = has_others and first["role"] is None and not is_foreign(first, ("task",))

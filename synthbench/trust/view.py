@@ -1,4 +1,4 @@
-"""Shows rows as a suite does, whichever suite they were made in: a run knows its protocol, not its suite."""
+"""Shows rows as a suite does, even rows made in another suite: a run id depends on the protocol, not the suite."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,9 +22,9 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 
 
 def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Give rows, and again those that are also a suite's, as the suite shows them.
+    """Return rows as a suite shows them, and add rows of other suites that also fit this suite.
 
-    Of a suite that is not installed the rows stay as they are.
+    If the suite is not installed, the rows are returned unchanged.
     """
     if suite.removesuffix(EXTRA) not in suite_names():
         return rows
@@ -36,10 +36,10 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Give the rows that were made in other suites and that are a suite's too, as rows of it.
+    """Return the rows of other suites that also fit a suite, labelled as rows of that suite.
 
-    A row is also a suite's if protocol and task agree with it; of ``suite.extra`` if its task is one that the suite
-    does not list.
+    A row fits if its protocol is that of the suite, and the suite lists its task. It fits ``suite.extra`` if the suite
+    does not list its task.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -53,7 +53,7 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Move rows between a suite and ``suite.extra`` to match the suite's current tasks, which may have changed since.
 
-    Rows on levels that the tasks no longer have are left out. Suites from before the conditions keep their tasks.
+    Rows on levels that the tasks no longer have are left out. Rows of suites older than conditions stay unchanged.
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
@@ -68,7 +68,7 @@ def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """Give the rows whose tasks have the size that they have in a suite; on a ladder, its levels."""
+    """Return the rows whose task has the same size as in a suite or, on a ladder, the same levels."""
     names = [task for task in rows["task"].unique() if task in (suite.tasks if suite.ladder is None else TASKS)]
     sizes = {task: identity.task_options(suite, TASKS[task], *sized_in(suite, task, {})) for task in names}
     sizes = json.loads(json.dumps(sizes))
@@ -77,13 +77,13 @@ def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Say of each row of a suite what the board shows: its condition, if it sees places, if it is a mere variant.
+    """Add what the board shows to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
 
-    A row from before the conditions has one if its configuration is the same as a run of that condition would have.
-    A rotation that only adds offsets to a recurrence leaves it bare.
-    ``sees_places`` is null for a mechanism that is not installed, and for other positions than its authors'. Rows of
-    a layer in no condition of the suite are variants, and so are packaged rows with options beside those of the layer
-    that the name means.
+    A row older than conditions gets a condition if a run in that condition would have the same configuration. A
+    recurrence stays ``bare`` with a rotation (``rope``) that tells it only offsets between positions. ``sees_places``
+    tells whether the layer sees absolute positions; it is null if the mechanism is not installed, or if its positions
+    are not its authors'. A row is a variant if its layer has no condition of the suite. A packaged row is also a
+    variant if it has options other than those of the layer that its name means.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -111,7 +111,7 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 @cache
 def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
-    """The same for the built-in mechanisms in the main suite, by ``docs/generate.py``: boards import no PyTorch."""
+    """Read recorded results of :func:`conditions_of` for built-in mechanisms in the main suite, without PyTorch."""
     of_name: dict[str, dict[str, tuple[str, bool]]] = json.loads(
         resources.files(__package__).joinpath("layers.json").read_text()
     )
@@ -121,9 +121,10 @@ def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
 def conditions_of(
     suite: Suite, mechanism: str, known: Mapping[str, tuple[str, bool]] = MappingProxyType({})
 ) -> dict[str, tuple[str, bool]]:
-    """The condition of each configuration of a mechanism that has one, and if it sees absolute places.
+    """Find the configurations of a mechanism in each condition of a suite.
 
-    Of the ``known`` configurations nothing is measured again.
+    The value of each configuration is its condition, and whether it sees absolute positions. For ``known``
+    configurations, this is not measured again.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch
@@ -134,7 +135,7 @@ def conditions_of(
     unit = MECHANISMS[mechanism]
     found: dict[str, tuple[str, bool]] = {}
     turned = [("bare", "rope")] if issubclass(unit, Attention) and not unit.rotation_note else []
-    # Where both conditions are one, it is called stock.
+    # A layer that is the same in both conditions is called stock.
     for condition, positions in (*((name, None) for name in CONDITIONS), *turned):
         among = surrounded(suite, block=None, positions=positions, condition=condition)
         for layer, options in _layer_of(among, mechanism):
@@ -145,7 +146,7 @@ def conditions_of(
 
 
 def _layer_of(suite: Suite, mechanism: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the configuration of a mechanism in a suite, with its options; nothing of one that is not installed."""
+    """Yield the configuration of a mechanism in a suite, with its options; nothing if it is not installed."""
     from synthbench.mechanisms import MECHANISMS  # noqa: PLC0415 - PyTorch
     from synthbench.runner.plan import make_cells  # noqa: PLC0415 - PyTorch
 

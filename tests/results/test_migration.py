@@ -182,7 +182,7 @@ def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[
     found = verify(alone, Sampling(device="cpu"))
 
     assert found.faults == []
-    assert "rows written under an older schema: 1, each found to be the row that it was then" in found.notes
+    assert "rows written under an older schema: 1, each matches its original" in found.notes
 
 
 def test_a_row_of_another_source_of_the_same_version_is_not_refused_for_its_words(rows: list[Row]) -> None:

@@ -34,7 +34,7 @@ def test_a_command_says_in_one_line_where_a_suite_went(
     command: tuple[str, ...], name: str, synthbench: Callable[..., Any]
 ) -> None:
     done = synthbench(*command, name)
-    where = "is a study by now: in a checkout, python -m studies.prototypes.train digits makes its runs"
+    where = "is now a study: in a checkout, python -m studies.prototypes.train digits makes its runs"
     if name in MOVED:
         now, words = MOVED[name]
         where = f"is now {now!r}: {words}"

@@ -165,7 +165,7 @@ def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path, 
     row = run_with(plugin, tmp_path)
 
     assert (row["status"], row["score"]) == ("contract", None)
-    assert f"what trains was replaced: {named};" in row["error_message"]
+    assert f"training code was replaced: {named};" in row["error_message"]
 
 
 @pytest.mark.end_to_end

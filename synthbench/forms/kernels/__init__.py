@@ -7,26 +7,27 @@ mechanism          forward                                  backward
 ``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
 =================  =======================================  ================================================
 
-There is a kernel where Triton is installed and a CUDA device has the shared memory for it (an H100 does). Also q, k and
-v must be of one type, float32 or half as wide, of one length and not empty, with sizes within the limits below. A
-mechanism takes it by itself where it saves launches, see :func:`saves_launches`: beyond the lengths of most tasks.
-Everything else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes
-kernels at every length.
+A kernel can run if Triton is installed and the CUDA device has enough shared memory (an H100 has). The tensors q, k and
+v must not be empty and must have the same length and dtype: float32, bfloat16 or float16. Their sizes must be within
+the limits below. A mechanism uses its kernel automatically at lengths where that saves launches, see
+:func:`saves_launches`; most tasks are shorter. In all other cases the PyTorch form runs. The environment variable
+``SYNTHBENCH_KERNELS`` changes this: with ``off`` no kernel runs, and with ``always`` kernels run at every length.
 
-A kernel is right or not used, whatever the environment says. On compute capability 9 its assembler must be known to be
-good (``_assembler``). On every device it must agree with float64 when it is first used (``self_test``). Otherwise
+Every kernel must pass two checks, whatever the setting. On compute capability 9, its assembler must be known to be good
+(``_assembler``). On every device, it must agree with float64 when it is first used (``self_test``). If a check fails,
 PyTorch's form runs, and one warning says why.
 
-Sums are float32. Operands of products are what the inputs are: bfloat16; TF32 for float16, and for float32 where
-``torch.backends.cuda.matmul.allow_tf32`` says so. Otherwise float32 in three parts of bfloat16, whose six products miss
-no more than float32 does. All are taken by tensor cores.
+Sums are in float32. The operands of products are bfloat16 for bfloat16 inputs, and TF32 for float16 inputs. Float32
+inputs also use TF32 if ``torch.backends.cuda.matmul.allow_tf32`` is set. Otherwise a float32 operand is split into
+three bfloat16 parts; six products of such parts are as accurate as a product in float32. All products run on tensor
+cores.
 
-Tested on a CPU: values and gradients under Triton's interpreter against float64, with the rounding of products
-emulated. Everything compiles for compute capability 9.0; ``reports/bench/sm_90`` has registers, spilled bytes and
-tensor-core instructions. On an H100 and an H200, by Triton 3.6: values and gradients against float64, at the sizes in
-docs/benches.md. SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms on an H100. The wrong sums seen there were
-probably the fault of the assembler, ptxas 12.8. The limits that avoid them stay until a newer assembler has been tried
-on such a device.
+On a CPU, tests compare values and gradients under Triton's interpreter with float64, with the rounding of products
+emulated. All kernels compile for compute capability 9.0; ``reports/bench/sm_90`` lists their registers, spilled bytes
+and tensor-core instructions. On an H100 and an H200 with Triton 3.6, values and gradients were compared with float64 at
+the sizes in docs/benches.md. On an H100, SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms. Some sizes gave wrong
+sums on these devices, probably because of the assembler, ptxas 12.8. The limits that exclude these sizes stay until a
+newer assembler has been tried on such a device.
 """
 
 import os
@@ -45,10 +46,10 @@ from synthbench.forms.linear import GPU_GRAM_MAX_LENGTH
 from synthbench.forms.own import own_form
 
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From q, k and v, each [..., length, width], to the outputs."""
+"""Function from q, k and v, each [..., length, width], to the outputs."""
 
 SWITCH = "SYNTHBENCH_KERNELS"
-"""Environment variable: one of ``CHOICES``."""
+"""Name of the environment variable whose value is one of ``CHOICES``."""
 CHOICES = ("auto", "off", "always")
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -57,31 +58,34 @@ MAX_HEAD_DIM = 64
 MAX_FEATURES = 128
 """Largest number of exponential features."""
 MAX_ANCHORS = 16
-"""With 32, outputs were wrong at some sizes on an H200, see ``_slay.gradient_tiles``."""
+"""Largest number of anchors. With 32, outputs were wrong at some sizes on an H200, see ``_slay.gradient_tiles``."""
 MIN_SLAY_WIDTH_BFLOAT16 = 32
-"""Narrower heads gave wrong gradients, or an illegal access, on an H100: width 16 with 16 anchors."""
+"""Smallest width of a head for ``slay`` in bfloat16. Heads of width 16 with 16 anchors gave wrong gradients, or an
+illegal memory access, on an H100."""
 MAX_LENGTH = 65_535 * 256
-"""As many segments as CUDA launches along the second axis of a grid; then no head has 2^31 numbers."""
+"""Largest length: the most blocks that CUDA launches along the second axis of a grid, times the shortest segment. At
+this length a head still has fewer than 2^31 numbers."""
 MAX_SHARED_BYTES = 217_088
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
 
 def load(name: str) -> Any:
-    """The module of a kernel, imported when it is first used, since Triton may not be installed."""
+    """Import the module of a kernel, on first use only, since Triton may not be installed."""
     return import_module(f"{__name__}.{name}")
 
 
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that the class of a mechanism declares as ``own_kernel``, for tensors like these; None if none."""
+    """The kernel that the class of a mechanism declares as ``own_kernel``; None if none can run on these tensors."""
     own_kernel = own_form(unit, "own_kernel")
     form: Form | None = own_kernel(q.dtype) if own_kernel is not None and serves(q, k, v) else None
     return form if form is not None and self_test.passes(self_test.own_kernel_test(unit, q, v)) else None
 
 
 def saves_launches(q: Tensor) -> bool:
-    """Return whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
+    """Return whether a kernel takes fewer launches than PyTorch's form, or kernels are chosen for every length.
 
-    Up to a length PyTorch attends in one piece, by about as few launches, and its products are as fast.
+    Up to ``GPU_GRAM_MAX_LENGTH``, PyTorch attends in one piece with about as few launches, and its products are as
+    fast.
     """
     return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
@@ -99,7 +103,7 @@ def choice() -> str:
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether kernels take tensors like these, whatever the mechanism."""
+    """Return whether kernels of any mechanism support the shapes, dtype and device of these tensors."""
     return (
         choice() != "off"
         and q.shape == k.shape
@@ -116,7 +120,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """True if kernels fit the device and its assembler is known to be good; one warning if only the latter fails."""
+    """True if kernels fit the device and its assembler is known to be good; warn once if only the assembler is not."""
     if not fits(device):
         return False
     objection = load("_assembler").objection(torch.cuda.get_device_capability(device))

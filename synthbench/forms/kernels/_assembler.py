@@ -1,8 +1,8 @@
-"""The assembler of Triton's kernels, and a better one on this machine.
+"""Check of the assembler of Triton's kernels, and search for a better one on this machine.
 
-On compute capability 9 (Hopper) ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
-product that has not read them yet. Then sums are wrong; a newer one assembles the same code rightly. Triton 3.6 to 3.8
-use ptxas 12.8 or 12.9 there; 3.9 uses 13.4.
+On compute capability 9 (Hopper), ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
+product that has not read them yet. Then sums are wrong; a newer ``ptxas`` assembles the same code correctly. On these
+devices Triton 3.6 to 3.8 use ptxas 12.8 or 12.9, and Triton 3.9 uses 13.4.
 
 Sources: https://github.com/triton-lang/triton/pull/11781, https://github.com/triton-lang/triton/pull/11854 and
 https://github.com/fla-org/flash-linear-attention/pull/1262.
@@ -18,14 +18,14 @@ from triton import knobs
 from triton.backends.nvidia import compiler
 
 AFFECTED = 9
-"""First number of the compute capability whose matrix products are asynchronous and read registers."""
+"""Major version of the affected compute capability, whose matrix products are asynchronous and read registers."""
 NEEDED = (13, 3)
-"""First version of CUDA whose assembler waits for them."""
+"""First version of CUDA whose assembler waits until these registers have been read."""
 PACKAGE = "nvidia-cuda-nvcc"
-"""The package on PyPI that has a ``ptxas``, in ``nvidia/cu13/bin``."""
+"""The package on PyPI that contains ``ptxas``, in ``nvidia/cu13/bin``."""
 
 _PROBLEMS = (AttributeError, OSError, RuntimeError)
-"""Triton's errors where it finds no assembler or cannot run it, or no longer has what is asked for here."""
+"""Errors raised if Triton finds no assembler, cannot run it, or no longer has the functions used here."""
 
 
 def objection(capability: tuple[int, int]) -> str | None:
@@ -53,9 +53,9 @@ def objection(capability: tuple[int, int]) -> str | None:
 
 
 def substitute(capability: tuple[int, int]) -> dict[str, str]:
-    """Name the variable and the path that give Triton a good assembler; nothing if it has one or none is found.
+    """Name the environment variable and the path that give Triton a good assembler; empty if none is needed or found.
 
-    All kernels of a process are assembled by it, so set it for processes of your own only.
+    All kernels of a process are then assembled by it, so set the variable for processes of your own only.
     """
     with suppress(*_PROBLEMS):
         tool, variable = _in_use(capability)

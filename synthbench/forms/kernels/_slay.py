@@ -1,14 +1,14 @@
-"""SLAY with features made on chip: the function that ``slay`` computes by its two factors, which reach no memory.
+"""SLAY with features made on chip: computes the same function as ``slay``, but never writes features to memory.
 
-With unit vectors û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
-log_scale). A score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, never one as wide as a ⊗ b. Up to a crossing length
-there are only tiles of scores. Beyond it one launch makes the states of segments, b (a ⊗ v)ᵀ, the anchors of a few at a
-time, and b aᵀ for the denominators. Running sums carry them on, in bfloat16 where inputs are, and the output kernel
-starts a query from the state before its segment.
+With its unit vector û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
+log_scale). A score is ⟨a, a'⟩⟨b, b'⟩: two small products per tile, instead of one as wide as a ⊗ b. Up to a crossing
+length, only tiles of scores are computed. Longer sequences are cut into segments. One launch computes the states of the
+segments, b (a ⊗ v)ᵀ, for a few anchors at a time, and b aᵀ for the denominators. Running sums add them up, in bfloat16
+if the inputs are, and the output kernel starts a query from the state before its segment.
 
-Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key. The gradient of a score is the
-inner product of the two. One kernel serves both sides, with the others before a query or after a key; the states of
-what comes after are sums of b aₚ gᵀ.
+In the backward pass, g = [d_out, -(d_out · out)] / N(den) plays the part for a query that [v, 1] plays for a key. The
+gradient of a score is the inner product of the two. One kernel computes the gradients of queries, from the keys before
+them, and of keys, from the queries after them. The states of later queries are sums of b aₚ gᵀ.
 """
 
 import math
@@ -50,37 +50,40 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 from synthbench.forms.streaming import gradient_of_sums
 
 TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
-"""Rows of a tile, and of the other side that it meets at once."""
+"""Rows of a tile of queries and number of keys that it processes at once, or the reverse."""
 
 WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
-"""The same backward, and forward where heads are at least 32 wide: what others need is made for more rows at once."""
+"""Sizes backward except in bfloat16, and forward for float32 without TF32 if heads are padded to at least 32. Features
+of the other tokens are computed for more rows at once."""
 
 WIDEST_TILES = {"rows": SEGMENTS, "step": ROWS, "num_warps": 8}
-"""The same forward for operands that take few registers. Steps of 128 rows give wrong sums, see ``gradient_tiles``."""
+"""Sizes forward in bfloat16, whose operands take few registers. Steps of 128 rows give wrong sums, see
+``gradient_tiles``."""
 
 STATE_SIZE = 16_384
-"""Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
+"""Size of the states that one program sums, in numbers. They belong to a few anchors, for which features are computed
+once."""
 
 STATE_TILES = {"rows": ROWS, "num_warps": 8}
-"""Rows that such a program adds at once; with four warps its sums would not fit the registers."""
+"""Rows that a program adds to states at once; with four warps its sums would not fit the registers."""
 
 WIDE_STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
-"""The same for values of float32, which take twice the shared memory."""
+"""Rows for float32 values, which take twice the shared memory."""
 
 NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
-"""The same for operands that take more registers, and for few features, which fill no warp group's instruction."""
+"""Rows for operands that take more registers, and for features too few to fill a warp group's instruction."""
 
 STATE_COLUMNS = 256
-"""Columns of a state that a program sums, or multiplies queries with, at once: what fits on chip."""
+"""Number of columns of a state that a program sums, or multiplies queries with, at once: as many as fit on chip."""
 
 LEAST_COLUMNS = tl.constexpr(16)
-"""Operands of a matrix instruction."""
+"""Smallest number of columns of an operand of a matrix instruction."""
 
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 
 LARGEST = tl.constexpr(20 * math.log2(math.e))
-"""Bound of the exponents, to base 2."""
+"""Bound of the exponents to base 2."""
 
 
 class Constants(NamedTuple):
@@ -93,11 +96,11 @@ class Constants(NamedTuple):
     shift: Tensor
     """[features], or [..., 1, features]."""
     log_scale: Tensor
-    """Of the same shapes."""
+    """[features], or [..., 1, features]."""
 
 
 class MadeBy(NamedTuple):
-    """Constants as kernels read them: contiguous sets one after the other, and which of them each head has."""
+    """Constants as kernels read them: contiguous sets, one after another, and in ``which`` the set of each head."""
 
     anchors: Tensor
     directions: Tensor
@@ -109,13 +112,13 @@ class MadeBy(NamedTuple):
 @triton.jit
 @no_type_check
 def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr):
-    """Positive random features of rows, given 1 / their lengths; a padded one has a scale of 2^(-inf) = 0.
+    """Positive random features of rows, given ``roots``, 1 / norm of each row; a padded feature is 2^(-inf) = 0.
 
-    Numbers are logarithms to base 2, of which the processor has powers.
+    Exponents are to base 2, since the processor computes powers of 2.
     """
     products = product(x, directions, precision)
     if precision == "bf16":
-        # The bounds as 0 and 1: two instructions fewer, and an error of 2^-20.
+        # Mapping the bounds to 0 and 1 saves two instructions, at an error of 2^-20.
         scales, offsets = roots * (LOG2_E / (2 * LARGEST)), 0.5 - shift / (2 * LARGEST)
         share = saturated_sum(products, scales[:, None], offsets[None, :])
         exponents = share * (2 * LARGEST) + (log_scale - LARGEST)[None, :]
@@ -128,7 +131,7 @@ def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr)
 @triton.jit
 @no_type_check
 def polynomial(x, roots, anchors, precision: tl.constexpr):
-    """Squared cosines with all anchors; a padded one is 0."""
+    """Squared cosines with all anchors; for a padded anchor they are 0."""
     cosines = product(x, anchors, precision) * roots[:, None]
     return cosines * cosines
 
@@ -136,7 +139,7 @@ def polynomial(x, roots, anchors, precision: tl.constexpr):
 @triton.jit
 @no_type_check
 def scaled(values, scales):
-    """Values of bfloat16 times scales that are rounded to it, two in one instruction; or values of float32."""
+    """Values times scales; bfloat16 values with scales rounded to bfloat16, two in one instruction."""
     if values.dtype != tl.bfloat16:
         out = values * scales
     elif IS_INTERPRETED:
@@ -152,7 +155,7 @@ def scaled(values, scales):
 @triton.jit
 @no_type_check
 def columns_of(tile, group, rows: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr):
-    """A group of so many columns of a tile."""
+    """The columns of a tile that belong to one group of ``at_once`` columns."""
     groups: tl.constexpr = columns // at_once
     is_group = tl.arange(0, groups)[None, :, None] == group
     return tl.sum(tl.where(is_group, tl.reshape(tile, (rows, groups, at_once)), 0.0), axis=1)
@@ -164,7 +167,7 @@ def load_exponential(
     directions_ptr, shift_ptr, log_scale_ptr, which, key_dim: tl.constexpr, num_features: tl.constexpr,
     dims: tl.constexpr, features: tl.constexpr,
 ):  # fmt: skip
-    """The directions, shifts and scales of one set."""
+    """Load the directions, shifts and scales of one set."""
     feature = tl.arange(0, features)
     is_inside = feature < num_features
     shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)
@@ -176,7 +179,7 @@ def load_exponential(
 @triton.jit
 @no_type_check
 def first_columns(tile, num_halvings: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
-    """The columns of a tile that are left after so many halvings."""
+    """The first columns of a tile: those left after halving it ``num_halvings`` times."""
     for halving in tl.static_range(num_halvings):
         halves = tl.reshape(tile, (rows, 2, columns >> (halving + 1)))
         tile, _ = tl.split(tl.permute(halves, (0, 2, 1)))
@@ -192,7 +195,7 @@ def state_kernel(
     num_halvings: tl.constexpr, is_after: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr,
     columns: tl.constexpr, features: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ for some anchors, over every segment but the last, or but the first.
+    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ for some anchors, per segment; the last, or first, segment is left out.
 
     A row beyond the length has a = 0. A state is [features, anchors, value_dim], a total [features, anchors].
     """
@@ -203,7 +206,7 @@ def state_kernel(
     directions, shift, log_scale = load_exponential(
         directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
     )
-    # More columns than anchors, the others 0.
+    # There are more columns than anchors; the other columns are 0.
     at_once: tl.constexpr = LEAST_COLUMNS >> num_halvings
     dim, column = tl.arange(0, dims), tl.arange(0, LEAST_COLUMNS)
     anchor = group * at_once + column
@@ -253,7 +256,7 @@ def load_state(
     state_ptr, first_anchor, num_anchors: tl.constexpr, num_features: tl.constexpr, value_dim: tl.constexpr,
     features: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr = 1,
 ):  # fmt: skip
-    """Some anchors' part of a state, side by side."""
+    """Load the parts of a state for ``at_once`` anchors, side by side."""
     feature, column = tl.arange(0, features), tl.arange(0, at_once * columns)
     anchor, value = column // columns, column % columns
     of_state = (first_anchor + anchor) * value_dim + value
@@ -282,7 +285,7 @@ def add_keys(
     scores *= product(q_b, tl.trans(k_b), precision)
     v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
     if precision == "bf16":
-        # Of rounded scores, as the sums of values are, by the tensor cores.
+        # Sums of rounded scores, as for the values, by the tensor cores.
         totals += product(scores, tl.full((step, LEAST_COLUMNS), 1.0, dtype=tl.float32), precision)
     else:
         totals += tl.sum(scores, axis=1)
@@ -298,7 +301,7 @@ def output_kernel(
     is_clamped: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     features: tl.constexpr, anchor_columns: tl.constexpr, at_once: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Outputs of a tile of queries: the states before their segment, then tiles of scores inside it."""
+    """Compute outputs of a tile of queries: from the states before their segment, then by tiles of scores inside it."""
     head, first = head_and_row(length, rows, is_key=False)
     index = first // segment
     which = tl.load(which_ptr + head)
@@ -340,9 +343,9 @@ def output_kernel(
             key_dim, value_dim, rows, step, dims, columns, precision, is_diagonal=True,
         )  # fmt: skip
     if precision == "bf16":
-        totals = tl.sum(totals, axis=1) / LEAST_COLUMNS  # which are equal
+        totals = tl.sum(totals, axis=1) / LEAST_COLUMNS  # all columns are equal
     out = sums / guarded(totals, delta, is_clamped)[:, None]
-    # Else the places where the queries were read are kept until here, in registers that the loops do not have.
+    # Otherwise the addresses of the queries would be kept until here, in registers that the loops need.
     first = hidden(first)
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
     store_column(denominator_ptr + head * length, totals, first, length, rows)
@@ -356,7 +359,7 @@ def add_gradients(
     is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     precision: tl.constexpr, is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add what a tile of the others gives to the gradients of a tile's factors and values."""
+    """Add the contribution of a tile of other tokens to the gradients of a tile's factors and values."""
     other = load_tile(other_ptr, start, length, key_dim, step, dims)
     other_values = load_tile(other_values_ptr, start, length, value_dim, step, columns)
     other_weight = load_column(other_weight_ptr, start, length, step)
@@ -390,9 +393,10 @@ def gradient_kernel(
     is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     features: tl.constexpr, anchor_columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a tile of queries, over the keys before them; or of keys and values, over the queries after them.
+    """Compute gradients of a tile of queries, from the keys before; or of keys and values, from the queries after.
 
-    Values and weights are [v, 1] of keys and g of queries; the states are sums over the others in other segments.
+    The values and weights of keys are [v, 1], those of queries are g. The states are sums over other tokens in other
+    segments.
     """
     head, first = head_and_row(length, rows, is_key)
     index = first // segment
@@ -447,7 +451,7 @@ def gradient_kernel(
             anchors, directions, shift, log_scale, first, start, length, key_dim, value_dim,
             is_key, rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
-    # Fewer registers than to keep them.
+    # Reading the rows again takes fewer registers than keeping them.
     x = load_tile(x_ptr + head * length * key_dim, first, length, key_dim, rows, dims, is_again=True)
     norms = norms_of(x)
     roots = 1 / norms
@@ -472,9 +476,10 @@ def attend(
     delta: float,
     segment: int | None = None,
 ) -> ValueRows:
-    """Attend; gradients of the first order reach q, k and v.
+    """Attend as ``slay`` does; q, k and v receive gradients of the first order only.
 
-    ``segment`` replaces the crossing length, up to which there is no state; it is a multiple of the tiles' rows.
+    ``segment`` is the length of a segment, a multiple of the rows of a tile; None chooses it by cost. Up to this length
+    there is no state.
     """
     num_anchors, num_features = constants.anchors.shape[-1], constants.directions.shape[-1]
     segment = segment or segment_length(num_anchors * num_features, v.shape[-1], num_anchors + num_features)
@@ -534,7 +539,7 @@ class _Attend(torch.autograd.Function):
 def _states(
     x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, is_after: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """States and totals before every segment but the first, or after every one but the last."""
+    """States and totals before every segment but the first, or with ``is_after``, after every segment but the last."""
     num_states = num_tiles(x.shape[-2], segment) - 1
     num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
     totals = x.new_empty(len(x), num_states, num_features, num_anchors, dtype=torch.float32)
@@ -556,28 +561,35 @@ def _states(
 
 
 def output_tiles(precision: str, dims: int) -> dict[str, int]:
-    """Those of the output kernel. In TF32, which float16 takes, wide ones by ptxas 12.8 gave wrong sums on an H100."""
+    """Tile sizes of the output kernel. In TF32, wide tiles compiled with ptxas 12.8 gave wrong sums on an H100."""
     if precision == "bf16":
         return WIDEST_TILES
     return WIDE_TILES if precision != "tf32" and dims >= 32 else TILES
 
 
 def gradient_tiles(precision: str) -> dict[str, int]:
-    """Those of the gradient kernel, in bfloat16 the small ones.
+    """Tile sizes of the gradient kernel; in bfloat16 the small ones.
 
-    These were seen to be right on an H200. Wider ones, compiled by Triton 3.6, gave wrong sums or an illegal access.
-    The cause is probably its assembler, see ``_assembler``; no newer one has assembled them on such a device yet.
+    On an H200 the small tiles gave correct results. Wider tiles, compiled by Triton 3.6, gave wrong sums or an illegal
+    memory access. The cause is probably Triton's assembler, see ``_assembler``; they have not been tried with a newer
+    assembler on such a device yet.
     """
     return TILES if precision == "bf16" else WIDE_TILES
 
 
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
-    """Of how many anchors the output kernel reads the state at once; in three parts one fills the registers."""
+    """Number of anchors whose states the output kernel reads at once; 1 unless operands are bfloat16.
+
+    With operands in three parts, the state of one anchor fills the registers.
+    """
     return min(STATE_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:
-    """Count the halvings of the least columns until so many anchors' states fit; half as many fit in three parts."""
+    """Number of times to halve ``LEAST_COLUMNS`` anchors until their states fit a program.
+
+    Half as many anchors fit if operands are split into three parts.
+    """
     num_columns = min(STATE_COLUMNS, STATE_SIZE // features)
     at_once = max(1, min(LEAST_COLUMNS.value // 2, num_columns // columns) >> (precision == "bf16x6"))
     return int(math.log2(LEAST_COLUMNS.value // at_once))
@@ -600,7 +612,7 @@ def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
 def _spread(constants: Constants, q: Tensor) -> MadeBy:
     """Concatenate the sets of constants, in float32.
 
-    The factor P^(-1/2) of a squared cosine becomes P^(-1/4) of the anchor.
+    The factor P^(-1/2) of squared cosines is applied as a factor P^(-1/4) of the anchors.
     """
     anchors = constants.anchors / constants.anchors.shape[-1] ** 0.25
     tensors = anchors, constants.directions, torch.atleast_2d(constants.shift), torch.atleast_2d(constants.log_scale)

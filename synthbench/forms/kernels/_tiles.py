@@ -1,8 +1,7 @@
-"""Shared code of the kernels: tiles of rows, unit vectors, the guarded division, and how PyTorch launches them.
+"""Shared code of the kernels: tiles of rows, unit vectors, the guarded division, and helpers for launches by PyTorch.
 
-A kernel sees tensors as [heads, length, width], contiguous; a tile is padded to powers of two, with zeros beyond the
-tensor's edge, and is float32 whatever the tensor. Functions under ``triton.jit`` are not checked by types: Triton
-compiles their source.
+A kernel receives contiguous tensors [heads, length, width]. A tile is padded to powers of two, with zeros beyond the
+tensor's edge. Functions under ``triton.jit`` are exempt from type checks, since Triton compiles their source.
 """
 
 import math
@@ -17,18 +16,19 @@ from triton.language.extra.cuda import libdevice
 from synthbench.forms.linear import flattened
 
 ROWS = 64
-"""Queries or keys a tile: the smallest that fills a warp group's matrix instruction."""
+"""Number of queries or keys in a tile: the smallest that fills a warp group's matrix instruction."""
 
 SEGMENTS = 128
-"""Segments are a multiple of it: the rows of the largest tile."""
+"""Number of rows of the largest tile; the length of a segment is a multiple of it."""
 
 RUNNING_TILES = {"rows": 16, "columns": 128, "num_warps": 1}
-"""States and columns that a program adds up at once: enough to be read while others are waited for."""
+"""Numbers of states and columns that a program adds up at once: enough to hide the latency of reading them."""
 
 IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 VARYING = ("length", "num_states")
-"""Numbers that Triton compiles a kernel for once: else again where one is 1, and again where 16 divides it."""
+"""Arguments for which Triton must not specialise a kernel. Otherwise it would compile the kernel again for a value of 1
+and for a multiple of 16."""
 
 
 @triton.jit
@@ -39,11 +39,11 @@ def load_tile(
     is_again: tl.constexpr = False,  # noqa: FBT002
     repeats: tl.constexpr = 1,
 ):  # fmt: skip
-    """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before.
+    """Load the rows from ``first`` on of a [length, width] matrix; with ``may_end`` the matrix may end within the tile.
 
-    Places in it are added up in 32 bits, which suffice: it is one head's, or smaller, see ``MAX_LENGTH``.
-    Where they are read again, the compiler must not keep them, and what is made of them, from the first time. They may
-    stand side by side, as often as is said.
+    Offsets are computed in 32 bits, which suffice for the matrix of one head, see ``MAX_LENGTH``. With ``is_again`` the
+    compiler must read the rows again and may not keep them, or results from them, in registers. The tile holds
+    ``repeats`` copies of the rows side by side.
     """
     rows, columns = tl.arange(0, num_rows), tl.arange(0, repeats * num_columns)
     if repeats > 1:
@@ -60,7 +60,7 @@ def load_tile(
 @triton.jit
 @no_type_check
 def power_of_two(x):
-    """2^x. Triton's own takes four instructions, not one, so that denormal numbers come out right."""
+    """2^x in one instruction. Triton's own function takes four, so that denormal numbers are exact."""
     if IS_INTERPRETED:  # noqa: SIM108 - Triton compiles both sides of an expression
         power = tl.exp2(x)
     else:
@@ -71,14 +71,14 @@ def power_of_two(x):
 @triton.jit
 @no_type_check
 def leading(x):
-    """A number's first eight binary digits, those of bfloat16."""
+    """The first eight binary digits of a number, which bfloat16 can hold."""
     return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 @no_type_check
 def multiply_bfloat16(x, y, sums):
-    """Add x @ y to sums, with operands rounded to bfloat16."""
+    """Add x @ y to ``sums``, with operands rounded to bfloat16."""
     return tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16), sums)
 
 
@@ -89,7 +89,7 @@ def product(x, y, precision: tl.constexpr):
     if precision == "bf16":
         out = tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16))
     elif precision == "bf16x6":
-        # Three times eight digits are all of a number's; products beyond the 24th digit are left out.
+        # Three parts of eight digits hold all digits of a number; products beyond the 24th digit are left out.
         x_top, y_top = leading(x), leading(y)
         x_rest, y_rest = x - x_top, y - y_top
         x_middle, y_middle = leading(x_rest), leading(y_rest)
@@ -107,7 +107,7 @@ def product(x, y, precision: tl.constexpr):
 @triton.jit
 @no_type_check
 def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr):
-    """Write what :func:`load_tile` would read, rounded to the tensor's type."""
+    """Write a tile to where :func:`load_tile` would read it, rounded to the tensor's dtype."""
     rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
     places = start_ptr + (first * width + (rows[:, None] * width + columns[None, :]))
     tl.store(places, tile, mask=(rows[:, None] < length - first) & (columns[None, :] < width))
@@ -116,7 +116,7 @@ def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl
 @triton.jit
 @no_type_check
 def load_column(start_ptr, first, length, num_rows: tl.constexpr):
-    """One number per row, 0 beyond the length."""
+    """Load one number per row, 0 beyond the length."""
     rows = tl.arange(0, num_rows)
     return tl.load(start_ptr + first + rows, mask=rows < length - first, other=0.0)
 
@@ -124,7 +124,7 @@ def load_column(start_ptr, first, length, num_rows: tl.constexpr):
 @triton.jit
 @no_type_check
 def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
-    """Write what :func:`load_column` would read."""
+    """Write a column to where :func:`load_column` would read it."""
     rows = tl.arange(0, num_rows)
     tl.store(start_ptr + first + rows, column, mask=rows < length - first)
 
@@ -140,9 +140,10 @@ def norms_of(tile):
 @triton.jit
 @no_type_check
 def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.constexpr = False):  # noqa: FBT002
-    """Mask of the ``step`` keys from ``start`` that ``rows`` queries from ``first`` may attend to, or keys and queries.
+    """Mask of the ``step`` keys from ``start`` that ``rows`` queries from ``first`` may attend to.
 
-    Places within the tiles are compared, which the compiler knows: it would compare sums of them in 64 bits.
+    With ``is_key`` the rows are keys and the others queries. Positions within the tiles are compared, because the
+    compiler would compare absolute positions in 64 bits.
     """
     ahead = tl.arange(0, rows)[:, None] - tl.arange(0, step)[None, :]
     if is_key:
@@ -153,9 +154,9 @@ def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.con
 @triton.jit
 @no_type_check
 def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
-    """Head and first row of this program; those come first that most rows of the other side are for.
+    """Head and first row of this program; within a head, the tiles that take longest come first.
 
-    Programs are in one row, since only the first axis of a grid is longer than 65,535.
+    All programs lie on the first axis of the grid, since only this axis can be longer than 65,535.
     """
     tiles = tl.cdiv(length, rows)
     tile = tl.program_id(0) % tiles
@@ -167,7 +168,7 @@ def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
 @triton.jit
 @no_type_check
 def through_norm(d_unit, unit, norms):
-    """From the gradient of unit vectors to that of the vectors; one of length 1e-12 at most is only divided by it."""
+    """The gradient of vectors, from that of their unit vectors; vectors shorter than 1e-12 were divided by 1e-12."""
     along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
     return (d_unit - along[:, None] * unit) / norms[:, None]
 
@@ -182,22 +183,23 @@ def guarded(totals, delta, is_clamped: tl.constexpr):
 
 
 def padded(width: int) -> int:
-    """The power of two that a tile has for this width; a matrix instruction takes 16 at least."""
+    """The power of two to which a tile pads this width; a matrix instruction takes at least 16."""
     return max(16, int(triton.next_power_of_2(width)))
 
 
 def num_tiles(length: int, rows: int = ROWS) -> int:
-    """Tiles, or segments, of so many rows that cover the length."""
+    """Number of tiles, or segments, of ``rows`` rows that cover the length."""
     return -(-length // rows)
 
 
 def precision(dtype: torch.dtype) -> str:
-    """Rounding of the operands of products; their sums are float32.
+    """Rounding of the operands of products; the sums of products are float32.
 
-    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float32 inputs where PyTorch may round its own products this way,
-    and for float16: TF32 has as many digits and a larger range. ``bf16x6``, for float32, splits each number into three
-    bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's ``ieee`` does not
-    use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. The interpreter cannot multiply bfloat16.
+    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float32 inputs if PyTorch may round its own products this way, and
+    for float16 inputs, since TF32 has as many digits and a larger range. ``bf16x6`` is for other float32 inputs. It
+    splits each number into three bfloat16 parts that together have all its digits, so that tensor cores can multiply
+    them. Triton's ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. The
+    interpreter takes ``ieee``, since it cannot multiply bfloat16.
     """
     if dtype == torch.bfloat16:
         return "bf16"
@@ -207,20 +209,20 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def step(precision: str) -> int:
-    """Rows of the other side that a tile of ``ROWS`` meets at once: fewer where operands take more registers."""
+    """Number of keys that a tile of queries meets at once, or the reverse: fewer if operands take more registers."""
     return ROWS if precision == "bf16" else ROWS // 2
 
 
 def by_head(x: Tensor) -> Tensor:
-    """[..., length, width] as contiguous [heads, length, width]."""
+    """Reshape [..., length, width] to contiguous [heads, length, width]."""
     return flattened(x).contiguous()
 
 
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:
-    """Tokens up to which scores are cheaper than a state, in whole tiles and at least two of them.
+    """Length up to which scores are cheaper than a state: a multiple of ``SEGMENTS``, and at least two of them.
 
-    By arithmetic, not measured. Half of L rows of scores take L (gram_width + value_dim + 1) flops a token. From here
-    on that costs as much as reading and updating a state of features x (value_dim + 1).
+    The length is estimated, not measured. At length L, half of the scores take L (gram_width + value_dim + 1) flops per
+    token. At the length returned, this equals the cost of reading and updating a state of features x (value_dim + 1).
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
     return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))
@@ -229,7 +231,7 @@ def segment_length(features: int, value_dim: int, gram_width: int) -> int:
 @triton.jit
 @no_type_check
 def saturated_sum(x, y, z):
-    """Bring x y + z between 0 and 1, in one instruction."""
+    """Compute x y + z, clamped to between 0 and 1, in one instruction."""
     if IS_INTERPRETED:
         bounded = tl.minimum(tl.maximum(x * y + z, 0.0), 1.0)
     else:
@@ -242,7 +244,7 @@ def saturated_sum(x, y, z):
 @triton.jit
 @no_type_check
 def hidden(x):
-    """A 32-bit integer as it is, but unknown to the compiler, which computes anew what follows from it."""
+    """Return a 32-bit integer unchanged but unknown to the compiler, which must then recompute what depends on it."""
     if not IS_INTERPRETED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
     return x
@@ -253,7 +255,7 @@ def hidden(x):
 def running_kernel(
     sums_ptr, running_ptr, num_states, width, is_reversed: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr
 ):  # fmt: skip
-    """Add up some columns of a head's [states, width] from its first state on, or from its last."""
+    """Compute running sums over a head's states [states, width] for some columns, from the first state or the last."""
     head = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, rows), tl.program_id(1) * columns + tl.arange(0, columns)
     carried = tl.zeros((columns,), dtype=tl.float32)
@@ -267,9 +269,9 @@ def running_kernel(
 
 
 def running_sums(sums: Tensor, precision: str, *, is_reversed: bool = False) -> Tensor:
-    """Sums [heads, states, ...] up to each state, or from it on, in float32.
+    """Running sums of [heads, states, ...] up to each state, or from each state on, computed in float32.
 
-    They are kept as products read them: in bfloat16 where those round to it, else in the place of ``sums``.
+    The result has the dtype that products read: bfloat16 for ``bf16``, otherwise float32 in the place of ``sums``.
     """
     running = torch.empty_like(sums, dtype=torch.bfloat16) if precision == "bf16" else sums
     heads, num_states, *of_state = sums.shape

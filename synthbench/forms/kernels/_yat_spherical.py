@@ -1,10 +1,11 @@
-"""Attention by the exact spherical Yat kernel over its sum, tile by tile, forward and backward.
+"""Attention by the exact spherical Yat kernel, divided by its sum, tile by tile, forward and backward.
 
-Weights are values over their sum, so that a tile needs no maximum and nothing is scaled again; T x T never exists. Let
-C = 2 + epsilon and x be the cosine of a query and a key. The kernel is K = x² / (C - 2x), its slope 2x / (C - 2x) + 2 K
-/ (C - 2x). From g = [d_out, -(d_out · out)] / (ΣK + delta) the gradient of a kernel value is g · [v, 1].
+Weights are kernel values divided by their sum, so no maximum is needed and nothing is rescaled from tile to tile. No
+length x length matrix ever exists. Let C = 2 + epsilon and x be the cosine of a query and a key. The kernel is
+K = x² / (C - 2x), with the derivative 2x / (C - 2x) + 2 K / (C - 2x). With g = [d_out, -(d_out · out)] / (ΣK + delta),
+the gradient of a kernel value is g · [v, 1].
 
-Kernels take unit vectors, which PyTorch makes, so that none is made again for every tile that it meets.
+PyTorch computes the unit vectors that these kernels take, so that they are not computed again for every tile.
 """
 
 from typing import Any, no_type_check
@@ -40,21 +41,21 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 @triton.jit
 @no_type_check
 def cosines_of(q, k, precision: tl.constexpr):
-    """Products of unit vectors; never in bfloat16, whose error is as large as the smallest gap C - 2x."""
+    """Products of unit vectors; never in bfloat16, since its error is as large as the smallest gap C - 2x."""
     return product(q, tl.trans(k), "tf32" if precision == "bf16" else precision)
 
 
 @triton.jit
 @no_type_check
 def roots_of(cosines, constant):
-    """1 / √(C - 2x); rounding could bring the gap C - 2x to zero."""
+    """1 / √(C - 2x), with the gap C - 2x held above 0, to which it could round."""
     return tl.rsqrt(tl.maximum(constant - 2 * cosines, 1e-6))
 
 
 @triton.jit
 @no_type_check
 def ratios_of(cosines, constant):
-    """The cosine x over C - 2x."""
+    """The cosine x divided by C - 2x."""
     roots = roots_of(cosines, constant)
     return cosines * (roots * roots)
 
@@ -62,7 +63,7 @@ def ratios_of(cosines, constant):
 @triton.jit
 @no_type_check
 def slopes_of(cosines, ratios, constant):
-    """dK/dx; where the gap is held at its smallest value only the numerator moves."""
+    """The derivative dK/dx; where the gap is held at its smallest value, only the numerator depends on x."""
     return 2 * ratios + tl.where(constant - 2 * cosines >= 1e-6, 2 * ratios * ratios, 0.0)
 
 
@@ -90,7 +91,7 @@ def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, total_ptr, length, constant, delta, key_dim: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Outputs and sums of weights of a tile of queries."""
+    """Compute outputs and sums of weights of a tile of queries."""
     head, first = head_and_row(length, rows, is_key=False)
     k_ptr += head * length * key_dim
     v_ptr += head * length * value_dim
@@ -121,7 +122,7 @@ def add_gradient_of_queries(
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
     is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add what a tile of keys gives to the gradient of a tile of queries."""
+    """Add the contribution of a tile of keys to the gradient of a tile of queries."""
     k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
     v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
     cosines = cosines_of(q, k, precision)
@@ -138,7 +139,7 @@ def query_gradient_kernel(
     q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_q_ptr, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of a tile of queries, over the keys before them."""
+    """Compute the gradient of a tile of queries, from all keys up to them."""
     head, first = head_and_row(length, rows, is_key=False)
     k_ptr += head * length * key_dim
     v_ptr += head * length * value_dim
@@ -167,7 +168,7 @@ def add_gradients_of_keys(
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
     is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add what a tile of queries gives to the gradients of a tile of keys and their values."""
+    """Add the contribution of a tile of queries to the gradients of a tile of keys and their values."""
     q = load_tile(q_ptr, start, length, key_dim, step, dims)
     g = load_tile(g_ptr, start, length, value_dim, step, columns)
     g_total = load_column(g_total_ptr, start, length, step)
@@ -191,7 +192,7 @@ def key_gradient_kernel(
     key_dim: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a tile of keys and their values, over the queries after them."""
+    """Compute the gradients of a tile of keys and their values, from all queries from them on."""
     head, first = head_and_row(length, rows, is_key=True)
     q_ptr += head * length * key_dim
     g_ptr += head * length * value_dim
@@ -215,14 +216,14 @@ def key_gradient_kernel(
 
 
 def attend(epsilon: float, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend; gradients of the first order pass."""
+    """Attend by the spherical Yat kernel; q, k and v receive gradients of the first order only."""
     queries, keys = (unit_vectors(by_head(widened(x))) for x in (q, k))
     out: Tensor = _Attend.apply(epsilon, queries, keys, by_head(v))  # type: ignore[no-untyped-call]
     return out.view(v.shape)
 
 
 class _Attend(torch.autograd.Function):
-    """Of unit vectors in float32, and of values of any type, each contiguous [heads, length, width]."""
+    """Attention for unit vectors in float32 and values of any dtype, each contiguous [heads, length, width]."""
 
     @staticmethod
     def forward(ctx: Any, epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 A kernel is compiled anew for every dtype and width, so each combination is tested: values and gradients of ``LENGTH``
 tokens. A kernel that fails is not used, and one warning names it. Results are kept for the process, not on disk:
-Triton keeps the compiled code, and what is left takes less than a second.
+Triton caches the compiled code on disk, and without compilation a test takes less than a second.
 """
 
 import warnings
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 LENGTH = 600
-"""Tokens: three segments, the last cut short, so that states and partial tiles are tested too."""
+"""Number of tokens: three segments, the last one incomplete, so that states and partial tiles are tested too."""
 SEGMENT = 256
-"""Tokens before the first state, two tiles; the kernel's own choice may exceed ``LENGTH``."""
+"""Number of tokens in a segment, two tiles; the length that a kernel itself chooses may exceed ``LENGTH``."""
 NUM_HEADS = 2
 
 ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
-"""Largest error, as a share of the largest value or of 1."""
+"""Largest allowed error, as a fraction of the largest value, or of 1 if all values are smaller."""
 
 
 Form = Callable[..., Tensor]
-"""Attention, from q, k and v to the outputs."""
+"""Attention: a function from q, k and v to the outputs."""
 
 
 class OwnKernel(NamedTuple):
@@ -46,7 +46,7 @@ class OwnKernel(NamedTuple):
         return f"{self.mechanism.name} in heads of {self.key_dim}"
 
     def failure(self) -> str | None:
-        """Describe what is wrong; None if nothing is.
+        """Run the test and describe what is wrong; None if nothing is.
 
         The test builds its own mechanism, because the tensors of the user's mechanism may be stacked for several runs.
         """
@@ -64,7 +64,7 @@ _results: dict[OwnKernel, bool] = {}
 
 
 def own_kernel_test(unit: Any, q: Tensor, v: Tensor) -> OwnKernel:
-    """The test of a mechanism's kernel for queries and values of these widths."""
+    """The test of a mechanism's kernel for the widths, dtype and device of these queries and values."""
     options = tuple((field.name, getattr(unit, field.name)) for field in fields(unit) if field.init)
     is_tf32 = torch.backends.cuda.matmul.allow_tf32
     return OwnKernel(type(unit), options, q.shape[-1], v.shape[-1], q.device, q.dtype, is_tf32)
@@ -85,12 +85,12 @@ def passes(test: OwnKernel) -> bool:
 
 @lru_cache
 def warn_once(message: str) -> None:
-    """Warn, once in a process."""
+    """Issue a warning, but only once per process."""
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _failure(test: OwnKernel) -> str | None:
-    """Run a test outside the modes of the caller; say what is wrong or was raised."""
+    """Run a test without the caller's inference mode and autocast; describe what is wrong or was raised."""
     plain_numbers = torch.autocast(test.device.type, enabled=False)
     try:
         with torch.inference_mode(mode=False), plain_numbers, torch.device("cpu"):  # the first gives gradients too
@@ -109,8 +109,8 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
     """Describe a kernel's error against the exact form in float64; None if the error is allowed.
 
-    The error may be the share ``ALLOWED`` of the largest value, or three times the error of PyTorch's form, which is
-    also large where denominators are near 0.
+    The error may be the fraction ``ALLOWED`` of the largest value, or three times the error of PyTorch's form if that
+    is larger. PyTorch's error is also large where denominators are near 0.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

@@ -1,1 +1,1 @@
-"""REWA: attention by the overlap of witnesses in geometric, functional and operator spaces."""
+"""REWA: attention by overlap or distance of witnesses, images of queries and keys in a geometric or other space."""

@@ -1,4 +1,7 @@
-"""Geometric witnesses: points of Euclidean space, sphere and Poincaré ball, their distances, and what weighs them."""
+"""Geometric witnesses: points in Euclidean space, on the sphere and in the Poincaré ball, with distances and weights.
+
+A witness is the point to which a linear map takes a query or key.
+"""
 
 import math
 from abc import abstractmethod
@@ -20,20 +23,21 @@ from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
 from synthbench.options import option
 
 WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
-"""The geometries, and what the paper calls the weight of each."""
+"""The paper's name for the weight of each geometry."""
 
 RADIUS = 1 - 4e-3
-"""Largest length of a point in the ball, 6.2 from the centre. Distances come from inner products, whose rounding error
-in float32 is amplified by 1 / ((1 - |u|²)(1 - |v|²)): 1.6e4 here. One value for both precisions, as one function."""
+"""Largest norm of a point in the ball, at hyperbolic distance 6.2 from the centre. Distances come from inner products,
+and their float32 rounding error is amplified by 1 / ((1 - |u|²)(1 - |v|²)), 1.6e4 at this norm. The value is the same
+in float64, so that both precisions compute the same function."""
 
 UNFROZEN = {1: ("spherical",), 2: ("spherical", "euclidean")}
-"""The geometries that act in the first phases of the curriculum; later all do."""
+"""The geometries that are active in phases 1 and 2 of the curriculum; from phase 3 on all are."""
 
 
 def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """The exponential map at the centre of the Poincaré ball, tanh(‖x‖) x / ‖x‖, no further out than ``RADIUS``.
+    """The exponential map at the centre of the Poincaré ball, tanh(‖x‖) x / ‖x‖, with norms of at most ``RADIUS``.
 
-    The paper takes tanh of every coordinate, which leaves the ball.
+    The paper takes tanh of every coordinate instead, which can map to points outside the ball.
     """
     tiny = torch.finfo(x.dtype).eps ** 2
     length = x.square().sum(-1, keepdim=True).clamp(min=tiny).sqrt()
@@ -41,33 +45,33 @@ def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 
 
 def euclidean_distance(x: Queries, y: Keys) -> PairScores:
-    """‖x - y‖ for every pair; within rounding of 0 it is that of the rounding, with gradient 0."""
+    """‖x - y‖ for every pair; a distance below its rounding error is replaced by that error, with gradient 0."""
     return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
 
 
 def spherical_distance(x: Queries, y: Keys) -> PairScores:
-    """The angle arccos(x·y) between unit vectors, for every pair; its gradient is 0 within rounding of ±1."""
+    """The angle arccos(x·y) between unit vectors, for every pair; the gradient is 0 where x·y is ±1 up to rounding."""
     return _operators.arc(x @ y.mT)
 
 
 def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
     """The Poincaré distance, arcosh(1 + 2s) with s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
 
-    Computed as 2 arsinh √s, the same function, which keeps its digits for points close together.
+    It is computed as 2 arsinh √s, which is equal and stays accurate for points close together.
 
-    Source: Phadke (2025), eq. 124. Eq. 99 and eq. 125 are other functions in more than one dimension.
+    Source: Phadke (2025), eq. 124. In more than one dimension, eq. 99 and eq. 125 are different functions.
     """
     room_x, room_y = (1 - points.square().sum(-1) for points in (x, y))
     return poincare_distance(euclidean_distance(x, y), room_x.unsqueeze(-1) * room_y.unsqueeze(-2))
 
 
 def poincare_distance(distances: Float[Tensor, "*batch"], rooms: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """The Poincaré distance, from the Euclidean one and (1 - ‖x‖²)(1 - ‖y‖²)."""
+    """The Poincaré distance of x and y, from their Euclidean distance and ``rooms``, (1 - ‖x‖²)(1 - ‖y‖²)."""
     return 2 * (distances / rooms.sqrt()).asinh()
 
 
 class Witnesses(nn.Module):
-    """Linear maps a head from queries and keys to the points of up to three geometries."""
+    """Linear maps from queries and keys to points in up to three geometries; each head has its own maps."""
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class Witnesses(nn.Module):
         """Draw a map for every geometry whose width is not 0.
 
         Raises:
-            UsageError: If no geometry is left, or the sphere is two points.
+            UsageError: If all widths are 0, or the width of the sphere is 1.
         """
         super().__init__()
         m, n, p = widths
@@ -100,17 +104,17 @@ class Witnesses(nn.Module):
             }
         )
         self.rotations = nn.ModuleDict()
-        # Saved, so that a run that goes on stays in its phase.
+        # Saved, so that a resumed run stays in its phase.
         self.active = nn.Buffer(torch.ones(len(self.widths)))
 
     def map(self, geometry: str) -> WitnessMap:
-        """The linear map to a geometry that is present."""
+        """The linear map to a geometry whose width is not 0."""
         return cast("WitnessMap", self.maps[geometry])
 
     def points(
         self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Place queries or keys of the tokens from ``first`` in one geometry, turned by position if rotation is set."""
+        """Map queries or keys, the first at position ``first``, to one geometry, rotated by position if that is set."""
         mapped: Tensor = self.map(geometry)(x, side)
         if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
             even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)
@@ -120,7 +124,7 @@ class Witnesses(nn.Module):
         return unit_vectors(mapped) if geometry == "spherical" else to_ball(mapped)
 
     def distance(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Distances in one geometry, or their squares if ``power`` is 2; the last query stands at the last key."""
+        """Distances in one geometry, squared if ``power`` is 2; the last query has the position of the last key."""
         x, y = self.points(geometry, q, "query", k.shape[-2] - q.shape[-2]), self.points(geometry, k, "key")
         if geometry == "euclidean":
             distances = euclidean_distance(x, y)
@@ -129,28 +133,29 @@ class Witnesses(nn.Module):
         return distances if self.power == 1 else distances.square()
 
     def mask(self, geometry: str) -> Tensor:
-        """1 if the geometry acts in this phase, 0 if not; broadcasts against scores."""
+        """1 if the geometry is active in this phase, else 0; the tensor broadcasts against scores."""
         index = list(self.widths).index(geometry)
         return self.active[..., index : index + 1]
 
     def starts(self) -> dict[str, float]:
-        """The paper's first weights by geometry, 1/√m, 1 and 1/√p, for distances of like size (eq. 100 to 102)."""
+        """The paper's initial weights, 1/√m, 1 and 1/√p, which bring distances to similar size (eq. 100 to 102)."""
         return {
             geometry: 1.0 if geometry == "spherical" else 1 / math.sqrt(width)
             for geometry, width in self.widths.items()
         }
 
     def enter_phase(self, phase: int) -> None:
-        """Let the geometries of a phase act; all do where the phase has none of those present."""
+        """Activate the geometries of a phase; if none of these is present, activate every geometry that is."""
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WitnessAttention(Attention):
-    """Attention by geometric witnesses, which positions turn: distances then see offsets only.
+    """Attention by geometric witnesses, rotated by position, so that positions affect distances through offsets only.
 
-    The rotation acts on the first channels of each geometry, an even number; the last of an odd number stays.
+    In each geometry the rotation acts on an even number of channels; an odd last channel is not rotated. With
+    ``turns=heads`` queries and keys are rotated instead of witnesses.
     """
 
     turns: Literal["witnesses", "heads"] = option(
@@ -160,7 +165,7 @@ class WitnessAttention(Attention):
     @property
     @abstractmethod
     def geometric(self) -> Witnesses:
-        """The maps to witnesses."""
+        """The linear maps to witnesses."""
 
     @property
     def has_phases(self) -> bool:
@@ -168,18 +173,18 @@ class WitnessAttention(Attention):
         return len(self.geometric.widths) > 1
 
     def enter_phase(self, phase: int) -> None:
-        """Let the geometries of this phase act."""
+        """Activate the geometries of this phase."""
         self.geometric.enter_phase(phase)
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
-        """An even number of channels in each geometry."""
+        """Number of rotated channels of each geometry, always even; with ``turns=heads``, of queries and keys."""
         if self.turns == "heads":
             return super().turned_widths
         return tuple(width // 2 * 2 for width in self.geometric.widths.values())
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
-        """Let rotations turn the witnesses of each geometry, or queries and keys."""
+        """Set the rotations by position: one per geometry, or with ``turns=heads`` one for queries and keys."""
         if self.turns == "heads":
             super().turn_by(rotations)
             return
@@ -187,10 +192,10 @@ class WitnessAttention(Attention):
 
 
 class ProductMetric(nn.Module):
-    """The product of up to three geometries, with a weight per head for each and a temperature, all learned."""
+    """The product of up to three geometries; each head learns one weight per geometry and a temperature."""
 
     def __init__(self, witnesses: Witnesses, *, num_heads: int, tau: float) -> None:
-        """Start at the paper's weights."""
+        """Start from the paper's weights and the temperature ``tau``."""
         super().__init__()
         self.witnesses = witnesses
         self.weights = nn.ModuleDict(
@@ -199,12 +204,12 @@ class ProductMetric(nn.Module):
         self.tau = one_a_head(num_heads, tau)
 
     def weight(self, geometry: str) -> Tensor:
-        """The weight of a geometry a head, 0 before the phase in which it begins to act."""
+        """The weight of a geometry per head; 0 until the phase that activates the geometry."""
         weight: Tensor = self.weights[geometry]()
         return weight * self.witnesses.mask(geometry)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the weighted sum of distances over the temperature."""
+        """Minus the weighted sum of distances, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry in self.weights:
             total = total - self.weight(geometry) / self.tau() * self.witnesses.distance(geometry, q, k)
@@ -217,10 +222,11 @@ class ProductMetric(nn.Module):
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
-    """The paper's alpha, beta and gamma from weights by geometry, 0 for one that is absent, and the kappa they give.
+    """The weights under the paper's names alpha, beta and gamma, 0 for an absent geometry, and kappa.
 
-    kappa = (gamma - beta) / (alpha + beta + gamma), eq. 59, from -1 (sphere) to 1 (hyperbolic). That is the opposite
-    sign of the curvatures of definition 2.3 and of the predictions that section 8.1.4 makes with it.
+    The effective curvature kappa = (gamma - beta) / (alpha + beta + gamma), eq. 59, runs from -1 (spherical) to 1
+    (hyperbolic). This sign is opposite to that of the curvatures in definition 2.3, and to that of kappa in the
+    predictions of section 8.1.4.
     """
     absent = torch.zeros_like(next(iter(weights.values())))
     alpha, beta, gamma = (weights.get(geometry, absent) for geometry in WEIGHTS)
@@ -228,7 +234,7 @@ def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[
 
 
 class Perceptron(nn.Module):
-    """A network a head with one hidden layer of tanh, so that its outputs are bounded by its weights."""
+    """One network per head with a hidden tanh layer, so that the outputs are bounded by the weights."""
 
     def __init__(self, num_heads: int, dim: int, hidden: int, width: int, *, generator: torch.Generator | None) -> None:
         """Draw weights and biases as PyTorch's linear layers do."""
@@ -239,12 +245,12 @@ class Perceptron(nn.Module):
         self.outer_bias = uniform((num_heads, 1, width), 1 / math.sqrt(hidden), generator)
 
     def forward(self, x: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length width"]:
-        """Apply to every token of every head."""
+        """Apply each head's network to every token."""
         return project((project(x, self.inner) + self.inner_bias).tanh(), self.outer) + self.outer_bias
 
 
 class Gate(nn.Module):
-    """Shares of the geometries, from each query."""
+    """A gate: a network that computes the shares of the geometries from each query."""
 
     def __init__(
         self,
@@ -259,7 +265,7 @@ class Gate(nn.Module):
         """Draw the network.
 
         Raises:
-            UsageError: If there is nothing to choose between.
+            UsageError: If fewer than two geometries are present.
         """
         super().__init__()
         if len(witnesses.widths) < 2:
@@ -269,7 +275,7 @@ class Gate(nn.Module):
         self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
 
     def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
-        """The share of every geometry; those that do not act yet have 0, the shares of a query sum to 1."""
+        """The share of every geometry, 0 for one that is not active yet; the shares of a query sum to 1."""
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 

@@ -13,36 +13,37 @@ from synthbench.layers import project, uniform
 from synthbench.mechanisms.base import Side
 
 Factors = tuple[Tensor, Tensor]
-"""U and V, each [..., length, r, m], of an m x m operator a token: the sum over r of the outer products of rows."""
+"""The factors U and V, each [..., length, r, m]. A token's m x m operator is the sum of the outer products of their r
+rows."""
 
 
 class WitnessMap(nn.Module):
-    """A learned linear map a head, from queries or keys to witnesses: one for both, or one each."""
+    """Learned linear maps per head from queries and keys to witnesses; queries and keys may share one map."""
 
     def __init__(
         self, num_heads: int, dim: int, width: int, *, shared: bool, generator: torch.Generator | None
     ) -> None:
-        """Draw uniformly in ±1/√dim, as the projections are."""
+        """Draw the weights uniformly between ±1/√dim, like those of the projections to q, k and v."""
         super().__init__()
         bound = 1 / math.sqrt(dim)
         self.query = uniform((num_heads, dim, width), bound, generator)
         self.key = None if shared else uniform((num_heads, dim, width), bound, generator)
 
     def forward(self, x: Float[Tensor, "*batch length dim"], side: Side) -> Float[Tensor, "*batch length width"]:
-        """Map every token of every head."""
+        """Map the queries or keys of every head."""
         return project(x, self.query if side == "query" or self.key is None else self.key)
 
 
 class Positive(nn.Module):
-    """Learned positive numbers that start at the given ones: the inverse of softplus is what is stored."""
+    """Learned positive numbers with given initial values, stored as their inverse softplus."""
 
     def __init__(self, start: Float[Tensor, "..."]) -> None:
-        """Store the inverse of softplus of every start."""
+        """Store the inverse softplus of every initial value."""
         super().__init__()
         self.raw = nn.Parameter(start + (-torch.expm1(-start)).log())
 
     def forward(self) -> Float[Tensor, "..."]:
-        """The numbers."""
+        """The positive numbers."""
         return softplus(self.raw)
 
 
@@ -52,7 +53,7 @@ def one_a_head(num_heads: int, start: float) -> Positive:
 
 
 def check_rank(name: str, r: int, m: int) -> None:
-    """Refuse more columns of a factor than it has rows.
+    """Check that the rank of an operator does not exceed its width.
 
     Raises:
         UsageError: If r exceeds m.
@@ -86,7 +87,7 @@ def grams(
 def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
     """tr(Aᵀ B) for every pair of tokens, by whichever of two forms takes fewer operations.
 
-    From operators laid flat it takes m² a pair, from factors 2 r² m; nothing of queries x keys x m² is formed.
+    Flattened operators take m² operations per pair, factors take 2 r² m. No tensor of queries x keys x m² is formed.
     """
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:
@@ -100,7 +101,7 @@ def product_of_factors(left: Factors, right: Factors) -> PairScores:
 
 
 def hilbert_schmidt_norms(pair: Factors) -> Float[Tensor, "*batch length"]:
-    """tr(Aᵀ A) for every token, from r x r matrices."""
+    """The squared Hilbert–Schmidt norm tr(Aᵀ A) for every token, from r x r matrices."""
     left, right = pair
     return ((left @ left.mT) * (right @ right.mT)).sum((-2, -1))
 
@@ -111,15 +112,15 @@ def distances(
     key_norms: Float[Tensor, "*batch keys"],
     power: int,
 ) -> PairScores:
-    """Distance, or its square, for every pair, from inner products and squared norms."""
+    """Distance, or its square if ``power`` is 2, for every pair, from inner products and squared norms."""
     return distance(products, query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2), power)
 
 
 def distance(products: Float[Tensor, "*batch"], norms: Float[Tensor, "*batch"], power: int) -> Float[Tensor, "*batch"]:
-    """Distance, or its square, from an inner product and the sum of the two squared norms.
+    """Distance, or its square if ``power`` is 2, from an inner product and the sum of the two squared norms.
 
-    The square is a difference that can round below 0. Below the rounding error its root is that of the error, with
-    gradient 0 instead of infinity.
+    The square is a difference and can round below 0. Before the root is taken, a square below its rounding error is
+    replaced by that error, so that the gradient is 0 instead of infinite.
     """
     squared = norms - 2 * products
     if power == 2:
@@ -129,6 +130,6 @@ def distance(products: Float[Tensor, "*batch"], norms: Float[Tensor, "*batch"], 
 
 
 def arc(cosines: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """arccos, with gradient 0 instead of infinity within rounding of ±1."""
+    """arccos, whose gradient is 0 instead of infinite where the cosine is ±1 up to rounding."""
     limit = 1 - 4 * torch.finfo(cosines.dtype).eps
     return cosines.clamp(-limit, limit).acos()

@@ -1,4 +1,4 @@
-"""Adaptive REWA: every query weighs the geometries for itself."""
+"""Adaptive REWA: the weights of the geometries depend on the query."""
 
 from typing import ClassVar
 
@@ -17,16 +17,17 @@ from synthbench.options import option
 class RewaAdaptive(RewaGeometric):
     r"""Softmax of :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau` for query i.
 
-    Witnesses and distances are those of ``rewa-geometric``. The weights are the softmax of three outputs of a network a
-    head with one hidden layer, which reads the query. A width of 0 drops a geometry; two must be left.
+    Witnesses and distances are those of ``rewa-geometric``. In each head, a network with one hidden layer reads the
+    query, and a softmax turns its outputs into weights. A width of 0 drops a geometry; at least two must be left.
 
-    The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that: the softmax is over
-    those that act.
+    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all. The
+    softmax covers the active geometries only.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), algorithm 8, whose network reads the token; ours reads the head's query, so heads can differ.
-    As there, weights that sum to 1 replace those that make up for widths. The distance is not symmetric: i's weights.
+    Source: Phadke (2025), algorithm 8. In the paper the network reads the token; here it reads the head's query, so
+    that heads can differ. As in the paper, the weights sum to 1 and do not compensate for the widths of the geometries.
+    The distance is not symmetric, since it uses the weights of the query.
     """
 
     name: ClassVar = "rewa-adaptive"
@@ -46,18 +47,18 @@ class RewaAdaptive(RewaGeometric):
 
     @property
     def geometric(self) -> Witnesses:
-        """The maps to witnesses."""
+        """The linear maps to witnesses."""
         return self.witnesses
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair, by the query's weights, over the temperature."""
+        """Minus the distance of every pair, weighted as the query determines, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():
             total = total - share / self.temperature() * self.witnesses.distance(geometry, q, k)
         return total
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Mean weights over the queries, the effective curvature they give, and the temperature, a head."""
+        """Weights averaged over the queries, the effective curvature of these means, and the temperature, per head."""
         shares = self.gate(self.heads(x)[0], self.witnesses)
         means = named({geometry: mean_a_head(share) for geometry, share in shares.items()})
         return means | {"tau": self.temperature()[..., 0, 0]}

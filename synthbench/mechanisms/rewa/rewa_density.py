@@ -17,16 +17,17 @@ from synthbench.options import option
 
 @mechanism
 class RewaDensity(ScoreAttention):
-    r"""The fidelity of two density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`, over its sum.
+    r"""The fidelity of two density matrices, normalised: :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
 
-    A linear map of q or k, scaled to length 1, gives m x r numbers A. The state is :math:`\rho = A A^T`, positive
-    semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` the fidelity is the square of the nuclear
-    norm of the r x r matrix :math:`A^T B`, so that no root of an m x m matrix is taken.
+    A linear map of q or k, scaled to norm 1 and shaped m x r, is a factor A. The density matrix of the token is
+    :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` the
+    fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`, so no root of an m x m matrix is
+    computed. The weights of a query are its fidelities divided by their sum over the keys.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 10.3, over the real numbers. Fidelities lie in [0, 1] and are seldom sharp:
-    ``power`` raises them to a power, 1 as published.
+    Source: Phadke (2025), definition 10.3, over the real numbers. Fidelities lie in [0, 1] and seldom differ sharply
+    between keys. ``power`` therefore raises them to a power before normalisation; 1 is as published.
     """
 
     name: ClassVar = "rewa-density"
@@ -54,7 +55,7 @@ class RewaDensity(ScoreAttention):
         self.witness = WitnessMap(self.num_heads, self.head_dim, width, shared=self.shared, generator=generator)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """The fidelity of every pair."""
+        """The fidelity of every pair, raised to ``power``."""
         states = (
             unit_vectors(self.witness(q, "query")).unflatten(-1, (self.r, self.m)),
             unit_vectors(self.witness(k, "key")).unflatten(-1, (self.r, self.m)),
@@ -63,11 +64,11 @@ class RewaDensity(ScoreAttention):
 
 
 def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]) -> PairScores:
-    """Fidelity of every pair of states, given as the transposed factors A and B, each of Frobenius norm 1."""
+    """Fidelity of every pair of states, given by their transposed factors Aᵀ and Bᵀ, each of Frobenius norm 1."""
     r = left.shape[-2]
     if r > 2:
         return nuclear_norm(_operators.grams(left, right).transpose(-3, -2)).square()
-    # Entry by entry of Aᵀ B, a third of the time of all entries at once.
+    # Computing Aᵀ B entry by entry takes a third of the time of all entries at once.
     entries = [[row @ column.mT for column in right.unbind(-2)] for row in left.unbind(-2)]
     squares = reduce(torch.add, [entry.square() for row in entries for entry in row])
     if r == 1:
@@ -80,8 +81,9 @@ def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*b
 def nuclear_norm(matrices: Float[Tensor, "*batch rows rows"]) -> Float[Tensor, "*batch"]:
     """The sum of singular values.
 
-    It is the inner product with U Vᵀ, which is also its gradient. Held constant, it needs no gradient of the singular
-    vectors, which is infinite where singular values are repeated. Those that are 0 to rounding are left out of it.
+    The sum is the inner product of the matrix with U Vᵀ, and U Vᵀ is also its gradient. Because U Vᵀ is held constant,
+    no gradient of the singular vectors is needed, which would be infinite where singular values coincide. Singular
+    values that are 0 up to rounding are left out of U Vᵀ.
     """
     with torch.no_grad():
         u, singular, vh = torch.linalg.svd(matrices, full_matrices=False)

@@ -1,4 +1,4 @@
-"""Geometric REWA with euclidean geometry alone."""
+"""Geometric REWA with Euclidean geometry alone."""
 
 from typing import ClassVar
 
@@ -9,14 +9,15 @@ from synthbench.options import option
 
 @mechanism
 class RewaEuclidean(RewaGeometric):
-    r"""Softmax of minus Euclidean distances alone: :math:`-\alpha \|x - y\| / \tau`, x and y images of q and k.
+    r"""Softmax of minus Euclidean distances alone: :math:`-\alpha \|x - y\| / \tau` for images x, y of q and k.
 
-    The ablation of ``rewa-geometric`` to one geometry, with as many witnesses. With ``power=2`` and keys of one
-    length it is softmax attention on those images.
+    An ablation of ``rewa-geometric`` to one geometry. The default width of a witness, 15, equals the total width of the
+    three geometries there. With ``power=2``, and if the images of all keys have the same norm, this is softmax
+    attention on the images.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 4.1 with the two other weights at 0.
+    Source: Phadke (2025), definition 4.1 with the other two weights set to 0.
     """
 
     name: ClassVar = "rewa-euclidean"

@@ -16,17 +16,19 @@ from synthbench.options import option
 
 @mechanism
 class RewaFisher(ScoreAttention):
-    r"""Softmax of :math:`-d(p_q, p_k)^p / \tau`, each token a distribution over m categories.
+    r"""Softmax of :math:`-d(p_q, p_k)^p / \tau` for distributions over m categories.
 
-    A linear map of q or k gives the logits. ``fisher-rao`` is the geodesic distance of the Fisher metric,
-    :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`, twice the arc between the roots on the sphere. ``published`` is
-    :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2 / (p_q(z) + p_k(z))}`. The temperature is learned, one per head.
+    A linear map of q or k computes the logits of a token's distribution. The distance ``fisher-rao`` is the geodesic
+    distance of the Fisher metric, :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`. This is twice the angle between the
+    vectors of square roots. The distance ``published`` is
+    :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2 / (p_q(z) + p_k(z))}`. The exponent p is the option ``power``. Each head
+    learns a temperature.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), proposition 10.1; eq. 115, called a Fisher distance there, is the published one. It is a
-    metric, but not that one: it agrees to first order but for a factor √2, and ends at √2 where Fisher–Rao ends at π.
-    It also needs m numbers per pair of tokens in memory.
+    Source: Phadke (2025), proposition 10.1. The distance ``published`` is eq. 115, which the paper calls a Fisher
+    distance. It is a metric, but not the Fisher–Rao distance. Between close distributions it is smaller by a factor √2,
+    and its largest value is √2 instead of π. It also needs m numbers per pair of tokens in memory.
     """
 
     name: ClassVar = "rewa-fisher"
@@ -47,7 +49,7 @@ class RewaFisher(ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distances over the temperature."""
+        """Minus the distances, or their squares if ``power`` is 2, divided by the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
         scores: Tensor = -(distances**self.power) / self.temperature()
@@ -59,15 +61,15 @@ class RewaFisher(ScoreAttention):
 
 
 def fisher_rao(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
-    """Fisher–Rao distance of every pair of categorical distributions, given by logarithms of probabilities."""
+    """Fisher–Rao distance of every pair of categorical distributions, given as logarithms of probabilities."""
     return 2 * _operators.arc((left / 2).exp() @ (right / 2).exp().mT)
 
 
 def published(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
-    """Eq. 115 for every pair of categorical distributions, given by logarithms of probabilities.
+    """Distance of eq. 115 for every pair of categorical distributions, given as logarithms of probabilities.
 
-    Where two distributions agree to rounding, the gradient is 0. Categories rarer than the floor count for less, so
-    that the quotient's gradient does not overflow.
+    Where two distributions are equal up to rounding, the gradient is 0. The denominator is at least the square of the
+    machine epsilon, so that the quotient's gradient does not overflow for rare categories.
     """
     p, q = left.exp().unsqueeze(-2), right.exp().unsqueeze(-3)
     floor = torch.finfo(p.dtype).eps ** 2

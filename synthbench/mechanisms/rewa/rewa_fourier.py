@@ -16,11 +16,11 @@ from synthbench.options import option
 class RewaFourier(FeatureAttention):
     r"""Overlap of spectra, :math:`\frac{1}{2\pi}\int_0^{2\pi} |f_q(\omega)|^2 |f_k(\omega)|^2 d\omega`.
 
-    A token's function is :math:`f_x(\omega) = \sum_{n<K} a_n(x) e^{i \omega n}`, its K real coefficients a linear map
-    of q or k. The spectrum runs over channels, not over time: nothing but the sum over keys mixes positions. The
-    product of two spectra is a trigonometric polynomial of degree 2K - 2, whose mean over 2K - 1 equidistant
-    frequencies is the integral, exactly. Spectra of real coefficients are even, so K of these suffice, and the K
-    weighted values of a spectrum are features: nonnegative ones.
+    A token has the function :math:`f_x(\omega) = \sum_{n<K} a_n(x) e^{i \omega n}`. Its K real coefficients are a
+    linear map of q or k. The index n counts coefficients, not positions: only the sum over keys mixes positions. The
+    product of two spectra is a trigonometric polynomial of degree 2K - 2, so the integral is exactly its mean over
+    2K - 1 equidistant frequencies. Real coefficients have even spectra, so K of these frequencies suffice. The features
+    are the K values of a spectrum, each times the root of its quadrature weight; they are nonnegative.
 
     State: ``K * (value_dim + 1)`` numbers per head.
 
@@ -38,14 +38,14 @@ class RewaFourier(FeatureAttention):
     shared: bool = option(True, "whether queries and keys share the map to coefficients")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the map to coefficients and lay out the weights of the frequencies."""
+        """Draw the map to coefficients and compute the quadrature weights of the frequencies."""
         self.witness = WitnessMap(self.num_heads, self.head_dim, self.K, shared=self.shared, generator=generator)
         weights = torch.full((self.K,), 2 / (2 * self.K - 1))
         weights[0] /= 2  # frequency 0 has no mirror image
         self.root_weights = nn.Buffer(weights.sqrt(), persistent=False)
 
     def features(self, x: KeyRows, side: Side) -> Float[Tensor, "*batch length K"]:
-        """Power at K frequencies, times the root of the quadrature weight."""
+        """Power at K frequencies, each times the root of its quadrature weight."""
         spectrum = torch.fft.rfft(self.witness(x, side), n=2 * self.K - 1, dim=-1)
         power: Tensor = spectrum.real.square() + spectrum.imag.square()
         return power * self.root_weights

@@ -18,15 +18,16 @@ from synthbench.options import option
 class RewaFunctional(FeatureAttention):
     r"""Overlap in the space of the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, by random Fourier features.
 
-    :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]` with D / 2 frequencies a head, drawn from
-    :math:`N(0, I / \sigma^2)` and frozen. Every token's :math:`\phi(x) \cdot \phi(x)` is 1.
+    The features are :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]`. Each head has D / 2
+    frequencies Ω, drawn from :math:`N(0, I / \sigma^2)` and frozen. The norm of :math:`\phi(x)` is always 1.
 
     State: ``D * (value_dim + 1)`` numbers per head.
 
-    Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5, whose factor 1/√D makes the kernel of a token with
-    itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which makes it 2. The overlaps are divided by their sum (eq.
-    5), in linear time; algorithm 5 takes a softmax of them instead. The features have signs: the denominator can come
-    near zero or cross it. Queries and keys share the frequencies, without which there is no kernel.
+    Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. The factor 1/√D of algorithm 5 would make the kernel
+    of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which would make it 2. The overlaps are
+    divided by their sum (eq. 5), in linear time; algorithm 5 takes a softmax of them instead. Features can be negative,
+    so the denominator can be close to zero or negative. Queries and keys must share the frequencies; otherwise the
+    inner product of their features would not approximate the kernel.
     """
 
     name: ClassVar = "rewa-functional"
@@ -39,7 +40,7 @@ class RewaFunctional(FeatureAttention):
     bandwidth: float = option(1.0, "standard deviation σ of the Gaussian kernel", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen frequencies, one set a head.
+        """Draw the frozen frequencies, one set per head.
 
         Raises:
             UsageError: If the number of features is odd.

@@ -15,26 +15,27 @@ from synthbench.options import option
 class RewaGeometric(WitnessAttention, ScoreAttention):
     r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
 
-    A query or key has three witnesses, with one linear map a head and geometry. They lie in Euclidean space (m
-    dimensions, linear), on the sphere (n coordinates, normalised) and in the Poincaré ball (p dimensions, tanh(‖x‖)
-    x/‖x‖). A width of 0 drops a geometry. The weights and the temperature are learned, one per head, from 1/√m, 1, 1/√p
-    and ``tau``.
+    Each query and key is mapped linearly, per head, to three points, called witnesses. They lie in Euclidean space (m
+    dimensions), on the sphere (n coordinates, normalised) and in the Poincaré ball (p dimensions, by tanh(‖x‖) x/‖x‖).
+    A width of 0 drops a geometry. Each head learns three weights, which start at 1/√m, 1 and 1/√p, and a temperature,
+    which starts at ``tau``.
 
-    Positions turn the witnesses of each geometry, an even number of their channels, so that distances see offsets only.
-    With ``turns=heads``, as in the rows of ``climb`` 2026.1, they turn q and k; the maps behind mix their planes, and
-    scores see absolute places. These made its lead in copying: with seed 1 it scores .82 on ``string_copy`` in that
-    way and .11 with witnesses turned, where softmax attention has .26.
+    The position encoding rotates an even number of channels of each witness, so that distances see offsets between
+    positions only. With ``turns=heads``, as in the packaged rows of suite ``climb`` 2026.1, it rotates q and k instead.
+    The maps to witnesses then mix the planes of rotation, and scores see absolute positions. These explain the lead of
+    this mechanism in copying: with seed 1 it scores .82 on ``string_copy`` with ``turns=heads``. With rotated witnesses
+    it scores .11, and softmax attention scores .26.
 
-    The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that.
+    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Witnesses are of queries and keys, of which the
-    paper's algorithm has one per token; it has no positions. Corrected: the distance in the ball, since equation 99 is
-    not one beyond p = 1, and the map into it, since tanh of every coordinate leaves it. The weights start otherwise;
-    appendix B.1 begins at softplus of them. As published, power 1, the spherical part has a cusp at distance 0 and does
-    not reduce to softmax attention. Power 2 does for small angles, up to the fourth order of the angle, at twice the
-    temperature.
+    Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Here witnesses are computed from queries and
+    keys; the paper's algorithm computes one per token, and uses no positions. Two formulas are corrected: for p > 1,
+    equation 99 is not the distance in the ball, and tanh of every coordinate can leave the ball. The weights start at
+    the values of eq. 100 to 102; in appendix B.1 they start at softplus of these values. With power 1, as published,
+    the spherical part has a cusp at distance 0 and does not reduce to softmax attention. With power 2 it does so for
+    small angles, up to terms of fourth order in the angle, if the temperature is twice that of the softmax.
     """
 
     name: ClassVar = "rewa-geometric"
@@ -55,7 +56,7 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
         self.metric = ProductMetric(self.drawn_witnesses(generator), num_heads=self.num_heads, tau=self.tau)
 
     def drawn_witnesses(self, generator: torch.Generator | None) -> Witnesses:
-        """Maps to the geometries that the options leave."""
+        """Draw the maps to the geometries whose width is not 0."""
         return Witnesses(
             self.name,
             num_heads=self.num_heads,
@@ -68,13 +69,13 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
 
     @property
     def geometric(self) -> Witnesses:
-        """The maps to witnesses."""
+        """The linear maps to witnesses."""
         return self.metric.witnesses
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair over the temperature."""
+        """Minus the weighted distance of every pair, divided by the temperature."""
         return self.metric.scores(q, k)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """Weights, temperature and effective curvature a head."""
+        """Weights, temperature and effective curvature per head."""
         return self.metric.metrics()

@@ -9,13 +9,14 @@ from synthbench.options import option
 
 @mechanism
 class RewaHyperbolic(RewaGeometric):
-    r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau`, x and y images in the ball.
+    r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau` for images x, y in the ball.
 
-    The ablation of ``rewa-geometric`` to one geometry, with as many witnesses.
+    An ablation of ``rewa-geometric`` to one geometry. The images x and y of q and k lie in the Poincaré ball. The
+    default width of a witness, 15, equals the total width of the three geometries of ``rewa-geometric``.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 4.1 with the two other weights at 0.
+    Source: Phadke (2025), definition 4.1 with the other two weights set to 0.
     """
 
     name: ClassVar = "rewa-hyperbolic"

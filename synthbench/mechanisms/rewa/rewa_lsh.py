@@ -15,23 +15,26 @@ from synthbench.options import option
 
 @mechanism
 class RewaLsh(RewaGeometric):
-    r"""``rewa-geometric`` among the K nearest of the keys that a composite hash gives.
+    r"""``rewa-geometric`` on the K nearest of the keys that share a composite hash.
 
-    A token's hash in each of L tables has the cell of its Euclidean witness in a randomly shifted grid. It also has the
-    signs of the other two witnesses on ``bits`` random hyperplanes. Those of the hyperbolic one tell in which direction
-    the boundary lies. The candidates of a query are itself and the keys so far that have its hash in some table. Of
-    more than K the nearest K are kept, with all that tie with the last. A query with no more than K keys so far keeps
-    all of them, so with K at least the length this is ``rewa-geometric``.
+    There are L hash tables. A token's hash in a table combines the cell of its Euclidean witness in a randomly shifted
+    grid with ``bits`` signs for each of its other two witnesses. A sign tells on which side of a random hyperplane the
+    witness lies; for the hyperbolic witness it depends only on the direction from the centre of the ball. The
+    candidates of a query are the key at its own position and all earlier keys with the same hash in at least one table.
+    Among more than K candidates the nearest K are kept, and any that tie with the K-th. The first K queries keep all
+    keys up to their position, so with K at least the length this is ``rewa-geometric``.
 
-    Hyperplanes and shifts are drawn once and frozen; nothing is sorted across positions, so the future has no part in
-    it. Computed by masking all pairs: this shows what the sparse mechanism learns and recalls, not its speed. Positions
-    turn witnesses before they are hashed: distances see offsets only, and cells see absolute places.
+    Hyperplanes and shifts are drawn once and frozen. Nothing is sorted across positions, so later tokens have no
+    influence. All pairs are computed and then masked: this shows what the sparse mechanism learns and recalls, not its
+    speed. Witnesses are rotated by position before they are hashed. So distances see offsets between positions only,
+    but the cells see absolute positions.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), algorithms 2 and 4, whose grid is not shifted: there the origin, around which witnesses lie,
-    is a corner of cells. Two parts of lemma 4.5 do not hold. Collisions in the ball do not depend on the distance
-    (points in one direction always collide), and they do not fall with the total distance.
+    Source: Phadke (2025), algorithms 2 and 4. The grid there is not shifted, so the origin, around which witnesses lie,
+    is a corner of cells. Two claims of lemma 4.5 do not hold. Collisions in the ball do not depend on the distance:
+    points in the same direction always collide. Also, collisions need not become rarer as the total
+    distance grows.
     """
 
     name: ClassVar = "rewa-lsh"
@@ -46,7 +49,7 @@ class RewaLsh(RewaGeometric):
     cell: float = option(2.0, "width of a cell of the grid", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the maps to witnesses, then the frozen shifts, hyperplanes and what makes one integer of a hash."""
+        """Draw the maps to witnesses, then the frozen shifts, hyperplanes and factors that make a hash an integer."""
         super().initialise(generator)
         self.shifts = nn.Buffer(torch.rand(self.num_heads, 1, self.L * self.m, generator=generator))
         for geometry, width in (("spherical", self.n), ("hyperbolic", self.p)):
@@ -59,7 +62,7 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
-        """One integer a token and table; two composite hashes that differ give the same one by a chance of 2^-60."""
+        """One integer per token and table; different composite hashes have the same integer with probability 2^-60."""
         witnesses = self.metric.witnesses
         total = torch.zeros((), dtype=torch.int64, device=x.device)
         for geometry in witnesses.widths:
@@ -74,7 +77,7 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def candidates(self, q: Queries, k: Keys) -> Bool[Tensor, "*batch queries keys"]:
-        """Mask the keys a query may attend to before the nearest are taken; the last query stands at the last key."""
+        """Mask of the candidate keys of each query; the last query has the position of the last key."""
         query_hashes = self.hashes(q, "query", k.shape[-2] - q.shape[-2]).unsqueeze(-2)
         key_hashes = self.hashes(k, "key").unsqueeze(-3)
         keys = torch.arange(k.shape[-2], device=q.device)
@@ -85,15 +88,15 @@ class RewaLsh(RewaGeometric):
         return allowed & (keys <= queries)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance over the temperature where a key is kept, minus infinity elsewhere."""
+        """Minus the distance divided by the temperature for keys that are kept, minus infinity for all others."""
         scores = self.metric.scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Weights, temperature and effective curvature a head, and the recall of the true K nearest keys.
+        """Weights, temperature and effective curvature per head, and the recall of the true K nearest keys.
 
-        The recall is the share of them among the candidates, a mean over the queries with more than K keys so far; 1 if
-        there are none.
+        The recall is the fraction of these keys that are candidates, averaged over the queries with more than K keys up
+        to their position. It is 1 if there are no such queries.
         """
         q, k, _ = self.heads(x)
         if q.shape[-2] <= self.K:
@@ -109,7 +112,7 @@ class RewaLsh(RewaGeometric):
 def nearest(
     scores: PairScores, candidates: Bool[Tensor, "*#batch queries keys"], count: int
 ) -> Bool[Tensor, "*batch queries keys"]:
-    """As many candidates of each query as ``count`` says, those with the largest scores, and all ties with the last."""
+    """Mask of each query's ``count`` candidates with the largest scores, and of all that tie with the last of them."""
     masked = scores.masked_fill(~candidates, -torch.inf)
     last = masked.topk(min(count, masked.shape[-1]), dim=-1).values[..., -1:]
     return candidates & (masked >= last)

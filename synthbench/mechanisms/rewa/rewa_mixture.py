@@ -1,4 +1,4 @@
-"""Mixture-of-geometries REWA: one attention a geometry, mixed by a gate."""
+"""Mixture-of-geometries REWA: one attention per geometry, mixed by a gate."""
 
 from functools import partial
 from typing import ClassVar
@@ -16,20 +16,21 @@ from synthbench.options import option
 
 @mechanism
 class RewaMixture(WitnessAttention):
-    r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g)\, v_j`: an expert a geometry.
+    r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`: an expert per geometry.
 
-    The experts are Euclidean, spherical and hyperbolic; their witnesses are those of ``rewa-geometric``. The gate G is
-    a softmax over the outputs of a network a head with one hidden layer, which reads the query. Positions turn the
-    witnesses, as there. Each expert learns a
-    temperature per head, from √m ``tau``, ``tau`` and √p ``tau``. A width of 0 drops an expert; two must be left.
+    The experts g are Euclidean, spherical and hyperbolic. Their witnesses, and the rotation of these by position, are
+    those of ``rewa-geometric``. The gate G of a head is a network with one hidden layer that reads the query, followed
+    by a softmax. Each expert learns one temperature per head, which starts at √m ``tau`` (Euclidean), ``tau``
+    (spherical) or √p ``tau`` (hyperbolic). A width of 0 drops an expert; at least two must be left.
 
-    The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that: the gate is over
-    those that act.
+    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all. The
+    softmax of the gate covers the active geometries only.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 10.4, whose gate reads the token; ours reads the head's query. Experts share
-    values. The operator-valued expert of its example is a mechanism of its own, ``rewa-operator``.
+    Source: Phadke (2025), definition 10.4. In the paper the gate reads the token; here it reads the head's query. All
+    experts use the same values. The operator-valued expert of the paper's example is a separate mechanism,
+    ``rewa-operator``.
     """
 
     name: ClassVar = "rewa-mixture"
@@ -66,7 +67,7 @@ class RewaMixture(WitnessAttention):
 
     @property
     def geometric(self) -> Witnesses:
-        """The maps to witnesses."""
+        """The linear maps to witnesses."""
         return self.witnesses
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
@@ -77,11 +78,11 @@ class RewaMixture(WitnessAttention):
         return total
 
     def expert_scores(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair in one geometry over its temperature."""
+        """Minus the distance of every pair in one geometry, divided by the temperature of that expert."""
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Mean shares of the experts over the queries, and the effective curvature they give, a head."""
+        """Shares of the experts, averaged over the queries, and the effective curvature of these means, per head."""
         shares = self.gate(self.heads(x)[0], self.witnesses)
         return named({geometry: mean_a_head(share) for geometry, share in shares.items()})

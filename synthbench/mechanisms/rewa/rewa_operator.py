@@ -14,16 +14,17 @@ from synthbench.options import option
 
 @mechanism
 class RewaOperator(ScoreAttention):
-    r"""Softmax of :math:`-\|A_q - A_k\|_{HS}^p / \tau`, each token an m x m operator of rank r.
+    r"""Softmax of :math:`-\|A_q - A_k\|_{HS}^p / \tau` for m x m operators of rank r.
 
-    A linear map of q or k gives the factors of :math:`A = U V^T`; the distance comes from inner products
-    :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`. The temperature is learned, one per head.
+    A linear map of q or k computes the factors U and V of the token's operator :math:`A = U V^T`. Distances are
+    computed from the inner products :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`. The exponent p is the
+    option ``power``. Each head learns a temperature.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 6.1, algorithm 6 and eq. 104, the singular values taken into U. With factors
-    linear in the token the operator is quadratic in it; the paper's full operator (eq. 88) is linear. The power is 2
-    there, and 1 in the general form of the kernel (eq. 6).
+    Source: Phadke (2025), definition 6.1, algorithm 6 and eq. 104, with the singular values absorbed into U. Since the
+    factors are linear in the token, the operator is quadratic in it; the paper's full operator (eq. 88) is linear. The
+    paper uses power 2 for operators and power 1 in the general form of the kernel (eq. 6).
     """
 
     name: ClassVar = "rewa-operator"
@@ -50,7 +51,7 @@ class RewaOperator(ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distances over the temperature."""
+        """Minus the distances, or their squares if ``power`` is 2, divided by the temperature."""
         a = _operators.factors(self.witness(q, "query"), self.r)
         b = _operators.factors(self.witness(k, "key"), self.r)
         norms = _operators.hilbert_schmidt_norms(a), _operators.hilbert_schmidt_norms(b)

@@ -12,22 +12,23 @@ from synthbench.mechanisms.rewa._operators import Positive, WitnessMap
 from synthbench.options import option
 
 FLOOR = 1e-6
-"""Added to a raised cosine, so that its logarithm exists where it is 0."""
+"""Added to (1 + cos) / 2, so that the logarithm is finite where this is 0."""
 
 
 @mechanism
 class RewaOscillatory(ScoreAttention):
-    r"""The overlap :math:`\sum_{n=1}^K c_n e^{-\lambda_n d} \frac{1 + \cos(\omega_n d)}{2}` over its sum.
+    r"""Weights proportional to :math:`\sum_{n=1}^K c_n e^{-\lambda_n d} \frac{1 + \cos(\omega_n d)}{2}`.
 
-    d is the Euclidean distance of two witnesses in m dimensions, linear maps of q and of k. The weights c, decays λ and
-    frequencies ω are learned and positive, K of each a head; at the start they are 1/K, ``decay`` and the multiples
-    of ``frequency``. Computed as a softmax of the overlap's logarithm, which is the same and does not underflow.
+    This sum is the overlap of a query and a key. Both are mapped linearly to witnesses in m dimensions, and d is the
+    Euclidean distance of these. The factors c, decays λ and frequencies ω are learned and positive, K of each per head.
+    They start at 1/K, ``decay`` and the first K multiples of ``frequency``. The weights are computed as a softmax of
+    the overlap's logarithm, which is equal and does not underflow.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), eq. 110, where cos stands for (1 + cos)/2. That overlap takes negative values, which no
-    overlap may (definition 3.1), and its sum can be 0. Ours is of the published form too, with 2K terms: each
-    oscillating one is paired with one of frequency 0.
+    Source: Phadke (2025), eq. 110, which has cos in place of (1 + cos)/2. With cos an overlap can be negative, which
+    definition 3.1 excludes, and the sum over keys can be 0. The overlap used here still has the published form, with 2K
+    terms: each oscillating term is paired with a term of frequency 0.
     """
 
     name: ClassVar = "rewa-oscillatory"
@@ -43,7 +44,7 @@ class RewaOscillatory(ScoreAttention):
     shared: bool = option(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the map to witnesses; weights, decays and frequencies are [heads, 1, K]."""
+        """Draw the map to witnesses, and create weights, decays and frequencies, each [heads, 1, K]."""
         self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
         ones = torch.ones(self.num_heads, 1, self.K)
         self.weights = Positive(ones / self.K)
@@ -63,6 +64,6 @@ class RewaOscillatory(ScoreAttention):
         return logs.logsumexp(-1)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """Weights, decays and frequencies, [K, heads]."""
+        """Weights, decays and frequencies, each [..., K, heads]."""
         learned = {"weight": self.weights, "decay": self.decays, "frequency": self.frequencies}
         return {name: numbers()[..., 0, :].mT for name, numbers in learned.items()}

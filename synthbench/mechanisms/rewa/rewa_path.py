@@ -20,17 +20,19 @@ from synthbench.options import option
 class RewaPath(Attention):
     r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^*)` for the query i and the key j.
 
-    Every token is an entity A and states a relation R, both m x m operators of rank r. Linear maps of q give the
-    query's A, those of k the key's A and R. Both hops run over all tokens up to the query, itself included, in either
-    order. The sum over pairs of intermediates is a product of prefix sums, :math:`tr(A_i M_i M_i A_j^*)` with
-    :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated: it costs m³ a token and m² a pair of tokens, quadratic
-    in the length, not cubic. A and M are scaled to Hilbert–Schmidt norm 1, which for M is one factor a query; the
-    scores are divided by a learned temperature, one per head.
+    Every token has an entity A and a relation R, both m x m operators of rank r. The factors of the query's A are
+    linear in q, those of the key's A and R linear in k. The two relations of a path are those of any two tokens s and t
+    up to the query, which is included; s and t may be equal. The sum over s and t is therefore a product of prefix
+    sums, :math:`tr(A_i M_i M_i A_j^*)` with :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated: the cost is m³
+    per token and hop and m² per pair of tokens, quadratic in the length, not cubic. A and M are scaled to
+    Hilbert–Schmidt norm 1; the scaling of M multiplies all scores of a query by the same factor. The scores are divided
+    by a temperature that each head learns.
 
     State: every key and value so far, and ``m ** 2`` numbers per head.
 
-    Source: Phadke (2025), eq. 93 and 94, with factors as in eq. 104. The paper gives one chain of relations; which
-    tokens are its relations, the sum and the scaling are ours. ``hops`` is the number of relations in a chain, 2 there.
+    Source: Phadke (2025), eq. 93 and 94, with factors as in eq. 104. The paper scores a single chain of relations. The
+    choice of tokens for its relations, the sum over chains and the scaling are not from the paper. The option ``hops``
+    is the number of relations in a chain, 2 in the formulas above.
     """
 
     name: ClassVar = "rewa-path"
@@ -58,7 +60,7 @@ class RewaPath(Attention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
-        """Attend by inner products of the query's entity, carried along the relations, and the key's entity."""
+        """Attend by inner products of the query's entity, multiplied by the relations, with the key's entity."""
         paths = self.paths(q, k, state=state).flatten(-2) / self.temperature()
         if state is not None:
             k, v = state.append("keys", k), state.append("values", v)
@@ -68,7 +70,7 @@ class RewaPath(Attention):
     def paths(
         self, q: KeyHeads, k: KeyHeads, *, state: State | None = None
     ) -> Float[Tensor, "*batch heads length m m"]:
-        """A_i M_i M_i for every query i."""
+        """A_i, multiplied ``hops`` times by M_i, for every query i."""
         relations = self._operators(self.relation(k, "key"))
         relations = self._scaled(relations.cumsum(-3) if state is None else state.add("relations", relations))
         paths = self._scaled(self._operators(self.entity(q, "query")))
@@ -77,7 +79,7 @@ class RewaPath(Attention):
         return paths
 
     def state_elements(self, length: int) -> int:
-        """Every key and value, and the sum of relations of every head."""
+        """Count every key and value, and the sum of relations of every head."""
         return super().state_elements(length) + self.num_heads * self.m**2
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs

@@ -24,13 +24,14 @@ def trapezoid_distance(
 ) -> PairScores:
     r"""The length of the chord h = x - y under the mean of the metric tensors at its ends, for every pair.
 
-    :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` is the geodesic distance up to a term of third order in h; the tensor of one
-    end alone leaves one of second order. Symmetric and positive, but the triangle inequality may fail for long chords.
-    By matrix products over dim² features; nothing of queries x keys x dim is formed.
+    :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` is the geodesic distance up to an error of third order in h; with the tensor
+    of one end alone, the error would be of second order. The distance is symmetric and positive, but may violate the
+    triangle inequality for long chords. It is computed by matrix products over dim² features, and no tensor of
+    queries x keys x dim is formed.
     """
     squared = (_quadratic(x, x_metric, y) + _quadratic(y, y_metric, x).mT) / 2
     rounding = torch.finfo(x.dtype).eps * (_norm(x, x_metric).unsqueeze(-1) + _norm(y, y_metric).unsqueeze(-2)).detach()
-    # Below the rounding error of the square its root is that of the error, with gradient 0 instead of infinity.
+    # A square below its rounding error is replaced by that error, so that the gradient is 0 instead of infinite.
     return torch.maximum(squared, rounding.clamp(min=torch.finfo(x.dtype).tiny)).sqrt()
 
 
@@ -49,14 +50,16 @@ def _norm(x: Tensor, metric: Tensor) -> Tensor:
 class RewaRiemannian(ScoreAttention):
     r"""Softmax of :math:`-d_G^\pi / \tau`, a distance under a learned metric tensor G on m-dimensional witnesses.
 
-    :math:`G(x) = A(x) A(x)^T + 10^{-3} I` with A = I + a network of x with one hidden layer, m x m, a head. Geodesics
-    are approximated by chords: :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`, h = x - y. They are exact where G is
-    constant and right up to the third order of h elsewhere. The temperature begins at √m ``tau``.
+    The tensor is :math:`G(x) = A(x) A(x)^T + 10^{-3} I`. A(x) is the identity plus the m x m output of a network with
+    one hidden layer; each head has its own network. Geodesics are approximated by chords h = x - y:
+    :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`. This is exact where G is constant; elsewhere the error of the
+    distance is of third order in h. The exponent π is the option ``power``. The temperature starts at √m ``tau``.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 10.1, which leaves positive definiteness open and solves for geodesics by a neural
-    ODE for every pair of tokens. The chord takes two matrix products instead; far apart it is longer than a geodesic.
+    Source: Phadke (2025), definition 10.1. The paper does not say how G stays positive definite, and finds the geodesic
+    of every pair of tokens by a neural ODE. The chord takes two matrix products instead; between distant points it is
+    longer than the geodesic.
     """
 
     name: ClassVar = "rewa-riemannian"
@@ -78,13 +81,13 @@ class RewaRiemannian(ScoreAttention):
         self.temperature = one_a_head(self.num_heads, self.tau * self.m**0.5)
 
     def metric_tensor(self, points: Float[Tensor, "*batch length m"]) -> Float[Tensor, "*batch length m m"]:
-        """G at every point: symmetric, no eigenvalue below ``FLOOR``."""
+        """G at every point: a symmetric matrix with eigenvalues of at least ``FLOOR``."""
         identity = torch.eye(self.m, dtype=points.dtype, device=points.device)
         root: Tensor = identity + self.network(points).unflatten(-1, (self.m, self.m))
         return root @ root.mT + FLOOR * identity
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair, or its square, over the temperature."""
+        """Minus the distance of every pair, or its square if ``power`` is 2, divided by the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
         temperature: Tensor = self.temperature()

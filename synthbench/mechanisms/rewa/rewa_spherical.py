@@ -9,13 +9,14 @@ from synthbench.options import option
 
 @mechanism
 class RewaSpherical(RewaGeometric):
-    r"""Softmax of minus angles alone: :math:`-\beta \arccos(x \cdot y) / \tau`, x and y unit vectors from q and k.
+    r"""Softmax of minus angles alone: :math:`-\beta \arccos(x \cdot y) / \tau` for unit vectors x, y from q and k.
 
-    The ablation of ``rewa-geometric`` to one geometry, with as many witnesses: what its curriculum begins with.
+    An ablation of ``rewa-geometric`` to one geometry. The default width of a witness, 15, equals the total width of the
+    three geometries there. The curriculum of ``rewa-geometric`` begins with this geometry alone.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 4.1 with the two other weights at 0.
+    Source: Phadke (2025), definition 4.1 with the other two weights set to 0.
     """
 
     name: ClassVar = "rewa-spherical"

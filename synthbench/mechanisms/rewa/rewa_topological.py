@@ -15,22 +15,23 @@ from synthbench.mechanisms.rewa._operators import WitnessMap
 from synthbench.options import option
 
 BLOCK = 256
-"""Tokens whose distances to all earlier ones exist at a time."""
+"""Number of tokens whose distances to all keys are held at once."""
 
 
 @mechanism
 class RewaTopological(Attention):
     r"""Softmax of :math:`-W_2(PD_i, PD_j) / \tau`, the distance of two persistence diagrams.
 
-    The diagram of a token is that of its witness and the k witnesses of keys nearest to it. A query sees the keys up to
-    its position, a key those before it. Its points are (0, d), d the lengths of the edges of the minimum spanning tree
-    of the k + 1 witnesses: at the scale d two clusters become one. Witnesses are linear maps of q and of k, m numbers a
-    head; the temperature is learned, one per head.
+    In each head, queries and keys are mapped linearly to witnesses of m numbers. The diagram of a query or key is that
+    of its own witness and the k nearest witnesses of keys. A query sees the keys up to its position, a key only earlier
+    ones. The diagram has one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The
+    number d is the length of the edge: at the scale d two clusters merge. Each head learns a temperature.
 
-    Approximated: the diagram has dimension 0 only, no loops or voids. A token with fewer than k keys to look at has
-    itself in place of the others, points (0, 0) that lie on the diagonal. W_2 matches the points of two diagrams in
-    order of size, :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, where the exact one may send two points to the diagonal instead
-    if they differ much. Which keys are nearest, and which edges are in the tree, has no gradient; the lengths have.
+    Three things are approximate. The diagram has dimension 0 only, so it ignores loops and voids. If there are fewer
+    than k keys to see, the token's own witness replaces the missing ones, which adds points (0, 0) on the diagonal.
+    :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of both diagrams sorted by d. The
+    exact distance may instead match two very different points to the diagonal. The choice of nearest keys and of tree
+    edges has no gradient; the lengths of the edges do.
 
     State: every key and value so far.
 
@@ -55,7 +56,7 @@ class RewaTopological(Attention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend by the distances of diagrams."""
+        """Attend by the distances between diagrams."""
         if not k.numel():
             return v[..., v.shape[-2] - q.shape[-2] :, :]
         keys = self.witness(k, "key")
@@ -65,12 +66,12 @@ class RewaTopological(Attention):
     def diagrams(
         self, points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], num_seen: int
     ) -> Float[Tensor, "*batch rows k"]:
-        """The edges of each point's tree, the shortest first.
+        """Edge lengths of the minimum spanning tree of each point and its neighbours, shortest first.
 
         Args:
-            points: Witnesses whose neighbourhoods are asked for.
-            keys: Witnesses of which the nearest are taken.
-            num_seen: How many of these the first point sees; every next one sees one more.
+            points: Witnesses of the queries or keys whose diagrams are computed.
+            keys: Witnesses of all keys, among which the neighbours are chosen.
+            num_seen: Number of keys that the first point sees; every next point sees one more.
         """
         index, is_there = nearest(points, keys, self.k, num_seen)
         index = index.flatten(-2).unsqueeze(-1).expand(*index.shape[:-2], -1, keys.shape[-1])
@@ -95,7 +96,10 @@ class RewaTopological(Attention):
 def nearest(
     points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], count: int, num_seen: int
 ) -> tuple[Int[Tensor, "*batch rows count"], Bool[Tensor, "*batch rows count"]]:
-    """The nearest keys of every point, and whether there are so many; point n sees ``num_seen + n`` of the keys."""
+    """Indices of the ``count`` nearest keys of every point, and a mask that is True where such a key exists.
+
+    Point n sees the first ``num_seen + n`` keys only.
+    """
     length = keys.shape[-2]
     column = torch.arange(length, device=keys.device)
     norms = keys.square().sum(-1).unsqueeze(-2)
@@ -110,7 +114,7 @@ def nearest(
 
 
 def spanning_edges(distances: Float[Tensor, "*batch nodes nodes"]) -> Float[Tensor, "*batch edges"]:
-    """Lengths of the edges of a minimum spanning tree, by Prim's algorithm, in all graphs at once."""
+    """Edge lengths of a minimum spanning tree of each graph, by Prim's algorithm, for all graphs at once."""
     num_nodes = distances.shape[-1]
     is_in_tree = torch.arange(num_nodes, device=distances.device).expand(distances.shape[:-1]) == 0
     to_tree = distances[..., 0, :]

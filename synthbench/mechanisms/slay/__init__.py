@@ -1,1 +1,1 @@
-"""SLAY: spherical Yat-kernel attention by positive random features, and its variants."""
+"""SLAY, attention by positive random features for the spherical Yat kernel, and variants of it."""

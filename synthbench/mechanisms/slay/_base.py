@@ -1,4 +1,4 @@
-"""Shared code of the variants of SLAY: the quadrature's nodes, and a polynomial factor beside an exponential one."""
+"""Shared code of the variants of SLAY: the quadrature, and features made of a polynomial and an exponential factor."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -23,26 +23,29 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class QuadratureAttention(FeatureAttention):
-    r"""Attention by features for the nodes of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`."""
+    r"""Attention by features, one set per node of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`.
+
+    This integral is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``.
+    """
 
     unbiased: ClassVar[bool]
-    r"""True if the kernel expects :math:`x^2 \sum_r w_r e^{2 s_r x}`, but for draws that reach the exponents' clip."""
+    r"""True if kernel values have the mean :math:`x^2 \sum_r w_r e^{2 s_r x}`, except for draws that are clipped."""
     positive: ClassVar[bool]
-    """True if no kernel value is negative, whatever is drawn."""
+    """True if kernel values are never negative, whatever the random draws."""
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
     R: int = option(3, "quadrature nodes", low=1, high=64)
     epsilon: float = option(1e-3, "added to the squared distance", low=0, high=1)
-    # One choice is left, the paper's: the option stays, since it is part of the ids of stored rows.
+    # Only the paper's choice is left; the option stays, since it is part of the ids of stored rows.
     quadrature: Literal["gauss-laguerre"] = option("gauss-laguerre", "rule for the nodes")
     omega: Omega = option("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
-        """Node and weight of every feature."""
+        """Quadrature node and weight of every feature, with ``per_node`` features per node."""
         return node_constants(self.R, self.epsilon, per_node)
 
     def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:
-        """Draw the directions [heads, head_dim, R * per_node], one set a head and node."""
+        """Draw the directions [heads, head_dim, R * per_node], one set per head and node."""
         return node_directions(
             self.omega,
             num_heads=self.num_heads,
@@ -53,33 +56,33 @@ class QuadratureAttention(FeatureAttention):
         )
 
     def keep_positive_features(self, per_node: int, generator: torch.Generator | None, *, scale: float = 1.0) -> None:
-        r"""Draw what :meth:`exponential` needs for :math:`scale \sum_r w_r e^{2 s_r x}`."""
+        r"""Draw the tensors from which :meth:`exponential` makes features for :math:`scale \sum_r w_r e^{2 s_r x}`."""
         nodes, weights = self.constants(per_node)
         self.directions = nn.Buffer((2 * nodes).sqrt() * self.draw_directions(per_node, generator))
         self.shift = nn.Buffer(nodes, persistent=False)
         self.log_scale = nn.Buffer((scale * weights / per_node).log() / 2, persistent=False)
 
     def exponential(self, unit: Float[Tensor, "*batch length dim"]) -> FeatureRows:
-        """Positive random features of all nodes, side by side."""
+        """Positive random features of all nodes, concatenated."""
         return positive_features(unit, self.directions, self.shift, self.log_scale)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProductAttention(QuadratureAttention):
-    r"""Polynomial features for :math:`x^2`, tensor positive random features for the exponentials, kept as two factors.
+    r"""Tensor product of polynomial features for :math:`x^2` and positive random features for the exponentials.
 
-    A subclass defines the first factor: a row of the paper's table 1.
+    The two factors are kept separate. A subclass defines the polynomial factor, a row of the paper's table 1.
     """
 
     dimension: ClassVar[str]
-    """Width of the polynomial factor, in d and the hyper-parameters."""
+    """Width of the polynomial factor, as a formula in the head's width d and the hyper-parameters."""
     feature_cost: ClassVar[str]
-    """Cost of the polynomial factor of one vector."""
+    """Cost of computing the polynomial factor of one vector, as a formula."""
 
-    D: int = option(16, "positive random features a node", low=1, high=1024)
+    D: int = option(16, "positive random features per node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw what the polynomial factor needs, then the directions."""
+        """Draw the tensors of the polynomial factor, then the directions of the exponential factor."""
         self.draw_polynomial(generator)
         self.keep_positive_features(self.D, generator)
 
@@ -92,11 +95,11 @@ class ProductAttention(QuadratureAttention):
         """The polynomial factor of unit vectors."""
 
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:  # noqa: ARG002 - both sides alike
-        """The polynomial factor and the exponential one."""
+        """The polynomial and the exponential factor of the features."""
         unit = unit_vectors(x)
         return self.polynomial(unit), self.exponential(unit)
 
 
 def unit_anchors(dim: int, num_anchors: int, generator: torch.Generator | None) -> Float[Tensor, "dim num_anchors"]:
-    """Columns drawn uniformly on the sphere."""
+    """Draw anchors, one per column, uniformly on the unit sphere."""
     return unit_vectors(gaussian(num_anchors, dim, generator=generator)).mT.contiguous()

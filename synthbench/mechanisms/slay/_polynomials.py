@@ -10,11 +10,11 @@ from synthbench.mechanisms.slay.slay_nystrom import SlayNystrom
 from synthbench.mechanisms.slay.slay_tensorsketch import SlayTensorsketch
 
 POLYNOMIALS: tuple[type[ProductAttention], ...] = (SlayExact, SlayTensorsketch, SlayMaclaurin, SlayNystrom, Slay)
-"""In the order of the table's rows."""
+"""The mechanisms of the table, in the order of its rows."""
 
 
 class Row(NamedTuple):
-    """One way to the polynomial factor x² of the kernel."""
+    """One way to compute the polynomial factor x² of the kernel."""
 
     mechanism: str
     dimension: str
@@ -24,11 +24,11 @@ class Row(NamedTuple):
 
 
 def table_1() -> list[Row]:
-    """The polynomial factors: width, cost for one vector, whether unbiased, whether never negative.
+    """One row per polynomial factor, with its width, its cost per vector, and if it is unbiased and never negative.
 
-    It differs from the paper's in the exact map, which keeps each product once and so has d (d + 1) / 2 entries, not
-    d². TensorSketch and Nyström are both "approximately" unbiased there; the first is unbiased exactly, the second is
-    biased. The whitening of Nyström costs P² more.
+    The table differs from the paper's in three points. The exact map keeps each product once and so has d (d + 1) / 2
+    entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased; TensorSketch is exactly
+    unbiased, and Nyström is biased. The whitening of Nyström adds P² to its cost.
 
     Source: Luna et al. (2026), table 1.
     """

@@ -1,4 +1,4 @@
-"""CountSketches, and what makes the sketch of a tensor product of two of them."""
+"""CountSketches, and the convolution of two of them, which is a sketch of a tensor product."""
 
 import torch
 from jaxtyping import Float
@@ -8,10 +8,11 @@ from synthbench.forms.linear import widened
 
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Matrices [..., inner, width] with one ±1 per row, its place and sign drawn at random.
+    """Draw matrices [..., inner, width] with a single nonzero entry per row, of random column and random sign, ±1.
 
-    Source: Charikar, Chen & Farach-Colton (2002). A dense matrix: at the width of a head a product with it is faster
-    than adding up by index.
+    The matrices are dense: at the width of a head, multiplying by them is faster than adding up entries by index.
+
+    Source: Charikar, Chen & Farach-Colton (2002).
     """
     *rows, width = shape
     places = torch.randint(width, (*rows, 1), generator=generator)
@@ -22,12 +23,14 @@ def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor
 def circular_convolution(
     a: Float[Tensor, "*batch width"], b: Float[Tensor, "*batch width"]
 ) -> Float[Tensor, "*batch width"]:
-    """Σ_i a_i b_(k - i mod width): the sketches of a' and b' give that of a' ⊗ b'.
+    """Σ_i a_i b_(k - i mod width); if a and b are sketches of a' and b', this is a sketch of a' ⊗ b'.
 
-    Source: Pham & Pagh (2013). The place of an entry of the product is the sum of the two places, mod the width; its
-    sign is the product of the two signs.
+    The sketch of a' ⊗ b' has as the column of an entry the sum of the two columns, modulo the width. The sign is the
+    product of the two signs.
+
+    Source: Pham & Pagh (2013).
     """
-    # A CPU has no transforms of half precision.
+    # PyTorch has no Fourier transform of half-precision numbers on a CPU.
     product = torch.fft.rfft(widened(a), dim=-1) * torch.fft.rfft(widened(b), dim=-1)
     convolved: Tensor = torch.fft.irfft(product, n=a.shape[-1], dim=-1)
     return convolved.to(a.dtype)

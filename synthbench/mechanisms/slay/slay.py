@@ -19,17 +19,20 @@ from synthbench.options import option
 class Slay(ProductAttention):
     r"""Spherical Yat attention by anchor features ⊗ positive random features.
 
-    :math:`x^2 / (C - 2x) = x^2 \int_0^\infty e^{-s (C - 2x)} ds` with C = 2 + epsilon. R quadrature nodes
-    replace the integral, D positive random features a node its exponential :math:`e^{2 s x}`, and P anchors on the
-    sphere :math:`x^2`: :math:`\phi = P^{-1/2} [(\hat u \cdot a_p)^2]_p \otimes [\sqrt{w_r}\, PRF_r(\hat u)]_r`. Anchors
-    are shared by the heads, random features are drawn per head and node.
+    The kernel of the cosine x is :math:`x^2 / (C - 2x) = x^2 \int_0^\infty e^{-s (C - 2x)} ds` with C = 2 + epsilon.
+    Three approximations turn it into an inner product of features. R quadrature nodes replace the integral. D positive
+    random features (PRF) per node replace :math:`e^{2 s x}`. P anchors :math:`a_p` on the sphere replace :math:`x^2`.
+    The features are :math:`\phi = P^{-1/2} [(\hat u \cdot a_p)^2]_p \otimes [\sqrt{w_r}\, PRF_r(\hat u)]_r`, where
+    :math:`\hat u` is the unit vector of a query or key. All heads share the anchors; random features are drawn for each
+    head and node.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is neither
-    sketched nor formed; ``slay-sketch`` sketches it. Two errors of the approximation are the paper's own. The anchors
-    tend to :math:`(1 + 2x^2) / (d (d + 2))`. R Gauss–Laguerre nodes cut the peak at x = 1, where they do not converge
-    uniformly. A feature of node s has the relative variance :math:`e^{4 s (1 + x)} - 1`.
+    sketched, as in ``slay-sketch``, nor formed. The paper's approximation has two errors of its own. As P grows, the
+    anchors approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of :math:`x^2`. R Gauss–Laguerre nodes cut off the
+    kernel's peak at x = 1, since they do not converge uniformly there. In addition, a feature of node s has the
+    relative variance :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"
@@ -54,7 +57,7 @@ class Slay(ProductAttention):
         return cosines.square() / math.sqrt(self.P)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:
-        """The kernel that makes the features on chip; None if they are too many for it, or heads too narrow."""
+        """The GPU kernel that makes features on chip; None if it does not support their number or the heads' width."""
         if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
             return None
         if dtype == torch.bfloat16 and self.head_dim < kernels.MIN_SLAY_WIDTH_BFLOAT16:

@@ -15,14 +15,15 @@ from synthbench.options import option
 
 @mechanism
 class SlayExact(ProductAttention):
-    r"""The square without error ⊗ positive random features.
+    r"""The exact square x² ⊗ positive random features.
 
-    :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
+    The square of the cosine x is exact because :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
 
-    ``form=symmetric`` keeps each product :math:`u_i u_j` once, times :math:`\sqrt 2` for i < j: the same kernel from
-    d (d + 1) / 2 features instead of the d² of ``form=full``.
+    ``form=symmetric`` keeps each product :math:`u_i u_j` once and multiplies it by :math:`\sqrt 2` for i < j. The
+    kernel is the same, with d (d + 1) / 2 features instead of the d² of ``form=full``.
 
-    State: ``d (d + 1) / 2 * R * D * (value_dim + 1)`` numbers per head, or ``d^2 * R * D * (value_dim + 1)``.
+    State: ``d (d + 1) / 2 * R * D * (value_dim + 1)`` numbers per head; with ``form=full``, ``d^2`` replaces
+    ``d (d + 1) / 2``.
 
     Source: Luna et al. (2026), section 2.4 and table 1, where the width is d².
     """
@@ -40,7 +41,7 @@ class SlayExact(ProductAttention):
     form: Literal["symmetric", "full"] = option("symmetric", "each product of two coordinates once, or in both orders")
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:  # noqa: ARG002 - nothing here is random
-        """Set up the two selections whose product is all products of coordinates."""
+        """Create two matrices that select the first and the second coordinate of every product of two coordinates."""
         is_full = self.form == "full"
         identity = torch.eye(self.head_dim)
         offset = -self.head_dim if is_full else 0

@@ -1,4 +1,4 @@
-"""SLAY with one draw for both factors."""
+"""SLAY with one random projection for both factors."""
 
 import math
 from typing import ClassVar
@@ -18,11 +18,12 @@ from synthbench.options import option
 class SlayHadamard(QuadratureAttention):
     r"""The square and the exponential of the spherical Yat kernel from one random projection a.
 
-    :math:`\psi_{r,i} = \sqrt{w_r} M^{-1} a^2 \exp(clip(\sqrt{2 s_r} a - s_r, \pm 20))`,
+    A feature is :math:`\psi_{r,i} = \sqrt{w_r} M^{-1} a^2 \exp(clip(\sqrt{2 s_r} a - s_r, \pm 20))` with
     :math:`a = \omega_{r,i} \cdot \hat u`.
 
-    Since the factors are not independent, the kernel expected is not :math:`x^2 e^{2 s x}` but
-    :math:`\sum_r (w_r / M) e^{2 s_r x} ((m^2 + 1)^2 + 4 m^2 x + 2 x^2)` with :math:`m^2 = 2 s_r (1 + x)^2`.
+    Since the square and the exponential are not independent, the expected kernel is not a sum of terms
+    :math:`x^2 e^{2 s_r x}`. It is :math:`\sum_r (w_r / M) e^{2 s_r x} ((m^2 + 1)^2 + 4 m^2 x + 2 x^2)` with
+    :math:`m^2 = 2 s_r (1 + x)^2`.
 
     State: ``R * M * (value_dim + 1)`` numbers per head.
 
@@ -37,10 +38,10 @@ class SlayHadamard(QuadratureAttention):
     unbiased: ClassVar = False
     positive: ClassVar = True
 
-    M: int = option(32, "random features a node", low=1, high=1024)
+    M: int = option(32, "random features per node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen directions, one set a head and node."""
+        """Draw the frozen directions, one set per head and node."""
         nodes, weights = self.constants(self.M)
         self.directions = nn.Buffer(self.draw_directions(self.M, generator))
         self.tilt = nn.Buffer((2 * nodes).sqrt(), persistent=False)
@@ -48,6 +49,6 @@ class SlayHadamard(QuadratureAttention):
         self.log_scale = nn.Buffer(weights.log() / 2 - math.log(self.M), persistent=False)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Squares times exponentials of all nodes, side by side."""
+        """Squares times exponentials, for all nodes, concatenated."""
         a = project(unit_vectors(x), self.directions)
         return a.square() * (clip_exponent(a * self.tilt - self.shift) + self.log_scale).exp()

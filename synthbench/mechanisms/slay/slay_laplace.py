@@ -15,8 +15,9 @@ from synthbench.options import option
 class SlayLaplace(QuadratureAttention):
     r"""Only the Laplace factor of the spherical Yat kernel: :math:`\psi_r = \sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
 
-    Writing :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2` and dropping the affine rest leaves
-    :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, all of it positive, and not zero where the Yat kernel is.
+    The Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Dropping the affine terms leaves
+    :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, with :math:`w_r = \alpha_r / C` for the Gauss–Laguerre weights
+    :math:`\alpha_r`. This kernel is always positive, even at x = 0, where the Yat kernel is 0.
 
     State: ``R * M * (value_dim + 1)`` numbers per head.
 
@@ -31,13 +32,13 @@ class SlayLaplace(QuadratureAttention):
     unbiased: ClassVar = False
     positive: ClassVar = True
 
-    M: int = option(32, "positive random features a node", low=1, high=1024)
+    M: int = option(32, "positive random features per node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen directions, one set a head and node."""
+        """Draw the frozen directions, one set per head and node."""
         C = 2 + self.epsilon
         self.keep_positive_features(self.M, generator, scale=C**2 / 4)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Positive random features of all nodes, side by side."""
+        """Positive random features of all nodes, concatenated."""
         return self.exponential(unit_vectors(x))

@@ -17,13 +17,13 @@ from synthbench.options import option
 class SlayMaclaurin(ProductAttention):
     r"""Products of two random projections, :math:`P^{-1/2} [(r_i \cdot u)(t_i \cdot u)]_i`, ⊗ positive random features.
 
-    The entries of r and t are ±1, so that the kernel expects :math:`x^2`. It is signed: kernel values and denominators
-    can be negative or vanish, which the guard "add" leaves visible. The projections are shared by the heads.
+    The entries of r and t are random signs, so that the expected kernel is :math:`x^2`. Kernel values and denominators
+    can be negative or vanish, which the guard "add" does not hide. All heads share the projections.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), appendix C, after Kar & Karnick (2012). Their code draws r and t from N(0, I / d), whose
-    kernel expects :math:`x^2 / d^2`.
+    Source: Luna et al. (2026), appendix C, after Kar & Karnick (2012). The code of Luna et al. draws r and t from
+    N(0, I / d), so that the expected kernel is :math:`x^2 / d^2`.
     """
 
     name: ClassVar = "slay-maclaurin"

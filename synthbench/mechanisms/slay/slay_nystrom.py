@@ -16,15 +16,15 @@ from synthbench.options import option
 class SlayNystrom(ProductAttention):
     r"""Anchor features, whitened: :math:`[(u \cdot a_p)^2]_p (K + \lambda I)^{-1/2}`, ⊗ positive random features.
 
-    :math:`K_{pq} = (a_p \cdot a_q)^2`. The kernel :math:`k(u)^T (K + \lambda I)^{-1} k(v)` is biased, exact on the
-    anchors as λ falls and everywhere once d (d + 1) / 2 of them span the squares. Whitening costs the sign: kernel
-    values and denominators can be negative or vanish, which the guard "add" leaves visible. The anchors are shared by
-    the heads.
+    The matrix K has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the
+    polynomial kernel is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. It is biased. As λ goes to 0, it becomes exact on the
+    anchors, and everywhere if d (d + 1) / 2 anchors span all quadratic forms. Because of the whitening, kernel values
+    and denominators can be negative or vanish, which the guard "add" does not hide. All heads share the anchors.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), appendix C, after Williams & Seeger (2000); λ from their code, which also scales by
-    :math:`P^{-1/2}`. Table 1 calls it unbiased approximately.
+    Source: Luna et al. (2026), appendix C, after Williams & Seeger (2000). The default of λ is from the code of Luna et
+    al., which also scales by :math:`P^{-1/2}`. Their table 1 calls the kernel approximately unbiased.
     """
 
     name: ClassVar = "slay-nystrom"
@@ -41,11 +41,11 @@ class SlayNystrom(ProductAttention):
     ridge: float = option(1e-3, "λ, added to the diagonal of the anchors' kernel", low=1e-6, high=1)
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen anchors; find the inverse square root of their kernel, in float64."""
+        """Draw the frozen anchors, and compute the inverse square root of their kernel in float64."""
         anchors = unit_anchors(self.head_dim, self.P, generator)
         exact = anchors.double()
         values, vectors = torch.linalg.eigh((exact.mT @ exact).square())
-        # Eigenvalues that are zero round to either side of it.
+        # By rounding, zero eigenvalues can be negative.
         scales = (values.clamp(min=0) + self.ridge).rsqrt()
         self.anchors = nn.Buffer(anchors)
         self.whitening = nn.Buffer(((vectors * scales) @ vectors.mT).to(anchors.dtype))

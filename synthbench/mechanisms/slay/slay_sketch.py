@@ -20,15 +20,15 @@ from synthbench.options import option
 class SlaySketch(QuadratureAttention):
     r"""SLAY's tensor product under a CountSketch: :math:`[\sqrt{w_r}\, S_r(\phi_{anchors} \otimes PRF_r)]_r`.
 
-    Each :math:`S_r` takes the P D entries of one node to S numbers. The product is not formed: both factors are
-    sketched and the sketches convolved on a circle. Every head and node has a sketch of its own; anchors are shared by
-    the heads. The kernel expected is that of ``slay``, so biased by the anchors; the sketch costs its sign, which the
-    guard "add" leaves visible.
+    The sketch :math:`S_r` maps the P D entries of one node's tensor product to S numbers. The product is not formed:
+    both factors are sketched, and the two sketches are convolved circularly. Every head and node has its own sketch;
+    all heads share the anchors. The expected kernel is that of ``slay``, including the bias of the anchors. Because of
+    the sketch, kernel values and denominators can be negative, which the guard "add" does not hide.
 
     State: ``R * S * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which their code leaves out; the convolution is that of
-    Pham & Pagh (2013). The paper does not give S; 64 is our choice, half of the P D = 128 of the default sizes.
+    Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which the paper's code leaves out. The convolution is
+    that of Pham & Pagh (2013). The paper does not give S; the default 64 is our choice, half of the default P D = 128.
     """
 
     name: ClassVar = "slay-sketch"
@@ -40,7 +40,7 @@ class SlaySketch(QuadratureAttention):
     positive: ClassVar = False
 
     P: int = option(8, "anchors", low=1, high=1024)
-    D: int = option(16, "positive random features a node", low=1, high=1024)
+    D: int = option(16, "positive random features per node", low=1, high=1024)
     S: int = option(64, "width of a node's sketch", low=1, high=4096)
 
     def initialise(self, generator: torch.Generator | None) -> None:
@@ -49,12 +49,12 @@ class SlaySketch(QuadratureAttention):
         self.keep_positive_features(self.D, generator)
         shape = (self.num_heads, self.R)
         polynomial = count_sketch(*shape, self.P, self.S, generator=generator)
-        # Three axes each, which is how far stacked runs can be aligned: [heads, P, R S] and [heads R, D, S].
+        # Three axes each, [heads, P, R S] and [heads R, D, S]: stacked runs cannot be aligned with more.
         self.polynomial_sketch = nn.Buffer(polynomial.transpose(1, 2).flatten(2))
         self.exponential_sketch = nn.Buffer(count_sketch(*shape, self.D, self.S, generator=generator).flatten(0, 1))
 
     def features(self, x: KeyHeads, side: Side) -> Float[Tensor, "*batch heads length features"]:  # noqa: ARG002 - both sides alike
-        """The sketches of all nodes, side by side."""
+        """The sketches of all nodes, concatenated."""
         unit = unit_vectors(x)
         polynomial = project(unit, self.anchors).square() / math.sqrt(self.P)
         first = project(polynomial, self.polynomial_sketch).unflatten(-1, (self.R, self.S))

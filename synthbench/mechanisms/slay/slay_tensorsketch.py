@@ -15,15 +15,15 @@ from synthbench.options import option
 
 @mechanism
 class SlayTensorsketch(ProductAttention):
-    r"""A sketch of u ⊗ u: two CountSketches of u, convolved on a circle of P places, ⊗ positive random features.
+    r"""A sketch of u ⊗ u: two CountSketches of u, convolved circularly at width P, ⊗ positive random features.
 
-    Unbiased for :math:`x^2`, and signed: kernel values and denominators can be negative or vanish, which the guard
-    "add" leaves visible. The sketches are shared by the heads.
+    The sketch is unbiased for :math:`x^2`. Kernel values and denominators can be negative or vanish, which the guard
+    "add" does not hide. All heads share the sketches.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), section 2.4, after Pham & Pagh (2013). Their table 1 calls the sketch only approximately
-    unbiased; it is exactly unbiased. Their code also scales by :math:`P^{-1/2}`, which biases it.
+    Source: Luna et al. (2026), section 2.4, after Pham & Pagh (2013). Table 1 of Luna et al. calls the sketch only
+    approximately unbiased, but it is exactly unbiased. Their code also scales it by :math:`P^{-1/2}`, which biases it.
     """
 
     name: ClassVar = "slay-tensorsketch"

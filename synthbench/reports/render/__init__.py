@@ -2,9 +2,9 @@
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Turn invisible characters, except some to keep, into code points.
+    """Replace invisible characters by their code points, as in ``U+202E``, except those in ``keep``.
 
-    Control characters would act on the terminal of a reader, and direction overrides change how text is read.
+    Control characters would act on a reader's terminal, and direction overrides change how text is read.
     """
     if text.isprintable():
         return text

@@ -1,7 +1,7 @@
 r"""Tables as LaTeX floats, ready for ``\input``; they need only ``\usepackage{booktabs}``.
 
-A float has at most eight columns of numbers and fits on a page with margins of one inch; a larger table becomes
-several. Room is counted in characters: long texts stand in columns of a fixed width, where LaTeX breaks the lines.
+A float has at most eight columns of numbers and fits on a page with margins of one inch; a larger table is split into
+several floats. Widths are counted in characters. Long texts are in columns of fixed width, where LaTeX breaks lines.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from synthbench.reports.table import Cell, Line, Table, printed_labels
 
 MOST_COLUMNS = 8
-"""Most columns of numbers in a float; with more tasks or mechanisms, mechanisms are the rows."""
+"""Largest number of columns of numbers in a float; a table of tasks with more columns is transposed."""
 
 _NEEDS = "% Needs \\usepackage{booktabs}. Fits on letter paper and A4 with margins of one inch.\n"
 _MARKS = {"best": r"\textbf", "second": r"\underline"}
@@ -25,15 +25,15 @@ _PAGE_WIDTH = 92
 _COLUMN_WIDTH = 44
 """Characters in a column of the narrowest two-column style in common use, that of ACL."""
 _WIDEST = {"number": 16, "word": 20, "text": 32}
-"""Width of columns with longer cells, which are broken into lines."""
+"""Largest width of a column of each kind; longer cells are broken into lines."""
 _BETWEEN = 2
 _PAGE_HEIGHT = 56
 _CAPTION = 70
-"""Characters of a caption that take the height of one line of a table."""
+"""Characters in one line of a caption, which is as high as a line of a table."""
 _LONGEST_WORD = 12
-"""Most characters of a word that is not broken anywhere."""
+"""Largest length of a word that is never broken, in characters."""
 _PIECE = re.compile(rf"(?:[^\s_\-/=,;:]{{1,{_LONGEST_WORD}}}[_\-/=,;:]?|[_\-/=,;:])\s*")
-"""A part of a text behind which LaTeX may break a line."""
+"""A part of a text after which LaTeX may break a line."""
 
 _ESCAPES = {
     **{sign: f"\\{sign}" for sign in "{}&%$#_"},
@@ -62,10 +62,10 @@ _ESCAPES = {
 
 
 def document(tables: Iterable[Table], prefix: str) -> str:
-    """Render tables one after the other, for one file: each one float, or several if it does not fit on a page.
+    """Render tables for one file, each as one float, or as several floats if it does not fit on a page.
 
-    Their labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has its caption and its
-    label; the labels of the others end in ``-2``, ``-3`` and so on.
+    Labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has the table's caption and
+    label; the labels of its other floats end in ``-2``, ``-3`` and so on.
     """
     floats = [text for table in tables for text in _floats(table.shown(MOST_COLUMNS), prefix)]
     # LaTeX stops at the 53rd float that has no page yet.
@@ -76,7 +76,7 @@ def document(tables: Iterable[Table], prefix: str) -> str:
 def escape(text: str) -> str:
     r"""Escape text so that LaTeX prints it as it is, on one line.
 
-    A sign that pdflatex has no glyph for would stop it; such a sign is printed as its code point.
+    A character without a glyph would stop pdflatex, so its code point is printed instead.
     """
     return "".join(_ESCAPES.get(sign, sign) for sign in _printed(text))
 
@@ -97,7 +97,7 @@ def _plain(sign: str) -> str:
 
 
 class _Column(NamedTuple):
-    """The setting of a column in all floats of its table."""
+    """The layout of a column, the same in all floats of its table."""
 
     heading: str
     kind: str
@@ -108,7 +108,7 @@ class _Column(NamedTuple):
 
     @property
     def alignment(self) -> str:
-        """The column in the argument of a tabular; a character is about half as wide as an em."""
+        """The column's specification for ``tabular``; a character is about half as wide as an em."""
         return f"p{{{self.width / 2:g}em}}" if self.is_wrapped else "r" if self.kind == "number" else "l"
 
 
@@ -127,7 +127,7 @@ def _floats(table: Table, prefix: str) -> list[str]:
 
 
 def _parts(table: Table) -> Iterator[tuple[list[_Column], Sequence[Line]]]:
-    """Yield columns and lines of each float; the labels stand in every one."""
+    """Yield the columns and lines of each float; every float has the label columns."""
     kinds = ["word"] * len(table.headings) + [column.kind for column in table.columns]
     headings = [*table.headings, *(column.label for column in table.columns)]
     texts = [[*line.labels, *map(_text, line.cells)] for line in table.lines]
@@ -153,7 +153,7 @@ def _column(heading: str, kind: str, texts: Sequence[str]) -> _Column:
 
 
 def _height(columns: Sequence[_Column], line: Line) -> int:
-    """Count the printed lines of a line, and the rule above a group; lines are not filled to their end."""
+    """Estimate the printed lines of a table line, plus one for the rule above a group; few printed lines are full."""
     texts = [*line.labels, *map(_text, line.cells)]
     broken = [
         math.ceil(1.4 * len(text) / column.width)
@@ -164,7 +164,7 @@ def _height(columns: Sequence[_Column], line: Line) -> int:
 
 
 def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
-    """Split neighbours into as few runs as fit, about equally long; what is too large is a run of its own."""
+    """Split items into as few runs of neighbours as fit, about equally long; an item too large is a run by itself."""
 
     def fill(most: int) -> list[slice]:
         starts = [0]
@@ -231,7 +231,7 @@ def _line(columns: Sequence[_Column], cells: Iterable[Cell]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    """Return all that is printed of a cell."""
+    """Return the whole printed text of a cell."""
     std, remarks = f"±{cell.std}" * bool(cell.std), f" ({', '.join(cell.remarks)})" * bool(cell.remarks)
     return _printed(cell.value + std + remarks)
 
@@ -250,7 +250,7 @@ def _cell(cell: Cell, *, is_wrapped: bool = False) -> str:
 
 
 def _breakable(text: str, mark: str | None = None) -> str:
-    """Let LaTeX break long words; each piece has its mark, since LaTeX breaks no underlined line."""
+    """Let LaTeX break long words; each piece is marked by itself, since LaTeX cannot break underlined text."""
     words = [_PIECE.findall(word) if len(word) > _LONGEST_WORD else [word] for word in _printed(text).split()]
     return " ".join(r"\allowbreak{}".join(_marked(escape(piece), mark) for piece in pieces) for pieces in words)
 

@@ -8,18 +8,18 @@ from synthbench.reports.render import visible
 from synthbench.reports.table import Cell, Table, printed_labels
 
 MOST_COLUMNS = 12
-"""Most mechanisms that are columns of a table; more become its lines."""
+"""Largest number of mechanisms that are columns of a table; with more, mechanisms are rows."""
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
 _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
 
 
 def escape(text: str) -> str:
-    """Put text on one line in which markup, HTML and column separators lose their meaning."""
+    """Put text on one line, and escape markup, HTML and column separators."""
     return visible(" ".join(text.split())).translate(_ESCAPES)
 
 
 def table(table: Table) -> str:
-    """Render a table in pipes, with neither title nor caption."""
+    """Render a table as a Markdown pipe table, without title and caption."""
     table = table.shown(MOST_COLUMNS)
     lines = [
         [*map(escape, labels), *map(_cell, line.cells)]
@@ -36,12 +36,12 @@ def table(table: Table) -> str:
 
 
 def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> str:
-    """Render lines of Markdown and numbers in pipes, as they are."""
+    """Render lines of Markdown and numbers as a pipe table, without escaping."""
     return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
 
 
 def lines(text: str) -> str:
-    """Return the lines of a text, as a list if there are several."""
+    """Escape the lines of a text, and make a list of them if there are several."""
     first, *others = map(escape, text.splitlines())
     return "\n".join(f"- {line}" for line in (first, *others)) if others else first
 

@@ -17,7 +17,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
         markdown.lines(report.verdict),
         *[markdown.escape(report.setting)] * bool(report.setting),
     ]
-    # The board, and the tables of the tasks that have their own.
+    # The tables of the leaderboard, and those of tasks scored in bits per token.
     ranked = pages["leaderboard"].tables if report.board and report.board.entries else ()
     boards = [table for table in ranked if table.name != "improvement"]
     apart = [table for page in report.pages_apart.values() for table in page.tables]

@@ -1,4 +1,4 @@
-"""Numbers for other programs: CSV in which no spreadsheet finds a formula, and strict JSON."""
+"""Numbers for other programs: CSV that spreadsheets do not run as formulas, and strict JSON."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
-    """Write lines under a header as CSV; numbers have six digits, missing numbers are empty.
+    """Write lines under a header as CSV; floats have six significant digits, and missing numbers are empty.
 
     Source: OWASP, CSV Injection: text that begins like a formula gets an apostrophe in front.
     """
@@ -30,7 +30,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 def json_text(value: object) -> str:
     """Write JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
 
-    Numbers have nine digits: the last ones of a float64 depend on the processor.
+    Floats have nine significant digits, since the last digits of a float64 depend on the processor.
     """
     return json.dumps(_strict(value), indent=1, allow_nan=False) + "\n"
 
@@ -40,7 +40,7 @@ def _strict(value: object) -> object:
         return {str(key): _strict(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_strict(part) for part in value]
-    # pandas' NA is no float.
+    # pandas' NA is no float, so it becomes null below.
     if isinstance(value, float) and math.isfinite(value):
         return float(f"{value:.9g}")
     return value if value is None or isinstance(value, str | int) else None

@@ -1,7 +1,7 @@
-"""Ways to run jobs: in this process, in a pool of worker processes, and beyond one machine.
+"""Executors, which run jobs in this process, in a pool of worker processes, or on other machines.
 
-A new one is a module here with a class of its name, and a line in ``EXECUTORS`` of ``runner/request.py``. If its jobs
-run in other processes it subclasses ``base.WorkerExecutor``, as ``ray.py`` does.
+To add an executor, write a module here with a class of the same name, and add a line to ``EXECUTORS`` in
+``runner/request.py``. If its jobs run in other processes, it subclasses ``base.WorkerExecutor``, as ``ray.py`` does.
 """
 
 import os
@@ -20,24 +20,24 @@ from synthbench.runner.request import EXECUTORS, Request
 __all__ = ["Executor", "Inline", "JobDone", "Pool", "make_executor"]
 
 LONG_S = 30.0
-"""Two jobs that take less than this together run in this process: starting one for each takes a few seconds."""
+"""Total seconds below which two jobs run in this process, since starting worker processes takes a few seconds."""
 
 
 def make_executor(
     request: Request, plan: Plan, device: torch.device, *, is_foreign: bool = False, is_in_session: bool = False
 ) -> Executor:
-    """Make the executor that a request names; ``auto`` is inline for one job, two short ones or a GPU, else a pool.
+    """Make the executor that a request names.
 
-    On GPUs it is inline only where there is one, with one process: else a process for each share of each.
-
-    It is never a cluster, whatever the environment says of one: that must be asked for.
+    ``auto`` is inline for one job, for two short jobs, and for one GPU with one process. Otherwise it is a pool, on
+    GPUs with one process per slot. It is never a cluster, even if the environment names one: a cluster must be asked
+    for.
 
     Args:
-        request: What names it, and the number of workers and their time.
-        plan: What there is to do.
-        device: Where.
-        is_foreign: Whether a component does not come with synthbench: ``auto`` keeps it out of this process.
-        is_in_session: Whether a component was defined in a notebook or a script, so that no other process has it.
+        request: The request, which names the executor and may set the number of workers and a time limit.
+        plan: The plan whose jobs the executor will run.
+        device: The device that trains the runs.
+        is_foreign: Whether a component does not come with synthbench; ``auto`` then keeps it out of this process.
+        is_in_session: Whether a component was defined in a notebook or a script, where other processes cannot find it.
 
     Raises:
         UsageError: If the name or a number is not allowed, or its package is not installed.
@@ -67,7 +67,7 @@ def make_executor(
 
 
 def _is_short(plan: Plan) -> bool:
-    """Return whether starting processes would take longer than it saves. Two jobs never timed count as short."""
+    """Return whether starting processes would cost more time than it saves; two jobs never timed are taken as short."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
     counts = Counter(run.cell for job in plan.jobs for run in job.trained)
@@ -75,7 +75,7 @@ def _is_short(plan: Plan) -> bool:
 
 
 def _check_choice(request: Request, device: torch.device) -> None:
-    """Refuse an executor that does not exist, and numbers and addresses that it has no use for.
+    """Refuse an executor that does not exist, and numbers and addresses that it cannot use.
 
     Raises:
         UsageError: If something is not allowed.
@@ -99,7 +99,7 @@ def _check_choice(request: Request, device: torch.device) -> None:
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """List the GPUs of worker processes on this machine; none on a CPU."""
+    """List the GPU slots for worker processes; empty on CPUs, for the inline executor and for clusters."""
     if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
         return []
     return gpu_slots(

@@ -1,19 +1,20 @@
-"""Defines an executor, and the one set of rules by which a job is tried again.
+"""Defines executors, and the rules by which they all retry jobs.
 
 A new executor whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
 
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
-memory runs out               the worker halves the runs that train together, down to one; if that is too much
-                              beside other workers, the job is tried again when no other runs; then status ``oom``
-a worker is killed for it     the job is tried once more, when no other runs; then rows with status ``oom``
-the time is up                rows with status ``timeout``; not tried again
+memory runs out               the worker halves the number of runs that train together, down to one; if one is too
+                              much beside other workers, the job is tried again when no other runs; then status
+                              ``oom``
+worker killed for its memory  the job is tried once more, when no other runs; then rows with status ``oom``
+the time limit is reached     rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
-a machine has no such plugin  rows with status ``contract``, also if its code differs from the driver's; not tried
+a machine lacks a plugin      rows with status ``contract``, also if its code differs from the driver's; not tried
                               again
-rows cannot be written        the command ends, also where a machine does not see the folder of the results
-no machine is left            the command ends and writes nothing; the same command runs what is missing
+rows cannot be written        the command ends, also if a machine does not see the folder of the results
+no machine is left            the command ends without rows for these jobs; the same command runs what is missing
 ============================  =====================================================================================
 """
 
@@ -54,19 +55,19 @@ WORKER_ENVIRONMENT = {
     # step at length 64. Read by glibc when the process starts.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
-    # Helpers would end with the first job, and the next one would miss them.
+    # Helper processes would end with the first job, and the next job would lack them.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 MAX_TRIES = 3
-"""Tries at a job whose worker was killed."""
+"""Limit on the tries at a job whose worker dies."""
 
 POLL_S = 0.5
-"""Longest wait for a job to end before the driver looks whether it is to stop."""
+"""Seconds that the driver waits for a job to end before it checks whether to stop."""
 
 
 @dataclass(frozen=True)
 class JobDone:
-    """A job has ended, with the outcomes of its missing runs."""
+    """A job that has ended, with the outcomes of its missing runs."""
 
     job: Job
     outcomes: list[RunOutcome]
@@ -79,11 +80,11 @@ class Try:
     job: Job
     number: int
     is_alone: bool = False
-    """True if no other job is to run meanwhile."""
+    """True if no other job may run at the same time."""
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
-    """The process that had a job is gone, or its machine is; the message says how, ``status`` what that makes of it."""
+    """The worker process of a job, or its machine, died; ``status`` is that of the rows if there is no further try."""
 
     def __init__(self, how: str, status: str = "error") -> None:
         super().__init__(how)
@@ -91,11 +92,11 @@ class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried agai
 
 
 class Executor(ABC):
-    """Runs jobs; the workers write the rows."""
+    """Runs the jobs of a plan; the workers write the rows."""
 
     name: ClassVar[str]
     num_workers: int | None = 1
-    """Jobs that run at once; None as long as it is not known."""
+    """Number of jobs that run at once; None until it is known."""
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Executor":  # noqa: ARG003 - others need them
@@ -114,50 +115,51 @@ class Executor(ABC):
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
     ) -> Iterator[JobDone]:
-        """Run the jobs, begun in the order given, and yield each as it ends; begin no more once ``stop`` is set.
+        """Run the jobs and yield each as it ends; begin no further job once ``stop`` is set.
 
-        ``on_begin`` is called in this process before a job is given away, again if it is tried again.
+        ``on_begin`` is called in this process with every job, before a worker gets it. It may be called again when a
+        job is retried.
         """
 
 
 class WorkerExecutor(Executor, Generic[Handle]):
-    """An executor whose jobs run beside each other, in processes that may end at any time.
+    """An executor whose jobs run in parallel, in processes that may die at any time.
 
-    A handle stands for a job that a worker was given.
+    A handle stands for a job that was handed to a worker or to its queue.
     """
 
     first_number: int = 1
-    """Number of the first try at a job: more than 1 if another executor has tried before."""
+    """Number of the first try at a job; above 1 if another executor has tried the job before."""
 
     @abstractmethod
     def workers(self, context: RunContext) -> AbstractContextManager[None]:
-        """Start workers for jobs of a context, and end them after the last."""
+        """Start workers with the settings of ``context``, and end them on exit."""
 
     @abstractmethod
     def capacity(self) -> int:
-        """Jobs that can run at once, now; 0 until those that run have ended and their processes are replaced."""
+        """Return how many jobs can run at once now; 0 if processes must be replaced after the running jobs end."""
 
     @abstractmethod
     def begin(self, attempt: Try) -> Handle:
-        """Give a job to a worker, at once or as soon as one is free."""
+        """Hand a job to a worker, at once or as soon as one is free."""
 
     @abstractmethod
     def withdraw(self, handle: Handle) -> bool:
-        """Take a job back that no worker has begun; whether that was so."""
+        """Take back a job if no worker has begun it; return whether it was taken back."""
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Those that have ended, one way or another; wait for one for at most ``POLL_S``."""
+        """Return the handles of jobs that have ended in any way; wait for one up to ``POLL_S`` seconds."""
 
     @abstractmethod
     def result(self, handle: Handle) -> list[RunOutcome]:
-        """The outcomes of a job that has ended.
+        """Return the outcomes of a job that has ended.
 
         Raises:
-            TimeoutError: If its time was up.
-            WorkerLost: If its worker died.
-            OutOfMemoryBesideOthers: If the memory did not suffice for it beside the other jobs.
-            SynthbenchError: As the worker raised it.
+            TimeoutError: If the job reached its time limit.
+            WorkerLost: If the worker of the job died.
+            OutOfMemoryBesideOthers: If the job did not fit into memory beside other jobs.
+            SynthbenchError: If the worker raised it.
         """
 
     def run(
@@ -167,10 +169,11 @@ class WorkerExecutor(Executor, Generic[Handle]):
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
     ) -> Iterator[JobDone]:
-        """Keep every worker busy and one job waiting for each.
+        """Run the jobs, keeping every worker busy and one more job waiting for each.
 
-        Foreign code can change whatever is computed in its process. So jobs of built-in components have workers that
-        load no plugin, and those of each plugin have workers of their own.
+        Foreign code can change anything that is computed in its process. Jobs of built-in components therefore have
+        workers that load no plugin, and the jobs of each plugin have workers of their own. ``on_begin`` is called
+        before every try at a job.
         """
         is_alone = self.num_workers == 1
         for modules, part in by_foreign_code(jobs).items():
@@ -184,7 +187,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def _run(
         self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: Callable[[Job], None]
     ) -> Generator[JobDone, None, deque[Try]]:
-        """Run what waits, one at a time if it is to be alone; give back what is to be tried again alone."""
+        """Run the waiting tries, one at a time if ``context`` says so; return those that must be tried again alone."""
         retry_alone: deque[Try] = deque()
         running: dict[Handle, Try] = {}
         with self.workers(context):
@@ -207,7 +210,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
 
 def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
-    """The jobs by the modules of their components that do not come with synthbench; built-in ones have none."""
+    """Group jobs by the modules of their foreign components; for built-in components, the set of modules is empty."""
     parts: dict[frozenset[str], list[Job]] = {}
     for job in jobs:
         units = [unit for cell in job.cells for unit in cell.components]
@@ -217,16 +220,16 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """Finish a job or try it again; rows that no worker can write are written here.
+    """Return a finished job, or the next try at it; rows that no worker can write are written here.
 
     Args:
-        attempt: The job that has ended.
-        result: See :meth:`WorkerExecutor.result`.
-        context: Of the command.
+        attempt: The try that has ended.
+        result: Function that returns the outcomes or raises, like :meth:`WorkerExecutor.result`.
+        context: Settings of the command.
 
     Raises:
-        StoreError: If the worker could not write a row, or the driver cannot.
-        ClusterLost: If no machine is left to run anything.
+        StoreError: If the worker or this process cannot write a row.
+        ClusterLost: If no machine is left to run jobs.
     """
     try:
         return JobDone(attempt.job, result())
@@ -261,22 +264,24 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:
-    """Name the log of a job; the driver does, since a worker has no plugin loaded yet.
+    """Return the path of the log of a job, which contains the id of its first run.
+
+    The driver passes the path to the worker, which cannot compute the id before it has loaded the plugins.
 
     Raises:
-        SynthbenchError: If what the job names is not loaded in this process.
+        SynthbenchError: If a component of the job is not loaded in this process.
     """
     return log_of(context.results, (*job.missing, *job.untuned)[0].run_id, context.driver)
 
 
 def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
-    """Run a job in a worker process; its output goes to a file that the driver named.
+    """Run a job in a worker process; its output goes to the file ``log``.
 
     Raises:
         StoreError: If a row cannot be written, or this machine does not see the folder of the results.
-        OutOfMemoryBesideOthers: If the memory does not suffice beside the other workers.
-        UsageError: If this machine does not have a plugin.
-        ContractError: If a plugin cannot be loaded, or the code here gives the row another name.
+        OutOfMemoryBesideOthers: If the job does not fit into memory beside the other workers.
+        UsageError: If this machine lacks a plugin.
+        ContractError: If a plugin cannot be loaded, or the code on this machine differs from the driver's.
     """
     try:
         Store.open(context.results, create=False)  # else a folder of that name would be made here
@@ -288,12 +293,12 @@ def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
 
 
 def check_code(job: Job, context: RunContext, log: Path) -> None:
-    """Load the plugins, and refuse code that is not the driver's.
+    """Load the plugins, and refuse a job if the code on this machine differs from the driver's.
 
     Raises:
-        UsageError: If a plugin is not here.
-        ContractError: If a plugin cannot be loaded, a component's source differs from that of the plan, or the row has
-            another name than the log that the driver named.
+        UsageError: If this machine lacks a plugin.
+        ContractError: If a plugin cannot be loaded, the source of a component differs from the plan's, or the job has
+            another log path here than the driver's ``log``.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

@@ -16,7 +16,7 @@ from synthbench.training.seeding import forget_blocks
 
 
 class Inline(Executor):
-    """One process, one thread: for one or two jobs, for debugging, and for a GPU that one program fills."""
+    """Runs jobs in this process, in one thread: for few jobs, for debugging, and for a GPU that one program fills."""
 
     name: ClassVar = "inline"
 
@@ -27,7 +27,7 @@ class Inline(Executor):
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
     ) -> Iterator[JobDone]:
-        """Run the jobs one after the other, those with the same data together."""
+        """Run the jobs one after the other, with those on the same data in a row."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
         try:
@@ -44,10 +44,10 @@ class Inline(Executor):
 
 
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs in an order in which those that begin with the same data follow each other.
+    """Reorder jobs so that those that begin with the same data follow each other.
 
-    One worker then draws the same data once, and its last job ends no later. The first jobs on
-    each set of data, which are the longest, stay in their order.
+    A single worker then draws the same data only once, and needs no longer in total. The first jobs on each set of
+    data, which are the longest, keep their order.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

@@ -39,18 +39,18 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Pool(WorkerExecutor[Future]):
-    """One process per core, or a few per GPU. A killed or hung worker loses only its own job.
+    """Runs jobs in one process per core, or a few per GPU. A worker that is killed or hangs loses only its own job.
 
     The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results.
 
     Args:
-        num_workers: Processes that run at once.
+        num_workers: Number of processes.
         timeout_s: Seconds after which a job is killed; None for no limit.
         first_number: Number of the first try at a job.
-        slots: One per process on GPUs; a worker sees only its own.
+        slots: GPU slots, one per process; a worker sees only the GPU of its own. Empty on CPUs.
 
     Raises:
-        UsageError: If the processes could not import the script that runs.
+        UsageError: If worker processes could not import the running script.
     """
 
     name: ClassVar = "pool"
@@ -66,12 +66,12 @@ class Pool(WorkerExecutor[Future]):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence["Slot"]) -> "Pool":
-        """One process per slot, or per core."""
+        """Make a pool with one process per slot or, on CPUs, with the requested number of workers or one per core."""
         return cls(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Start the processes; one, with the whole of a GPU, for jobs that are to be alone."""
+        """Start the processes; if jobs must run alone, only one process, with a whole GPU."""
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         slots = self.slots
         if slots:
@@ -79,7 +79,7 @@ class Pool(WorkerExecutor[Future]):
             slots = (slots[0]._replace(share=1.0),) if context.is_alone else slots
         self._context = context
         self._memory_kills: dict[Future, int] = {}
-        """Number of kills for memory when a job was given away."""
+        """Number of memory kills on this machine when each job was handed out."""
         with TemporaryDirectory(prefix="synthbench-slots-") as taken, orphans_ended() as self._token:
             self._new_pool = partial(
                 ProcessPool,
@@ -95,13 +95,13 @@ class Pool(WorkerExecutor[Future]):
                 self._end()
 
     def _renew(self) -> None:
-        """Start a pool of pebble's; the one before had memory run out in a process, or all of its processes died."""
+        """Start new processes, at first or because memory ran out in a process or all of them died."""
         self._pool = self._new_pool()
         self._is_worn = False
-        """True if memory ran out in a process, which keeps in pieces what it had."""
+        """True if memory ran out in a process, which then keeps its memory in fragments."""
 
     def _end(self) -> None:
-        """End all processes; what they have not done is lost."""
+        """End all processes; unfinished jobs are lost."""
         self._pool.stop()
         self._pool.join()
 
@@ -110,7 +110,7 @@ class Pool(WorkerExecutor[Future]):
         return self._pool.active and not self._is_worn
 
     def capacity(self) -> int:
-        """A job a process, unless they are to be replaced."""
+        """Return one job per process, or 0 if the processes must be replaced first."""
         return self.num_workers if self._is_usable else 0
 
     def begin(self, attempt: Try) -> Future:
@@ -125,11 +125,11 @@ class Pool(WorkerExecutor[Future]):
         return future
 
     def withdraw(self, handle: Future) -> bool:
-        """Take a job out of the queue."""
+        """Take a job out of the queue; return False if it has begun."""
         return not handle.running() and handle.cancel()
 
     def ended(self, handles: Iterable[Future]) -> list[Future]:
-        """Wait for a job to end; where none is left to wait for, replace processes that are worn out or gone."""
+        """Return the jobs that have ended, after a short wait; with no job left, replace worn-out or dead processes."""
         futures = list(handles)
         if not futures and not self._is_usable:
             self._end()
@@ -138,7 +138,7 @@ class Pool(WorkerExecutor[Future]):
         return [future for future in futures if future.done() or not self._pool.active]
 
     def result(self, handle: Future) -> list[RunOutcome]:
-        """The outcomes, or how its process ended."""
+        """Return the outcomes of a job, or raise an error that says how its process ended."""
         memory_kills = self._memory_kills.pop(handle)
         if not handle.done():  # its pool broke
             raise WorkerLost("all workers died")
@@ -161,35 +161,35 @@ class Pool(WorkerExecutor[Future]):
         return outcomes
 
 
-# Where worker processes run on GPUs: how many share one, and what each is told of it before CUDA starts.
+# GPUs of worker processes: how many processes share one, and what each sees of it, set before CUDA starts.
 
 
 class Slot(NamedTuple):
-    """Room for one worker process: a GPU, or a share of its memory."""
+    """Room for one worker process: a GPU, or a fraction of its memory."""
 
     gpu: str
-    """As ``CUDA_VISIBLE_DEVICES`` names it."""
+    """The GPU, named as in ``CUDA_VISIBLE_DEVICES``."""
     share: float = 1.0
-    """Of the memory of the GPU."""
+    """Fraction of the memory of the GPU."""
 
 
 def gpu_slots(
     device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
 ) -> list[Slot]:
-    """The slots of a command, those of different GPUs first.
+    """List the slots of a command, going round the GPUs.
 
     >>> [slot.gpu for slot in gpu_slots(torch.device("cuda"), 2, num_gpus=2)]
     ['0', '1', '0', '1']
 
     Args:
-        device: ``cuda`` for all GPUs that this process sees, or one of them, counted as it sees them.
-        per_gpu: Processes that share a GPU, each with as much of its memory.
-        num_gpus: GPUs that this process sees.
-        visible: What its own ``CUDA_VISIBLE_DEVICES`` says, if it says anything.
-        num_workers: Processes to start; None: one a slot.
+        device: ``cuda`` for all GPUs that this process sees, or one of these by its index, like ``cuda:1``.
+        per_gpu: Number of processes that share a GPU, with equal parts of its memory.
+        num_gpus: Number of GPUs that this process sees.
+        visible: Value of ``CUDA_VISIBLE_DEVICES`` in this process; None if it is not set.
+        num_workers: Number of processes to start; None: one per slot.
 
     Raises:
-        UsageError: If a number is not allowed.
+        UsageError: If ``num_workers`` is below 1 or above the number of slots.
     """
     names = [str(index) for index in range(num_gpus)] if visible is None else visible.split(",")[:num_gpus]
     gpus = names if device.index is None else names[device.index : device.index + 1]
@@ -203,7 +203,7 @@ def gpu_slots(
 
 
 def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) -> tuple[Slot, FileLock]:
-    """Take a slot that no other process has, and keep it until this process ends, however it ends.
+    """Take a free slot; it stays taken while the returned lock is held, and is freed when this process ends.
 
     Args:
         slots: All slots of a pool.
@@ -211,7 +211,7 @@ def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) 
         patience_s: Seconds to wait for a slot, because a killed process may not be gone yet.
 
     Raises:
-        TimeoutError: If none is free.
+        TimeoutError: If no slot is free.
     """
     until = time.monotonic() + patience_s
     while True:
@@ -228,11 +228,11 @@ def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) 
 
 
 _held: list[FileLock] = []
-"""Of this process: let go when it ends."""
+"""Locks of the slot of this process, released when it ends."""
 
 
 def _initialise_worker(slots: Sequence[tuple[str, float]], taken: str) -> None:
-    """Become a worker whose slot, if there are any, is all that it sees of the GPUs; before CUDA starts in it."""
+    """Make this process a worker that sees only the GPU of its slot, if there are slots; called before CUDA starts."""
     become_worker()
     if slots:
         slot, lock = take_slot([Slot(*slot) for slot in slots], Path(taken))

@@ -1,6 +1,6 @@
-"""Runs jobs as tasks of Ray: on a cluster of its own on this machine, or on one that is named.
+"""Runs jobs as Ray tasks, on a private cluster on this machine or on a named cluster.
 
-Nothing of Ray is used but tasks. A task that fails is not tried again by Ray: the rules are ours, in ``base``.
+Of Ray, only tasks are used. Ray does not retry failed tasks, since the rules for retries are in ``base``.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ from synthbench.runner.request import Request
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome
 
 OBJECT_STORE_BYTES = 80 * 2**20
-"""Shared memory of a cluster of our own: jobs and their outcomes are kilobytes. Ray takes 75 MiB at least."""
+"""Shared memory of a private cluster: jobs and outcomes take kilobytes, but Ray requires at least 75 MiB."""
 
 CONNECT_S = 10.0
-"""Longest wait for a cluster that is named."""
+"""Limit on the wait for a named cluster to answer, in seconds."""
 
 PATIENCE_S = 300.0
-"""Longest wait for a cluster without machines to get one."""
+"""Limit on the wait for a cluster without room for any job, in seconds."""
 
 
 AGAIN = "the same command runs what is missing"
@@ -50,34 +50,34 @@ AGAIN = "the same command runs what is missing"
 
 @dataclass(eq=False)
 class Task:
-    """A job that Ray was given.
+    """A job that was submitted to Ray.
 
-    It answers twice: once a worker has begun, so that waiting in line does not count as time, and at the end.
+    It answers twice: when a worker begins, so that time in the queue is not counted against the limit, and at the end.
     """
 
     answers: ray.ObjectRefGenerator
     begun_at: float | None = None
-    """``time.monotonic()``"""
+    """``time.monotonic()`` when a worker began; None before."""
     is_late: bool = False
     end: list["ray.ObjectRef[Any]"] = field(default_factory=list)
-    """The last answer, as soon as there is one."""
+    """The final answer; empty until it arrives."""
 
 
 class Ray(WorkerExecutor[Task]):
-    """One Ray task per job, on all cores, or shares of GPUs, of the cluster.
+    """Runs each job as a Ray task, on the cores of a cluster or on parts of its GPUs.
 
-    Without an address a cluster is started here, whatever ``RAY_ADDRESS`` says. It has a token that nobody else knows,
-    and ends with the run. All machines of a cluster must see the folder of the results under the same path, and have
-    the same synthbench. A process that is connected to Ray already, as a notebook may be, uses that connection.
+    Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. It is protected by
+    a secret token, and ends with the run. All machines of a cluster must see the folder of the results under the same
+    path, and have the same synthbench. A process already connected to Ray, such as a notebook, keeps its connection.
 
     Args:
-        num_workers: Tasks that run at once; None for all that a cluster has room for.
+        num_workers: Number of tasks that run at once; None for as many as the cluster has room for.
         timeout_s: Seconds after which a job is killed; None for no limit.
         address: ``host:port`` of a running cluster, or ``auto`` for the one that ``RAY_ADDRESS`` or Ray itself finds.
-        gpu_fraction: What of a GPU a job gets where the device is one; its share of the memory is enforced.
+        gpu_fraction: Fraction of a GPU that each job gets; the same fraction of its memory is enforced as a limit.
 
     Raises:
-        UsageError: If the address is that of a Ray client.
+        UsageError: If the address is one for a Ray client, with ``://``.
     """
 
     name: ClassVar = "ray"
@@ -98,7 +98,10 @@ class Ray(WorkerExecutor[Task]):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Ray":  # noqa: ARG003 - Ray divides the GPUs
-        """As many tasks at once as the named cluster has room for, or a cluster of its own has cores."""
+        """Make an executor with the requested number of workers.
+
+        By default, a named cluster runs as many jobs as it has room for, and a private one as many as it has cores.
+        """
         here = usable_cores() if request.address is None else None
         return cls(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
 
@@ -151,7 +154,7 @@ class Ray(WorkerExecutor[Task]):
         )
 
     def _connect(self, address: str) -> None:
-        """Connect to a cluster that is named.
+        """Connect to a named cluster.
 
         Raises:
             UsageError: If there is none, or it does not let us in.
@@ -169,7 +172,7 @@ class Ray(WorkerExecutor[Task]):
             ) from None
 
     def capacity(self) -> int:
-        """As many as the cluster has room for now: machines come and go."""
+        """Return how many jobs the cluster has room for now; its machines may come and go."""
         has = ray.cluster_resources()
         room = min(int(has.get(_RESOURCES[name], 0) / amount) for name, amount in self._needs.items())
         now = time.monotonic()
@@ -186,14 +189,14 @@ class Ray(WorkerExecutor[Task]):
         return Task(self._work.remote(attempt, self._context, log, self._share))
 
     def withdraw(self, handle: Task) -> bool:
-        """Cancel a job that waits in line."""
+        """Cancel a job that is in the queue; return False if it has begun."""
         if handle.begun_at is not None:
             return False
         ray.cancel(handle.answers)
         return True
 
     def ended(self, handles: Iterable[Task]) -> list[Task]:
-        """Wait for an answer, and end what has had its time."""
+        """Return the jobs that have ended, after a short wait; kill jobs that reached their time limit."""
         tasks = {task.answers: task for task in handles}
         if not tasks:
             return []
@@ -225,13 +228,13 @@ class Ray(WorkerExecutor[Task]):
             ray.cancel(task.answers, force=True)  # its end is waited for, so that it writes no row after ours
 
     def result(self, handle: Task) -> list[RunOutcome]:
-        """The outcomes, or how its worker ended."""
+        """Return the outcomes of a job, or raise an error that says how its worker ended."""
         try:
             answer: list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers = ray.get(handle.end[0])
         except LocalRayletDiedError:
             raise ClusterLost(f"Ray's daemon on this machine has died, so no job can be given away; {AGAIN}") from None
         except RayTaskError:
-            raise  # a mistake of ours: whatever a mechanism raises is a row
+            raise  # a bug in synthbench: errors of mechanisms become rows
         except RayError as problem:
             if handle.is_late:
                 raise TimeoutError(f"killed after {self.timeout_s} s") from None
@@ -249,7 +252,7 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 def _work(
     attempt: Try, context: RunContext, log: Path, gpu_fraction: float
 ) -> Iterator[list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
-    """Say that a worker has begun, then answer with the outcomes; our errors are answers, so that Ray wraps none."""
+    """Yield None when a worker begins, then the outcomes or an error; Ray would wrap an error that is raised."""
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None

@@ -1,8 +1,8 @@
-"""Runs jobs as an array of a SLURM cluster, through submitit: every element of the array is a pool with its own jobs.
+"""Runs jobs as a job array on a SLURM cluster, through submitit: each element of the array is a pool for some jobs.
 
-The driver and the elements talk through a private folder beside the rows: an element notes there the outcomes of each
-job, one line of JSON per job. The driver puts a file there when no further job is to begin. What we raise in an element
-is its answer. The elements outlive a driver that is killed, and go on writing rows.
+The driver and the elements communicate through a private folder beside the rows. An element writes the outcomes of its
+jobs there, one line of JSON per job. The driver creates a file there when no further job should begin. An element
+returns errors of synthbench as its result. If the driver is killed, the elements run on and keep writing rows.
 """
 
 import json
@@ -44,42 +44,42 @@ FOLDER = "slurm"
 CLUSTERS = ("slurm", "local")
 
 NUM_ELEMENTS = 8
-"""Of an array on a cluster, unless the number of workers is given."""
+"""Number of elements of an array, unless the number of workers is given."""
 
 LONGEST_MIN = 24 * 60
-"""Minutes that an element asks for; ``SBATCH_TIMELIMIT`` says otherwise. What is left then goes into another array."""
+"""Minutes that an element requests unless ``SBATCH_TIMELIMIT`` is set; jobs left over then go into a new array."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Jobs of one element of an array."""
+    """Jobs of one element of an array, and its settings."""
 
     jobs: tuple[Job, ...]
     logs: tuple[Path, ...]
-    """Log of each."""
+    """Path of the log of each job."""
     context: RunContext
     timeout_s: float | None
     number: int
     """Number of the first try at its jobs."""
     notes: Path
-    """File of their outcomes."""
+    """File to which the element writes the outcomes."""
     stop: Path
-    """A file that is made when no further job is to begin."""
+    """File that the driver creates when no further job should begin."""
 
 
 @dataclass(eq=False)
 class Element:
-    """An element that was submitted, as its driver sees it."""
+    """A submitted element of an array, as the driver sees it."""
 
     share: Share
     process: submitit.Job[SynthbenchError | None]
     num_read: int = 0
-    """Bytes of its notes."""
+    """Number of bytes of its notes that were read."""
     ended: dict[int, JobDone] = field(default_factory=dict)
-    """By the job's place in the share."""
+    """Jobs that have ended, by their index in the share."""
 
     def news(self) -> list[JobDone]:
-        """The jobs that have ended since the last call."""
+        """Return the jobs that have ended since the last call."""
         if not self.share.notes.exists():
             return []
         with self.share.notes.open("rb") as file:
@@ -97,11 +97,11 @@ class Element:
         return list(news.values())
 
     def left(self) -> tuple[Job, ...]:
-        """The jobs that it has not reported."""
+        """Return the jobs that the element has not reported as ended."""
         return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
 
     def problem(self) -> Exception:
-        """Explain why it has left jobs: what it answered, else that it was lost."""
+        """Return the error that the element returned or, if it returned none, that the element was lost."""
         process = self.process
         has_answered = process.paths.result_pickle.exists() and process.exception() is None
         lost = WorkerLost(f"state {process.state} of {process.job_id}, see {process.paths.stderr}")
@@ -109,15 +109,15 @@ class Element:
 
 
 class Slurm(Executor):
-    """An array of jobs, each element a share of the plan on one core, or on one GPU.
+    """Runs a plan as a SLURM job array; each element runs a part of the jobs on one core or one GPU.
 
-    Partition, account, time and memory are those that ``SBATCH_PARTITION`` and its like name. The folder of the results
-    must be on a file system that all machines see under the same path.
+    Partition, account, time and memory are taken from ``SBATCH_PARTITION`` and similar variables. The folder of the
+    results must be on a file system that all machines see under the same path.
 
     Args:
-        num_workers: Elements of the array; None for eight.
+        num_workers: Number of elements of the array; None for eight.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        cluster: ``slurm``, or ``local`` for processes on this machine instead, to try it out.
+        cluster: ``slurm``, or ``local`` to try it out with processes on this machine.
 
     Raises:
         UsageError: If the cluster is neither, or this machine has no SLURM.
@@ -136,7 +136,7 @@ class Slurm(Executor):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Slurm":  # noqa: ARG003 - SLURM divides the GPUs
-        """An array with one element per worker of the request."""
+        """Make an array with one element per requested worker."""
         return cls(request.workers, request.timeout_s, request.address or "slurm")
 
     def run(
@@ -146,7 +146,10 @@ class Slurm(Executor):
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
     ) -> Iterator[JobDone]:
-        """Submit an array, and another one of what is left if an element is lost."""
+        """Submit an array; if an element is lost, submit its unfinished jobs as another array.
+
+        ``on_begin`` is called only once per job, before the first array is submitted.
+        """
         if not jobs:
             return
         for job in jobs:  # an element begins whenever the cluster lets it
@@ -183,10 +186,10 @@ class Slurm(Executor):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _submit(self, jobs: Sequence[Job], context: RunContext, number: int, folder: Path) -> list[Element]:
-        """Deal jobs to the elements of a new array.
+        """Distribute jobs over the elements of a new array, and submit it.
 
         Raises:
-            UsageError: If SLURM does not take it.
+            UsageError: If SLURM does not accept the array.
         """
         num_elements = min(self.num_workers, len(jobs))
         dealt = [tuple(jobs[start::num_elements]) for start in range(num_elements)]  # long ones first: each gets some
@@ -219,10 +222,12 @@ class Slurm(Executor):
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
     def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
-        """Decide about jobs that an element has left: those that end here, and the elements that try again.
+        """Decide about the jobs that an element left unfinished.
+
+        Return the jobs that end with a failure, and the new elements that try the others again.
 
         Raises:
-            StoreError: If the element could not write a row, or the driver cannot.
+            StoreError: If the element or the driver cannot write a row.
         """
         left, share = element.left(), element.share
         if not left:
@@ -231,7 +236,7 @@ class Slurm(Executor):
         if isinstance(problem, WorkerLost):
             if stop.is_set():
                 return [], []
-            if element.ended:  # it came along: its time was up, or its machine died, and not of its first job
+            if element.ended:  # it made progress, so its first job was not the cause
                 return [], self._submit(left, share.context, share.number, folder)
 
         def result() -> list[RunOutcome]:
@@ -246,7 +251,7 @@ class Slurm(Executor):
 
 
 def run_share(share: Share) -> SynthbenchError | None:
-    """Run an element; None, or why it could not, which would not stay itself if it were raised."""
+    """Run the jobs of an element; return the error that ended it, or None. If raised, an error would lose its type."""
     pool = Pool(1, share.timeout_s, share.number)
     try:
         for job, log in zip(share.jobs, share.logs, strict=True):
@@ -262,7 +267,7 @@ def run_share(share: Share) -> SynthbenchError | None:
 
 
 class _StopFile(threading.Event):
-    """Set as soon as a file exists."""
+    """An event that is set as soon as a file exists."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -274,7 +279,7 @@ class _StopFile(threading.Event):
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes begun in here do not hear Ctrl-C, which goes to the whole group: their driver decides what it means."""
+    """Make processes started inside ignore Ctrl-C, which reaches the whole group: their driver decides what to do."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

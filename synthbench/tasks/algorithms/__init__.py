@@ -1,1 +1,1 @@
-"""Algorithm tasks: sort, add, count, compare, continue and look around."""
+"""Algorithm tasks: sort, add, count, compare, continue patterns and find neighbours."""

@@ -26,20 +26,22 @@ class BinaryAddition(Transduction):
         targets   . . . . . . . 0 1 0 1 3 . .
 
     Tests an algorithm: match digits of equal place across a varying distance, and propagate carries. A carry passes
-    every place where the two digits differ; ``chain`` sets how often they do, and at 2 they are independent.
-    Recurrences must hold the first number; attention must find the place where the carry began.
+    through every place where the two digits differ. They differ with probability ``1 - 1 / chain``; at ``chain=2`` the
+    digits are independent. Recurrences must store the first number; attention must find the place where the carry
+    began.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. Their split is uniform, so most
-    digits are copied from the longer number; here each number has at least a third of the digits. Their sum has no
-    trailing zeros. Our lowest digits are equal, so from the second place on half of all pairs receive a carry.
+    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. They divide the digits uniformly
+    between the numbers, so most answers copy the longer number; here each number has at least a third of the digits.
+    Their sum has no trailing zeros. Our lowest digits are equal, so from the second place on, half of all pairs of
+    digits receive a carry.
     """
 
     name: ClassVar = "binary_addition"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    # With fewer digits or shorter chains, carries from one place only are right too often; with longer ones, the carry
-    # of the lowest place is. Chains grow with the strings, or carries from few places would be worth as much on long
-    # levels as on short ones.
+    # With fewer digits or shorter chains, using only carries from the place before is right too often. With longer
+    # chains, the carry of the lowest place is. Chains grow with the strings, or carries from few places would be right
+    # as often on long levels as on short ones.
     levels: ClassVar = tuple({**level, "chain": float(level["length"]) / 8} for level in string_levels(32))
     load: ClassVar = "symbols"
     shortest: int = option(
@@ -55,7 +57,7 @@ class BinaryAddition(Transduction):
         return 7
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a split and fair digits; above the lowest, two digits differ with probability ``1 - 1 / chain``."""
+        """Draw number lengths and fair digits; above the lowest, digits differ with probability ``1 - 1 / chain``."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         first_lengths = rng.integers(*_splits(string_lengths), endpoint=True)
         second_lengths = string_lengths - 1 - first_lengths
@@ -72,11 +74,11 @@ class BinaryAddition(Transduction):
         return self.lay_out(strings, string_lengths, answers, longer + 2, length)
 
     def floor(self, length: int) -> Bound:
-        """Guess the most frequent digit or the end token at each position, over all splits and string lengths."""
+        """Return the accuracy of the likeliest digit or end token at each position, over all number lengths."""
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add without carries, or with carries from the place before only."""
+        """Add without carries, or only with carries that begin in the place just before."""
         first, second = self._digits(inputs)
         one_place = first ^ second
         one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]
@@ -86,7 +88,7 @@ class BinaryAddition(Transduction):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add one that applies the carry of the lowest place everywhere."""
+        """Add a rule that applies the carry of the lowest place at every place."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
@@ -98,7 +100,7 @@ class BinaryAddition(Transduction):
         return first_lengths, self.string_lengths(inputs) - 1 - first_lengths
 
     def _digits(self, inputs: Tokens) -> tuple[Tokens, Tokens]:
-        """Split off the digits of both numbers, lowest first, with zeros behind them."""
+        """Extract the digits of both numbers, lowest first, padded with zeros."""
         first_lengths, second_lengths = self._number_lengths(inputs)
         places = np.arange(inputs.shape[1])
         shifted = np.take_along_axis(inputs, (places + first_lengths + 1).clip(max=len(places) - 1), axis=1)
@@ -112,7 +114,10 @@ class BinaryAddition(Transduction):
 
 
 def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, "*batch"], Int[np.ndarray, "*batch"]]:
-    """Bound the digits of the first number: each number has at least a third of all digits, rounded up."""
+    """Return the least and the largest number of digits of the first number.
+
+    Each number has at least a third of all digits, rounded up.
+    """
     num_digits = string_lengths - 1
     fewest = -(-num_digits // 3)
     return fewest, num_digits - fewest
@@ -122,7 +127,7 @@ def _add(
     first: Int[np.ndarray, "batch places"], second: Int[np.ndarray, "batch places"]
 ) -> Int[np.ndarray, "batch places"]:
     """Add two binary numbers, lowest digit first, dropping the carry out of the last place."""
-    # The carry out of a place is the digit at the latest place where both are equal: what differs hands it on.
+    # The carry out of a place is the digit at the highest place, up to it, where both are equal: others pass it on.
     equal = np.where(first == second, np.arange(first.shape[1]), -1)
     latest = np.maximum.accumulate(equal, axis=1)
     carries = np.take_along_axis(first, latest.clip(0), axis=1) * (latest >= 0)
@@ -140,7 +145,7 @@ def _floor(shortest: int, longest: int) -> float:
         shorter, longer = np.minimum(first, string_length - 1 - first), np.maximum(first, string_length - 1 - first)
         slots = np.arange(string_length)
         # The lowest digits are equal, so there is a carry into half of all later places of both numbers, and the sum is
-        # fair there. A place of one number is fair itself, and hands on half of the carries.
+        # fair there. A place of one number only has a fair digit, and passes on half of the carries.
         ones = np.where(slots == 0, 0, np.where(slots < longer, 0.5, 0.5 ** (longer - shorter + 1)))
         is_digit, is_end = slots <= longer, slots == longer + 1
         classes = np.stack([(1 - ones) * is_digit, ones * is_digit, is_end * 1.0], axis=2)

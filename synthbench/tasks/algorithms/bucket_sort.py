@@ -25,7 +25,7 @@ class BucketSort(Transduction):
         targets   . . . . . 1 1 3 4 .
 
     Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences can count within
-    the training lengths. A cell that adds without bound, like the LSTM's, can also count beyond them.
+    the training lengths. A cell state that grows without bound, like the LSTM's, can also count beyond them.
 
     Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours.
     """
@@ -33,9 +33,9 @@ class BucketSort(Transduction):
     name: ClassVar = "bucket_sort"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    # Of 5 symbols the length alone predicts too many slots in strings of more than 40.
+    # With 5 symbols, the length alone predicts too many slots of strings of more than 40 symbols.
     levels: ClassVar = string_levels(12, num_symbols=16)
-    # Half of more symbols tells nearly how often each stands in all of them.
+    # In longer strings, half of the string shows nearly how often each symbol occurs in all of it.
     extended_levels: ClassVar = levels[:-2]
     load: ClassVar = "symbols"
     not_tested: ClassVar = (
@@ -49,15 +49,15 @@ class BucketSort(Transduction):
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a uniform number of uniform symbols."""
+        """Draw strings of uniform length and uniform symbols; the answer is the string in sorted order."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
-        # What is not in the string sorts to its end.
+        # Symbols beyond the string's end are replaced by a larger id, which sorts last.
         answers = np.sort(np.where(np.arange(strings.shape[1]) < string_lengths, strings, self.num_symbols), axis=1)
         return self.lay_out(strings, string_lengths, answers, string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """Guess the most frequent symbol at each position, over strings of all lengths."""
+        """Return the accuracy of the likeliest symbol at each position, over all string lengths."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -70,7 +70,7 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add sorting by the counts of the later half or third and the expected counts of the rest."""
+        """Add rules that count symbols in the later half or third only, and assume expected counts in the rest."""
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
         slots = positions - string_lengths - 1
@@ -79,7 +79,7 @@ class BucketSort(Transduction):
             sizes = -(-string_lengths // share)
             is_counted = (positions < string_lengths) & (positions >= string_lengths - sizes)
             counts = count_symbols(np.where(is_counted, inputs, self.num_symbols), self.num_symbols + 1)
-            # In whole numbers: how many symbols are at most each one, times the number of symbols.
+            # Number of tokens that are at most each symbol, times num_symbols to keep whole numbers.
             at_most = self.num_symbols * counts[:, : self.num_symbols].cumsum(axis=1)
             at_most += (string_lengths - sizes) * np.arange(1, self.num_symbols + 1)
             middle = (2 * slots + 1) * self.num_symbols

@@ -14,25 +14,28 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class GridNeighbours(Task):
-    """Read a grid row by row, then pairs of a direction and an anchor, a token unique in the grid; name its neighbour.
+    """Read a grid row by row, then pairs of direction and anchor; name the anchor's neighbour in that direction.
 
-    The last row may be incomplete. The last ids are up, down, left and right, after the symbols and the anchors. With
-    ``num_symbols=5``, ``width=4`` and ``num_queries=2``, the anchors are 5 and 6, the directions 7 to 10::
+    An anchor is a token that is unique in the grid. The grid's last row may be incomplete. Ids are the symbols, the
+    anchors, and the directions up, down, left and right, in this order. The anchors are 5 and 6 and the directions 7
+    to 10 with ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
 
-    Tests two dimensions in one: left and right are next to the anchor in the sequence, up and down are ``width`` tokens
-    away. Position encodings with one axis for rows and one for columns make both unit steps.
+    Tests two dimensions within one sequence: the neighbours to the left and right are adjacent to the anchor, those
+    above and below are ``width`` tokens away. With position encodings that have an axis for rows and one for columns,
+    all neighbours are one step away.
 
-    Source: Schenck et al. (2025) on positions in two dimensions; the task is ours. Out of range the grid has more rows.
+    Source: Schenck et al. (2025) on positions in two dimensions; the task is ours. Tests beyond the training length use
+    a grid with more rows.
     """
 
     name: ClassVar = "grid_neighbours"
     source: ClassVar = "schenck2025string"
     length: ClassVar = 80
-    # About one cell in ten is an anchor. Rows of one width, and queries that continue them: all levels have the same
-    # coordinates, as far as they go.
+    # About one cell in ten is an anchor. All rows have the same width and queries continue them, so all levels share
+    # the coordinates of their common positions.
     levels: ClassVar = tuple(
         {
             "load": num_queries,
@@ -72,13 +75,13 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """Shortest grid with a cell for each query that has neighbours on all sides, and the queries."""
+        """The shortest grid that has a cell with neighbours on all sides for each query, and the queries."""
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Give the row and column of each token: queries form rows of two below the grid, or continue its rows."""
+        """Return each token's row and column; queries are rows of two tokens below the grid, or continue its rows."""
         if self.wraps_queries:
             return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)
         num_cells = length - 2 * self.num_queries
@@ -103,18 +106,18 @@ class GridNeighbours(Task):
         return Batch(inputs, score_at(answers, np.tile(np.arange(num_cells + 1, length, 2), (batch_size, 1)), length))
 
     def floor(self, length: int) -> Bound:
-        """Guess a symbol, or an anchor where anchors are packed so densely that they neighbour each other."""
+        """Return the accuracy of guessing one symbol, or one anchor if anchors are so dense that this is better."""
         inside = self._inside(length - 2 * self.num_queries)
         both_inside = np.isin(inside[:, None] + self._steps, inside).mean()
         is_anchor = both_inside * (self.num_queries - 1) / max(1, len(inside) - 1)
         return Bound(float(max((1 - is_anchor) / self.num_symbols, is_anchor / self._num_anchors)))
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the anchor is unique and the grid has been read."""
+        """Return 1: the anchor is unique and the whole grid has been read before the query."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Read up as left and down as right, or every direction as right."""
+        """Treat up as left and down as right, or every direction as right."""
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
         places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)
@@ -127,11 +130,11 @@ class GridNeighbours(Task):
 
     @property
     def _steps(self) -> Int[np.ndarray, " directions"]:
-        """Distances in the sequence to up, down, left and right."""
+        """Offsets in the sequence of the neighbours above, below, left and right."""
         return np.array([-self.width, self.width, -1, 1])
 
     def _inside(self, num_cells: int) -> Int[np.ndarray, " places"]:
-        """Find the places with neighbours on all sides; the last row may be cut off anywhere."""
+        """Find the cells with neighbours on all sides; the last row may end anywhere."""
         places = np.arange(self.width, num_cells - self.width)
         columns = places % self.width
         return places[(columns > 0) & (columns < self.width - 1)]

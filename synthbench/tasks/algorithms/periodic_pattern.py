@@ -12,29 +12,30 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_PERIOD = {5: 24, 11: 48, 17: 96, 23: 96, 31: 128, 47: 192, 61: 256, 89: 384, 127: 512, 191: 768, 251: 1024}
-"""Tokens of each level by its longest period; each level adds at least two primes.
+"""Sequence length of each level, in tokens, by its longest period; each level adds at least two prime periods.
 
-Periods of 2 and 3 are too easy: both patterns together repeat after 12 tokens, before any is asked.
+Periods of 2 and 3 are too easy: two interleaved streams with these periods repeat after 12 tokens, before any question.
 """
 
 
 @task
 @dataclass(frozen=True)
 class PeriodicPattern(Task):
-    """Streams that take turns each repeat a pattern with a period of their own; name the next token.
+    """Interleaved streams each repeat a pattern of their own period; name the next token.
 
     With ``num_streams=2``, ``shortest_period=2`` and ``longest_period=3``, one stream is 1 2 1 2, the other 5 3 4 5::
 
         inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
         targets   . . . . . . . . . . . 1 5 2
 
-    Tests finding several periods in context: different primes, drawn for each sequence. The next token depends on its
-    own stream only. The streams together repeat after a multiple of all periods, mostly beyond the end. Attention finds
-    a period by comparing; a fixed-size state must hold a pattern for each stream. A stream is asked once twice the
-    longest possible period of it has been read, which determines the rest.
+    Tests finding several periods in context; they are different primes, drawn anew for each sequence. The next token
+    depends only on its own stream. All streams together repeat only after a multiple of all periods, which is mostly
+    longer than the sequence. Attention finds a period by comparing tokens; a fixed-size state must hold a pattern for
+    each stream. The tokens of a stream are asked after twice the longest allowed period has been read from it, because
+    that much determines the rest.
 
-    Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task is ours. Out of
-    range all periods are longer.
+    Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task is ours. On
+    ladders, tests beyond the trained levels use longer periods.
     """
 
     name: ClassVar = "periodic_pattern"
@@ -65,11 +66,11 @@ class PeriodicPattern(Task):
 
     @property
     def min_length(self) -> int:
-        """Two of the longest periods of every stream, after which the next token is asked."""
+        """Twice the longest period of every stream, after which questions begin."""
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, and more streams than there are periods.
+        """Refuse a length below ``min_length``, and more streams than there are prime periods.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -83,13 +84,13 @@ class PeriodicPattern(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct primes and uniform patterns."""
+        """Draw distinct prime periods and uniform patterns."""
         primes = _primes(self.shortest_period, self.longest_period)
         periods = rng.permuted(np.tile(primes, (batch_size, 1)), axis=1)[:, : self.num_streams]
         patterns = rng.integers(self.num_symbols, size=(batch_size, self.num_streams * self.longest_period))
         steps, streams = np.divmod(np.arange(length + 1), self.num_streams)
         sequences = np.take_along_axis(patterns, streams * self.longest_period + steps % periods[:, streams], axis=1)
-        # Two periods that both fit as many tokens as they have together, less one, agree on what follows (Fine & Wilf).
+        # Two periods that both fit as many tokens as their sum, less one, predict the same continuation (Fine & Wilf).
         targets = np.where(steps[1:] < 2 * self.longest_period, IGNORE, sequences[:, 1:])
         return Batch(sequences[:, :-1].copy(), targets)
 
@@ -98,11 +99,11 @@ class PeriodicPattern(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: all periods that fit what has been read of a stream agree on the next token."""
+        """Return 1: all periods that fit the tokens read from a stream predict the same next token."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Assume one period for all streams: the distance at which unasked tokens are equal most often."""
+        """Assume a single period: the distance at which tokens before the questions agree most often."""
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)
         agreement = [(unasked[:, distance:] == unasked[:, :-distance]).mean(axis=1) for distance in distances]

@@ -11,7 +11,7 @@ from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 256, 96: 384, 127: 512}
-"""Tokens of each level by its largest count: about four for each copy."""
+"""Sequence length of each level, in tokens, by its largest count: about four tokens per copy."""
 
 
 @task
@@ -25,8 +25,8 @@ class PlantedCounting(Task):
         targets   . . . . . . . . 3
 
     Tests counting when all counts are equally likely: at every length, counts are uniform from ``min_count``, by
-    default 0, to ``max_count``. Attention over the copies of the symbol sees their share and needs the length to turn
-    it into a count. A recurrence must count every symbol, because the question comes last.
+    default 0, to ``max_count``. Attention that averages over tokens sees only the fraction of copies, and needs the
+    length to turn it into a count. A recurrence must count every symbol, because the question comes last.
 
     Source: Yehudai et al. (2024), query count. In the paper, the count is left to chance.
     """
@@ -34,12 +34,12 @@ class PlantedCounting(Task):
     name: ClassVar = "planted_counting"
     source: ClassVar = "yehudai2024count"
     length: ClassVar = 64
-    # The last id is the separator on all levels, and the largest count of the highest.
+    # Id 127 is the separator on all levels, and also the largest count of the highest level.
     levels: ClassVar = tuple(
         {"load": most, "length": length, "min_count": below + 1, "max_count": most, "separator": 127}
         for below, (most, length) in zip((-1, *LENGTH_BY_COUNT), LENGTH_BY_COUNT.items(), strict=False)
     )
-    # Of up to 4 copies nearly all stand in the earlier 9/10.
+    # With up to 4 copies, the first 9/10 of the tokens nearly always contain all of them.
     extended_levels: ClassVar = levels[1:]
     load: ClassVar = "copies"
     num_symbols: int = option(8, "number of symbols", low=2, high=4096)
@@ -64,7 +64,7 @@ class PlantedCounting(Task):
 
     @property
     def min_length(self) -> int:
-        """Room for the largest count, the separator and the symbol."""
+        """Room for the largest number of copies, the separator and the symbol asked."""
         return self.max_count + 2
 
     def check_length(self, length: int) -> None:
@@ -84,7 +84,7 @@ class PlantedCounting(Task):
         asked = rng.integers(self.num_symbols, size=(batch_size, 1))
         counts = rng.integers(self.min_count, self.max_count, size=(batch_size, 1), endpoint=True)
         is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)
-        # Another symbol is one to num_symbols - 1 steps away, around the circle.
+        # Other symbols are 1 to num_symbols - 1 steps away, modulo num_symbols.
         steps = rng.integers(1, self.num_symbols, size=is_asked.shape)
         text = (asked + np.where(is_asked, 0, steps)) % self.num_symbols
         inputs = np.concatenate([text, np.full_like(asked, self._separator), asked], axis=1)
@@ -95,7 +95,7 @@ class PlantedCounting(Task):
         return Bound(1 / (self.max_count - self.min_count + 1))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Double the count of the later half, or count another symbol."""
+        """Double the symbol's count in the later half, or count another symbol."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
         num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)

@@ -22,11 +22,11 @@ class PlantedMajority(Task):
         inputs    3 1 1 0 1 3 2 1
         targets   . . . . . . . 1
 
-    Tests comparing close counts: the margin stays the same as the sequence grows, so its share shrinks. There is never
-    a tie. Attention that averages sees shares and needs precision, recurrences need a counter for every symbol, and
-    states that forget see only the latest symbols.
+    Tests comparing close counts: the margin stays the same as the sequence grows, so it becomes a smaller fraction of
+    the length. There is never a tie. Attention that averages sees only frequencies, so it needs precision. Recurrences
+    need a counter for every symbol, and states that forget see only the latest symbols.
 
-    Source: Yehudai et al. (2024), most frequent element. There the margin is left to chance.
+    Source: Yehudai et al. (2024), most frequent element. In the paper, the margin is left to chance.
     """
 
     name: ClassVar = "planted_majority"
@@ -39,9 +39,9 @@ class PlantedMajority(Task):
         }
     )
     length: ClassVar = 64
-    # With a margin of 4 the last quarter tells the answer in most short sequences.
+    # With a margin of 4, the last quarter reveals the answer in most short sequences.
     levels: ClassVar = tuple({"load": length, "length": length, "margin": 2} for length in LENGTHS if length >= 12)
-    # The later 3/4 of 16 tokens tell the answer of all.
+    # The last 3/4 of 16 tokens reveal the answer too often.
     extended_levels: ClassVar = levels[2:]
     num_symbols: int = option(8, "number of symbols", low=3, high=4096)
     margin: int = option(4, "how much more often the most frequent symbol occurs than the second", low=1, high=4096)
@@ -53,13 +53,13 @@ class PlantedMajority(Task):
 
     @property
     def min_length(self) -> int:
-        """The margin and one more copy of each of the two most frequent symbols; nothing shorter works."""
+        """The shortest sequence with a valid margin: ``margin`` tokens, and one more of each of the two top symbols."""
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the count of the most frequent symbol; all but the second share the remainder equally."""
+        """Draw the highest count; symbols other than the two most frequent share the remaining tokens equally."""
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
-        # At most one fair share more than needed, so that several symbols stay in question.
+        # At most length // num_symbols more than the least count, so that several symbols remain plausible.
         most = min((length + self.margin) // 2, fewest + length // self.num_symbols)
         first = rng.integers(fewest, most, size=(batch_size, 1), endpoint=True)
         second = first - self.margin
@@ -75,13 +75,13 @@ class PlantedMajority(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest symbol, or the most frequent one of the last quarter."""
+        """Name the latest symbol, or the most frequent symbol of the last quarter."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the most frequent symbol of the last half."""
+        """Add a rule that names the most frequent symbol of the last half."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, length // 2 :], self.num_symbols).argmax(axis=1)
         return {**self.shortcuts(inputs), "last half": score_last(latest, length)}

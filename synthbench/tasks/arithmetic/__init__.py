@@ -1,1 +1,1 @@
-"""Arithmetic tasks: count and add."""
+"""Arithmetic tasks: count and add tokens."""

@@ -35,11 +35,11 @@ class Addition(Task):
     vocabulary: int = option(32, "number of output classes, which is the modulus", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw fair bits; their sum modulo ``vocabulary`` is asked at the last position."""
+        """Draw fair bits; the last position asks for their sum modulo ``vocabulary``."""
         inputs = rng.integers(2, size=(batch_size, length))
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.vocabulary, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the mode of a fair binomial, folded at the modulus."""
+        """Return the highest probability of the number of ones, a fair binomial taken modulo ``vocabulary``."""
         classes = np.arange(length + 1) % self.vocabulary
         return Bound(float(np.bincount(classes, weights=binomial(length, 0.5)).max()))

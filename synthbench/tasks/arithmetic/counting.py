@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Counting(Task):
-    """At the end, say how many tokens were 0; counts above the largest answer are given as the largest.
+    """At the end, say how many tokens were 0, or ``largest_count`` if there were more.
 
     With ``num_symbols=3``::
 
@@ -34,15 +34,15 @@ class Counting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The number of counts, with 0, or of symbols if there are more."""
+        """The larger of the number of different answers, including 0, and the number of symbols."""
         return max(self.largest_count + 1, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; the number of zeros is asked at the last position."""
+        """Draw uniform symbols; the last position asks for the number of zeros."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         answers = np.minimum((inputs == 0).sum(axis=1), self.largest_count)
         return Batch(inputs, score_last(answers, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the mode of a binomial, clipped at the largest count."""
+        """Return the highest probability of an answer: a binomial count, clipped at ``largest_count``."""
         return Bound(float(clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()))

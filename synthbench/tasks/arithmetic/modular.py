@@ -13,14 +13,14 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Modular(Task):
-    """At the end, name the sum of the tokens modulo their number.
+    """At the end, name the sum of the tokens modulo ``modulus``.
 
     With ``modulus=5``, the sum 13 is written as 3::
 
         inputs    3 1 4 1 4
         targets   . . . . 3
 
-    Tests a sum over all positions, where every token changes the answer; parity with more residues.
+    Tests a sum over all positions, where every token changes the answer. It generalises ``parity`` to more residues.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -32,11 +32,11 @@ class Modular(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The residues and one class that is never right, as published."""
+        """The residues, and one class that is never correct, as in the published code."""
         return self.modulus + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform residues; their sum modulo ``modulus`` is asked at the last position."""
+        """Draw uniform residues; the last position asks for their sum modulo ``modulus``."""
         inputs = rng.integers(self.modulus, size=(batch_size, length))
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.modulus, length))
 

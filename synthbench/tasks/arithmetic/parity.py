@@ -30,14 +30,14 @@ class Parity(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Zero and one."""
+        """The two tokens, 0 and 1."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw fair bits; their sum modulo 2 is asked at the last position."""
+        """Draw fair bits; the last position asks for their sum modulo 2."""
         inputs = rng.integers(2, size=(batch_size, length))
         return Batch(inputs, score_last(inputs.sum(axis=1) % 2, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a fair coin."""
+        """Return the chance of a uniform guess between 0 and 1."""
         return Bound(0.5)

@@ -1,1 +1,1 @@
-"""Basic tasks: repeat or reorder what was read."""
+"""Basic tasks: repeat or reorder the tokens read."""

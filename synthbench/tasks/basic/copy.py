@@ -19,8 +19,8 @@ class Copy(Task):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests that a mechanism passes its own position through: embedding and output layer suffice if attention does not
-    interfere.
+    Tests that a mechanism passes on each position's own token. The embedding and output layers suffice if the mechanism
+    does not interfere.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """

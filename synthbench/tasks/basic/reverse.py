@@ -12,15 +12,15 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Reverse(Task):
-    """Write the sequence backwards, in the places where it is read forwards.
+    """Write the sequence backwards, beginning at its first position.
 
     With ``vocabulary=8``::
 
         inputs    3 1 4 2 5 0
         targets   0 5 2 4 1 3
 
-    Tests recall by position, at every distance. For a causal model the first half of the answers lies in the future, so
-    it can only guess.
+    Tests recall by position, at every distance. A causal model can only guess the first half of the answers, because
+    they are tokens still to be read.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -40,6 +40,6 @@ class Reverse(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Count the answers from the middle on as known and those before it as guesses."""
+        """Return the mean accuracy of certain answers from the middle on and uniform guesses before the middle."""
         num_future = length // 2
         return Bound((length - num_future + num_future / self.vocabulary) / length)

@@ -12,7 +12,7 @@ from synthbench.tasks._bounds import binomials
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 STANDARD_ERROR = 2e-4
-"""Precision to which the ceiling is averaged over sampled inputs."""
+"""Standard error down to which the ceiling is averaged over sampled inputs."""
 
 
 @task
@@ -25,8 +25,8 @@ class Sort(Task):
         inputs    3 1 4 1 5
         targets   1 1 3 4 5
 
-    Tests estimating the order of all tokens from those read so far. Only the last answer can be known: position t asks
-    for the t-th smallest of all tokens, and those after t are still to come.
+    Tests estimating the order of all tokens from those read so far. Position t asks for the t-th smallest of all
+    tokens, including those still to be read, so only the last answer can be known with certainty.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -42,17 +42,20 @@ class Sort(Task):
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """Return the mean mode of the order statistics: the t-th is at most v if at least t + 1 tokens are."""
+        """Return the highest probability of a token at each position, averaged over the positions.
+
+        Counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
+        """
         at_most = _tails(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))
 
     def ceiling(self, length: int) -> Bound:
-        """Average the mode of each order statistic, given the tokens read so far, over sampled inputs."""
+        """Average the highest probability of an answer, given the tokens read so far, over sampled inputs."""
         return _ceiling(length, self.vocabulary)
 
 
 def _tails(num_draws: int, vocabulary: int) -> Float[np.ndarray, "tokens counts"]:
-    """Compute the probability that at least 0..num_draws uniform tokens are at most each token."""
+    """Compute the probability that, of ``num_draws`` uniform tokens, at least k are at most v, for each v and k."""
     probabilities = binomials(num_draws, np.arange(1, vocabulary + 1) / vocabulary)
     return probabilities[:, ::-1].cumsum(axis=1)[:, ::-1]
 
@@ -63,13 +66,13 @@ def _ceiling(length: int, vocabulary: int) -> Bound:
     tokens = np.arange(vocabulary)
     chunk_size = max(512, 2**21 // (length * vocabulary))
     accuracy = np.empty(0)
-    # The average takes at least two chunks, so that an accidental agreement within a small one does not end it.
+    # Average at least two chunks, so that accidentally equal values within a small chunk do not end the loop.
     while len(accuracy) <= chunk_size or accuracy.std() > STANDARD_ERROR * len(accuracy) ** 0.5:
         inputs = rng.integers(vocabulary, size=(chunk_size, length))
         num_below = np.zeros((chunk_size, vocabulary), dtype=np.int64)
         chunk = np.zeros(chunk_size)
         for position in range(length):
-            # A column for each number of tokens that must still come; more than the rest of the sequence is impossible.
+            # One column per number of tokens that must still follow; more than the remaining positions is impossible.
             table = np.zeros((vocabulary, length + 1))
             table[:, : length - position] = _tails(length - 1 - position, vocabulary)
             num_below += inputs[:, position, None] <= tokens

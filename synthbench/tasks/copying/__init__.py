@@ -1,1 +1,1 @@
-"""Copying tasks: write what was read, in the same or in another order."""
+"""Copying tasks: write the tokens read, in the same or in another order."""

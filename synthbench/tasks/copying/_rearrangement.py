@@ -48,7 +48,7 @@ SHORTCUTS = ("forwards", "backwards", "latest symbol")
 
 @dataclass(frozen=True)
 class Rearrangement(Transduction):
-    """A string of uniform symbols; each slot asks for one of them. The symbols are the first ids."""
+    """A string of uniform symbols, where each answer slot asks for one of them. The symbols are the first ids."""
 
     order: ClassVar[str]
     """What makes the task: a key of ``ORDERS``."""
@@ -60,7 +60,7 @@ class Rearrangement(Transduction):
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a uniform number of uniform symbols."""
+        """Draw strings of uniform length and uniform symbols."""
         longest = self.longest(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, longest))
@@ -69,11 +69,11 @@ class Rearrangement(Transduction):
         return self.lay_out(strings, string_lengths, answers, (self.tokens_per_symbol - 1) * string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: every slot is uniform."""
+        """Return the chance of a uniform guess: the answer in every slot is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the string in other orders, repeating its outermost symbol where it is too short."""
+        """Write the string in the orders of ``SHORTCUTS``, repeating its first or last symbol where it is too short."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         return {name: _read(inputs, name, slots, string_lengths) for name in SHORTCUTS if name != self.order}

@@ -12,17 +12,18 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class BottleneckCompression(Task):
-    """Read symbols and a summary token; from the summary's vector alone, write every symbol at its position.
+    """Read symbols and a summary token; write every symbol from the summary token's vector alone.
 
     With ``num_symbols=8``, the summary token is 8::
 
         inputs    3 1 4 1 5 8
         targets   3 1 4 1 5 .
 
-    Tests how much of a sequence one vector holds: answers are read from the last position's vector and a code of the
-    position asked. Attention thus has no advantage over a recurrence, which keeps its past in a state anyway.
+    Tests how much of a sequence one vector can hold: every answer is computed from the last position's vector and an
+    encoding of the position asked. So attention has no advantage over a recurrence, which always keeps its past in a
+    state.
 
-    Source: Poli et al. (2024), compression. They also score the summary token itself.
+    Source: Poli et al. (2024), compression task. They also score the summary token itself.
     """
 
     name: ClassVar = "bottleneck_compression"
@@ -38,7 +39,7 @@ class BottleneckCompression(Task):
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; the summary token ends the sequence."""
+        """Draw uniform symbols and append the summary token."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         targets = inputs.copy()
         inputs[:, -1] = self.num_symbols
@@ -50,10 +51,10 @@ class BottleneckCompression(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the summary follows all symbols; the capacity of a vector is not considered."""
+        """Return 1: the summary token has read all symbols; limits of what a vector can hold are ignored."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Keep only the later half."""
+        """Name the symbols of the later half, and 0 for the others."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

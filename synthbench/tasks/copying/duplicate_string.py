@@ -18,8 +18,8 @@ class DuplicateString(Rearrangement):
         inputs    3 1 8 9 9 9 9 10 10 10
         targets   . . . 3 1 3 1  .  .  .
 
-    Tests copying and starting over: the end of the first copy is not marked, so the string's length must be known.
-    Networks with a tape solve it at any length; a queue emptied by the first copy gets half.
+    Tests copying and starting over: the end of the first copy is not marked, so a model must know the string's length.
+    Networks with a tape solve it at any length. A queue, which the first copy empties, gets only half of the answers.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """

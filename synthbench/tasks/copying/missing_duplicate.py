@@ -24,8 +24,9 @@ class MissingDuplicate(Transduction):
         targets   . . . . . . . . 1 . .
 
     Tests comparing two halves whose border is known only at the separator. Networks with a tape solve it at any length.
-    With many symbols and short strings, the symbols next to the mask give its place away. Only the masked symbol occurs
-    an odd number of times, unless ``num_erased`` others are replaced by padding, in one copy each.
+    With many symbols and short strings, the symbols next to the mask are enough to find the same place in the other
+    copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. With
+    ``num_erased`` above 0, so many other symbols are replaced by padding, each in one copy, which prevents this.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """
@@ -33,8 +34,8 @@ class MissingDuplicate(Transduction):
     name: ClassVar = "missing_duplicate"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    # Without erased symbols, counting tells the answer. With more than three symbols, two of them on either side of the
-    # mask occur together nowhere but in the other copy.
+    # Without erased symbols, counting reveals the answer. With more than three symbols, the two symbols on either side
+    # of the mask identify its place in the other copy.
     levels: ClassVar = string_levels(12, num_symbols=3, num_erased=2)
     load: ClassVar = "symbols"
     num_symbols: int = option(4, "number of symbols that strings are made of", low=2, high=65536)
@@ -49,7 +50,7 @@ class MissingDuplicate(Transduction):
 
     @property
     def separator(self) -> int:
-        """Id of the separator, after the mask; there are no blanks."""
+        """Id of the separator, the next id after the mask; there are no blanks."""
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -72,7 +73,7 @@ class MissingDuplicate(Transduction):
     def _draw_erased(
         self, rng: np.random.Generator, string_lengths: Int[np.ndarray, "batch 1"], masks: Int[np.ndarray, "batch 1"]
     ) -> Int[np.ndarray, "batch erased"]:
-        """Draw distinct places other than the mask's, each in one copy; if too few, the separator's instead."""
+        """Draw distinct places other than the mask's, each in one copy; short strings repeat the separator's place."""
         order = rng.random((len(masks), int(string_lengths.max())))
         order[np.arange(order.shape[1]) >= string_lengths] = np.inf
         np.put_along_axis(order, masks % string_lengths, np.inf, axis=1)
@@ -85,11 +86,14 @@ class MissingDuplicate(Transduction):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: at the separator the string's length is known and the symbol's other copy has been read."""
+        """Return 1: at the separator, the string's length is known and the other copy of the symbol has been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the symbol before the mask (after it, if it is first), or the latest follower of another copy of it."""
+        """Name the symbol before the mask, or the symbol after the latest other copy of that symbol.
+
+        If the mask comes first, the rules take the symbol after the mask instead of the one before.
+        """
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
         is_copy = (inputs[:, :-1] == neighbours) & (inputs[:, 1:] < self.num_symbols)
@@ -99,9 +103,9 @@ class MissingDuplicate(Transduction):
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a symbol with an odd count, the most frequent one, and votes by similar surroundings.
+        """Add a symbol with an odd count, the most frequent symbol, and votes by similar surroundings.
 
-        The votes name the most frequent symbol among the places whose surroundings agree most with the mask's.
+        The votes name the most frequent symbol among the places whose neighbours agree best with those of the mask.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {
@@ -114,7 +118,7 @@ class MissingDuplicate(Transduction):
         return {**self.shortcuts(inputs), **guesses}
 
     def _votes(self, inputs: Tokens, steps: tuple[int, ...]) -> Float[np.ndarray, "batch symbols"]:
-        """Weigh symbols by their places: one that agrees better with the mask outvotes all worse ones together."""
+        """Sum weights per symbol: a place whose neighbours agree better with the mask's outvotes all worse places."""
         length, margin = inputs.shape[1], max(map(abs, steps))
         padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)
         masks = margin + (inputs == self.num_symbols).argmax(axis=1, keepdims=True)

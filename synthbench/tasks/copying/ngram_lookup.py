@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class NgramLookup(Task):
-    """Read a string and a separator, then an n-gram of the string; at its end, name what followed it in the string.
+    """Read a string and a separator, then an n-gram of the string; name the symbol that followed it in the string.
 
     With ``num_symbols=8``, ``order=2`` and ``num_decoys=1``, the separator is 8; the n-gram is 3 1, the decoy 5 1 6::
 
@@ -23,12 +23,13 @@ class NgramLookup(Task):
         targets   . . . . . . . . . . . 4
 
     Tests lookup by several tokens in a row. The n-gram has the same follower everywhere in the string. A decoy repeats
-    all but its first token and goes on differently, so shorter n-grams also match in ``num_decoys`` other places. An
-    induction head over one token fails; heads over n tokens need depth or a convolution.
+    all tokens of the n-gram but the first and has another follower. So looking up only the last tokens also matches at
+    ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens takes depth or a
+    convolution.
 
-    With ``num_openings``, further places repeat all but its last token, so its first token alone is ambiguous as well.
-    With ``shares_follower``, the same symbol follows all decoys and openings; otherwise a vote of the single tokens of
-    the n-gram finds the answer.
+    An opening repeats all tokens of the n-gram but the last, so the first token alone is ambiguous as well; there are
+    ``num_openings`` of them. With ``shares_follower``, all decoys and openings have the same follower. Otherwise adding
+    up votes of the n-gram's single tokens finds the answer.
 
     Source: Jelassi et al. (2024), n-gram lookup. The decoys are ours.
     """
@@ -41,7 +42,8 @@ class NgramLookup(Task):
         }
     )
     length: ClassVar = 128
-    # With fewer symbols chance repeats the n-gram in long strings, and what follows its last token most often is right.
+    # With fewer symbols, long strings repeat the n-gram by chance, so the most frequent follower of its last token is
+    # the answer.
     levels: ClassVar = tuple(
         {
             "load": length,
@@ -92,7 +94,7 @@ class NgramLookup(Task):
         strings = rng.integers(self.num_symbols, size=(batch_size, length - width))
         grams = rng.integers(self.num_symbols, size=(batch_size, width))
         plants = np.repeat(grams[:, None], num_plants, axis=1)
-        # Another symbol is one to num_symbols - 1 steps away, around the circle.
+        # Other symbols are 1 to num_symbols - 1 steps away, modulo num_symbols.
         steps = rng.integers(1, self.num_symbols, size=(batch_size, num_plants, 2))
         genuine = rng.integers(num_plants, size=batch_size)
         if self.shares_follower:
@@ -114,7 +116,7 @@ class NgramLookup(Task):
     def _draw_changed(
         self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, "batch plants 1"]:
-        """Choose the token that each plant but the genuine one changes: the last in an opening, else the first."""
+        """Choose the token that each plant but the genuine one changes: the last in openings, the first in decoys."""
         changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
         if self.num_openings:
             others = np.arange(1, self._num_plants)
@@ -128,11 +130,11 @@ class NgramLookup(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the n-gram is in the string, always followed by the answer."""
+        """Return 1: the n-gram occurs in the string, always followed by the answer."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest follower of fewer of the last tokens, and of the first ones if there are openings."""
+        """Name the latest follower of the n-gram's last tokens alone and, with openings, of its first tokens alone."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
         for order in range(1, self.order):
@@ -145,7 +147,7 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the most frequent follower of the last token, at its distance of the first, and of all together."""
+        """Add the most frequent symbols at the answer's distance from the n-gram's last, first, and any token."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))
         for distance in range(1, self.order + 1):
@@ -161,10 +163,10 @@ class NgramLookup(Task):
 
 
 def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
-    """Write the last symbol of the gram after all copies of the symbols before it, in place.
+    """Write the follower, the last symbol of ``grams``, after all copies of the n-gram, in place.
 
-    Writing may end one copy and make another, so this is repeated. It ends because each round corrects the first copy
-    with a wrong follower, and nothing in front of it ever changes.
+    Writing may destroy one copy and create another, so it is repeated. It ends because each round corrects the first
+    copy with a wrong follower, and nothing before that copy ever changes again.
     """
     width = grams.shape[1]
     rows = np.arange(len(strings))
@@ -177,7 +179,7 @@ def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
 
 
 def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Bool[np.ndarray, "batch starts"]:
-    """Find where copies of the gram begin that a symbol follows after ``gap`` others."""
+    """Mark where copies of each gram begin, if ``gap`` symbols and one more follow the copy."""
     num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
     for index, symbols in enumerate(grams.T):
@@ -186,7 +188,7 @@ def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0
 
 
 def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
-    """Find the symbol ``gap`` places after the latest copy of each gram; else the first symbol."""
+    """Find the symbol after the latest copy of each gram and ``gap`` more symbols; else the string's first symbol."""
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]

@@ -11,18 +11,18 @@ from synthbench.tasks.copying._rearrangement import Rearrangement
 @task
 @dataclass(frozen=True)
 class OddsFirst(Rearrangement):
-    """Read a string and a separator, then write its first, third, fifth symbol and so on, then the second, fourth, ...
+    """Read a string and a separator, then write its first, third, fifth, ... symbol, then its second, fourth, ...
 
     With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
 
         inputs    3 1 4 2 5 8 9 9 9 9 9 10
         targets   . . . . . . 3 4 5 1 2  .
 
-    Tests addressing by position: a slot's symbol is neither at a fixed distance nor next to the previous one. Networks
-    with a tape solve it at any length.
+    Tests addressing by position: the symbol asked in a slot is neither at a fixed distance nor next to the symbol asked
+    before. Networks with a tape solve it at any length.
 
-    Source: Delétang et al. (2023), context-sensitive tasks, where positions also count from 1. Their code begins with
-    the second symbol, contrary to its documentation. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), context-sensitive tasks. They also count positions from 1, but their code begins
+    with the second symbol, contrary to its documentation. They use 2 symbols; the separator is ours.
     """
 
     name: ClassVar = "odds_first"

@@ -11,37 +11,37 @@ from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, task
 
 MOST_CODES = 2**62
-"""Largest number of token combinations that integer codes can distinguish."""
+"""Largest number of token combinations that are numbered by 64-bit integers."""
 
 
 @task
 @dataclass(frozen=True)
 class Palindrome(Transduction):
-    """Read a string and a separator; then read the string backwards, each symbol after it was asked.
+    """Read a string and a separator, then predict the string backwards, seeing each answer next.
 
     With ``num_symbols=8``, the separator is 8 and the padding 9::
 
         inputs    3 1 4 1 8 1 4 1 9 9
         targets   . . . . 1 4 1 3 . .
 
-    Tests reading backwards from a moving place. The answer stood before the latest symbol, but that has copies, and
-    only the place tells which one counts. ``reverse_string`` asks for the same string without showing the answers so
-    far, so only the position shows the progress.
+    Tests reading backwards from a moving place. In the string, the answer stands before the symbol just read. But
+    that symbol occurs in several places, and only the progress so far tells which of them is meant. ``reverse_string``
+    asks for the same string without showing the answers, so there only the position tells the progress.
 
-    With ``block=8`` the string consists of blocks of eight symbols that differ in one symbol each. Only these symbols
-    are asked, so most of the tokens before each question are the same.
+    With ``block=8`` the string consists of blocks of eight symbols, which are all equal but for one symbol each. Only
+    these differing symbols are asked, so most of the tokens before each question are the same.
 
-    Source: after the Kimi Team (2025), which tests Kimi Delta Attention so; the length of strings varies in ours.
+    Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way; in ours, string lengths vary.
     """
 
     name: ClassVar = "palindrome"
     version: ClassVar = 2
     source: ClassVar = "kimi2025linear"
     length: ClassVar = 64
-    # Without blocks the last five tokens tell the place in most strings of a hundred symbols. In shorter strings of
-    # blocks the last two of the symbols of their own do.
+    # Without blocks, the last five tokens identify the place in most strings of a hundred symbols. With blocks and
+    # shorter strings, the differing symbols of the last two blocks do.
     levels: ClassVar = string_levels(96, num_symbols=2, block=8)
-    # Two blocks tell most of a string of four or six.
+    # In a string of four or six blocks, two blocks identify the place too often.
     extended_levels: ClassVar = levels[2:]
     load: ClassVar = "symbols"
     num_symbols: int = option(4, "number of symbols that strings are made of", low=2, high=65536)
@@ -64,13 +64,13 @@ class Palindrome(Transduction):
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a uniform number of uniform symbols."""
+        """Draw strings of uniform length and uniform symbols, and append the separator and the string backwards."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         positions = np.arange(length)
         is_own = np.ones(strings.shape, dtype=bool)
         if self.block > 1:
-            # The string begins anywhere in a block.
+            # The string begins at a uniform place in a block.
             place = (np.arange(strings.shape[1]) + rng.integers(self.block, size=(batch_size, 1))) % self.block
             shared = rng.integers(self.num_symbols, size=(batch_size, self.block))
             is_own = place == 0
@@ -84,11 +84,15 @@ class Palindrome(Transduction):
         return Batch(inputs, np.where(is_asked, _symbols(strings, mirror - 1), IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: every place is uniform."""
+        """Return the chance of a uniform guess: every asked symbol is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Read the string forwards, or find the token before the string's latest copy of the last one or two tokens."""
+        """Write the string forwards, or look up the last one or two tokens in it.
+
+        The look-up finds the latest place where these tokens stand in the string in reverse order, and names the token
+        before them.
+        """
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
         found = {"forwards": _symbols(inputs, positions - string_lengths)}
@@ -97,7 +101,7 @@ class Palindrome(Transduction):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add copies of the last 4 and 5 tokens, and of all tokens since one or two symbols of a block's own."""
+        """Add look-ups of the last 4 and 5 tokens, and of as many tokens as one or two blocks have, or one more."""
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)
         for num_tokens in sorted({4, 5, self.block, self.block + 1, 2 * self.block, 2 * self.block + 1}):
@@ -106,10 +110,10 @@ class Palindrome(Transduction):
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
-        """Find the token before the latest copy, within the string and separator, of the last tokens read backwards."""
+        """Find the token before the latest reversed copy of the last tokens within the string and the separator."""
         length, positions = inputs.shape[1], np.arange(inputs.shape[1])
         is_string = positions <= string_lengths
-        # In the string a place is known by its token and those after it; behind it, by the token and those before it.
+        # Codes of num_tokens tokens: in the string a token and those after it, behind it a token and those before it.
         after, before = inputs.copy(), inputs.copy()
         for step in range(1, num_tokens):
             after = after * self.vocab_size + np.roll(inputs, -step, axis=1)
@@ -125,5 +129,5 @@ class Palindrome(Transduction):
 
 
 def _symbols(strings: Int[np.ndarray, "batch longest"], places: Tokens) -> Tokens:
-    """Read places of each string; outside it, the nearest symbol."""
+    """Return the symbols at the given places of each string; for places outside it, its nearest symbol."""
     return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

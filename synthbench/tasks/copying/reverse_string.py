@@ -18,8 +18,8 @@ class ReverseString(Rearrangement):
         inputs    3 1 4 8 9 9 9 10 10
         targets   . . . . 4 1 3  .  .
 
-    Tests a stack: the last symbol read is the first written. Networks with a stack or a tape solve it at any length;
-    other recurrences, and attention with absolute positions, only at training lengths.
+    Tests memory like a stack: the last symbol read is the first written. Networks with a stack or a tape solve it at
+    any length; other recurrences, and attention with absolute positions, only at training lengths.
 
     Source: Delétang et al. (2023), deterministic context-free tasks. They use 2 symbols; the separator is ours.
     """
@@ -28,7 +28,7 @@ class ReverseString(Rearrangement):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
     levels: ClassVar = string_levels(12)
-    # Of strings of 5 symbols too many end where the length makes it likely.
+    # Strings of the first level have 4 or 5 symbols, so rules guess too well where they end.
     extended_levels: ClassVar = levels[1:]
     load: ClassVar = "symbols"
     order: ClassVar = "backwards"

@@ -20,18 +20,18 @@ class SelectiveCopying(Task):
         targets   . . . . . . . . 3 1 4
 
     Tests storing by content: keep symbols, skip blanks. Attention and selective recurrences solve it. Mixers that treat
-    all positions alike, such as convolutions and linear time-invariant recurrences, cannot, and many symbols fill a
+    all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. Too many symbols exceed a
     fixed-size state.
 
-    Source: Poli et al. (2024), MAD, as coded. There each blank goes in front of a random symbol, so the last symbol
-    always stands right before the separator, and sequences have 256 tokens. Ours makes every arrangement equally
-    likely. Out of range there are more symbols and more blanks.
+    Source: Poli et al. (2024), MAD, as coded. In their code, each blank goes before a random symbol, so the last symbol
+    always stands right before the separator; sequences have 256 tokens. Ours makes every arrangement equally likely. On
+    ladders, tests beyond the trained levels have more symbols and more blanks.
     """
 
     name: ClassVar = "selective_copying"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 128
-    # One blank more than two for each symbol: the share of the blanks is the same on all levels.
+    # Two blanks per symbol, less one: the fraction of blanks is about the same on all levels.
     levels: ClassVar = tuple(
         {"load": length // 4, "length": length, "num_tokens": length // 4} for length in LENGTHS if length >= 12
     )
@@ -50,7 +50,7 @@ class SelectiveCopying(Task):
         return 2 * self.num_tokens + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols and a random subset of the places."""
+        """Draw uniform symbols and put them at a random subset of the places before the separator."""
         num_places = length - self.num_tokens - 1
         # The positions of the smallest of uniform numbers are a uniform subset.
         keys = rng.random((batch_size, num_places))
@@ -68,7 +68,7 @@ class SelectiveCopying(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Copy the tokens at the places where symbols stand on average."""
+        """Copy the tokens at the average places of the first, second, ... symbol."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         predictions = np.zeros_like(inputs)
@@ -76,7 +76,7 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the symbols nearest to those places, the earlier one in a tie."""
+        """Add the symbols nearest to these average places; in a tie, the earlier symbol."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         positions = np.arange(num_places)

@@ -19,15 +19,15 @@ class StringCopy(Rearrangement):
         targets   . . . . 3 1 4  .  .
 
     Tests recall by position. Attention with relative positions copies strings of any length. A fixed-size state holds
-    only so many symbols, and a fixed shift fails because the distance between a symbol and its copy varies.
+    only a limited number of symbols. A fixed shift fails because the distance between a symbol and its copy varies.
 
-    Source: Jelassi et al. (2024), the copy task. Ours is not autoregressive: slots hold blanks, not the copy so far.
+    Source: Jelassi et al. (2024), the copy task. Ours is not autoregressive: slots show blanks, not the copy so far.
     """
 
     name: ClassVar = "string_copy"
     source: ClassVar = "jelassi2024repeat"
     length: ClassVar = 101
-    # At 8 tokens all strings would have three symbols, and a fixed shift would copy them.
+    # At 8 tokens all strings would have three symbols, so a fixed shift would copy them.
     levels: ClassVar = string_levels(12)
     load: ClassVar = "symbols"
     order: ClassVar = "forwards"

@@ -1,1 +1,1 @@
-"""Hops: find an earlier occurrence and go on from there, once or many times."""
+"""Hop tasks: find an earlier occurrence of a token and go on from there, once or many times."""

@@ -1,4 +1,4 @@
-"""Shared code of induction with several occurrences: tasks differ in the policy that picks one."""
+"""Shared code of induction tasks with several occurrences; they differ in the policy that picks one of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def _latest(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray,
 
 
 def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
-    """Pick the most common one, the smallest in a tie: by value, as position would favour some."""
+    """Pick the most common successor; in a tie the smallest id, since a choice by position would favour a place."""
     ordered = np.sort(successors, axis=1)
     votes = (ordered[:, :, None] == ordered[:, None, :]).sum(axis=2)
     return np.take_along_axis(ordered, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -35,9 +35,9 @@ def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarra
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"first": _first, "latest": _latest, "majority": _majority})
 
-# With a single trigger the policy alone would be the answer. Few symbols and, on low levels, few ids are learned fast:
-# with 16 successors instead of 8 softmax learned nothing in 1,000 steps, and with 32 ids on every level nobody learned
-# induction_latest. The ladder ends where the triggers run out of ids.
+# With a single trigger, the policy alone would give the answer. Few symbols and, on low levels, few ids make learning
+# fast: with 16 background symbols instead of 8, softmax learned nothing in 1,000 steps, and with 32 trigger ids on
+# every level, no mechanism learned induction_latest. The ladder ends where the triggers run out of ids.
 TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
     {
         "load": num_triggers,
@@ -57,14 +57,14 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
 class ControlledInduction(Task):
     """Each trigger occurs equally often among background symbols; name one of its successors.
 
-    Ids: the background symbols, from which successors are drawn, then the triggers.
+    The successors are drawn from the background symbols. Ids are the background symbols, then the triggers.
     """
 
     policy: ClassVar[str]
     """Which successor is asked: a key of ``POLICIES``."""
     source: ClassVar = "olsson2022induction"
     length: ClassVar = 64
-    # Tiny has no other trigger to tell apart: what is left, the policy, is learned in a few hundred steps.
+    # With a single trigger, only the policy must be learned, which takes a few hundred steps.
     num_symbols: int = option(64, "number of background symbols", low=8, high=4096)
     num_triggers: int = option(5, "number of triggers; all but the one that is asked distract", low=1, high=1024)
     repeats: int = option(3, "how often each trigger occurs before it is asked", low=2, high=8)
@@ -87,10 +87,10 @@ class ControlledInduction(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, also against each other.
+        """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are too few triggers or ids.
+            UsageError: If an option lies outside its range, or there are fewer triggers than questions or too few ids.
         """
         super().__post_init__()
         if self.num_asked > self.num_triggers:
@@ -111,20 +111,20 @@ class ControlledInduction(Task):
 
     @property
     def min_length(self) -> int:
-        """All triggers with their successors, and the triggers that are asked."""
+        """Room for all triggers with their successors, and for the triggers asked at the end."""
         return 2 * self.num_triggers * self.repeats + self.num_asked
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw the successors of triggers; those of one trigger differ."""
+        """Draw the successors of ``num_sets`` triggers; the successors of one trigger all differ."""
         return distinct(rng, num_sets, self.repeats, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Put triggers with their successors at random places of a random background, and ask for some triggers."""
+        """Put triggers and their successors at random places of a random background; ask for triggers at the end."""
         num_slots = self.num_triggers * self.repeats
-        # A slot is a trigger and its successor. Which of so many slots and single symbols in a row are slots?
+        # A slot is a trigger and its successor. Draw which items in a row of slots and single symbols are slots.
         keys = rng.random((batch_size, length - self.num_asked - num_slots))
         slots = np.sort(np.argpartition(keys, num_slots - 1, axis=1)[:, :num_slots], axis=1)
-        # Each earlier slot takes one position more than a symbol.
+        # Each earlier slot takes one position more than a single symbol.
         starts = rng.permuted(slots + np.arange(num_slots), axis=1)
         triggers = self.num_symbols + np.arange(num_slots)[None] // self.repeats
         successors = self.draw_successors(rng, batch_size * self.num_triggers).reshape(batch_size, num_slots)
@@ -147,28 +147,28 @@ class ControlledInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Apply the other policies, and with several questions also this policy to all triggers at once."""
+        """Apply the other policies; with several questions, also this policy to all triggers' successors together."""
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}
-        # For a single question this would be another shortcut of what has been sampled before: a new version.
+        # With a single question, adding this shortcut would require a new version of the task.
         if self.num_asked > 1:
             found["any trigger"] = self._whichever(inputs)
         return {name: self._at_the_end(answers, inputs.shape[1]) for name, answers in found.items()}
 
     def _whichever(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, " questions"]:
-        """Pick one of the successors of all triggers together, the same for each question."""
+        """Pick one successor among those of all triggers, the same for each question."""
         rows, positions = np.nonzero(inputs[:, : -self.num_asked] >= self.num_symbols)
         picked = POLICIES[self.policy](inputs[rows, positions + 1].reshape(len(inputs), -1))
         return np.repeat(picked, self.num_asked)
 
     def _successors(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "questions repeats"]:
-        """Find the successors of each trigger asked, in order of position."""
+        """Find the successors of each asked trigger, in order of position."""
         context, asked = np.split(inputs, [-self.num_asked], axis=1)
         rows, _, positions = np.nonzero(context[:, None] == asked[:, :, None])
         return inputs[rows, positions + 1].reshape(-1, self.repeats)
 
     def _at_the_end(self, answers: Int[np.ndarray, " questions"], length: int) -> Int[np.ndarray, "batch length"]:
-        """Place answers at the triggers asked, ``IGNORE`` elsewhere."""
+        """Place answers at the asked triggers at the end, and ``IGNORE`` elsewhere."""
         questions = np.arange(length - self.num_asked, length)
         rows = answers.reshape(-1, self.num_asked)
         return score_at(rows, np.broadcast_to(questions, rows.shape), length)

@@ -16,36 +16,36 @@ PLAIN = ("whole graph", "any order", "child")
 WITH_END = ("whole graph, end when ready", "child, end when ready")
 
 NUM_GRAPHS = 2**13
-"""Size of the sample that estimates the floor."""
+"""Number of graphs from which the floor is estimated."""
 
 
 @task
 @dataclass(frozen=True)
 class Ancestors(Task):
-    """Read the edges of an acyclic graph; name all ancestors of a node, each after its own, and then an end.
+    """Read an acyclic graph's edges; name a node's ancestors, each after its own ancestors, then an end.
 
-    The query is 5, the end 6 and the padding 7. Edges are 2 to 0, 4 to 2, 4 to 1 and 1 to 2; the ancestors of 0 are 4,
-    1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
+    The query is 5, the end 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the ancestors of
+    0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
 
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
         targets   . . . . . . . . . 4 1 2 6 .
 
-    Tests search with memory: find the nodes that lead to the one asked about, over any number of edges, and name each
-    after its parents. Of several candidates the first in the list of edges is right, so the answer is unique. Each
-    token of the answer is shown after it was asked.
+    Tests search with memory: find the nodes from which edges lead to the node asked about, directly or over other
+    nodes, and name each after its parents. If several nodes could come next, the one that appears first in the list of
+    edges is right, so the answer is unique. The model reads each token of the answer at the next position.
 
-    Every node but the first has one or two parents among the ``reach`` nodes before it; the question is about a node of
-    the last quarter.
+    The graph's nodes have an order. Each node but the first has one or two parents among the ``reach`` nodes before it,
+    and the question is about a node in the last quarter.
 
-    Source: after Brevo of Allen-Zhu (2025): the ancestors of a node in topological order, leaves first. There any such
-    order is right, the number of edges varies, graphs have several roots, and a node has up to four parents among all
-    nodes before it. Ours has one root, so that is always the first answer.
+    Source: after Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order, leaves first.
+    There, any such order is right, the number of edges varies, and graphs have several roots. Also, a node has up to
+    four parents, from all nodes before it. Our graphs have one root, which is always the first answer.
     """
 
     name: ClassVar = "ancestors"
     source: ClassVar = "allenzhu2025canon"
     length: ClassVar = 64
-    # Of graphs with four nodes, naming the ancestors in any order gives nearly the right one.
+    # In graphs with four nodes, naming the ancestors in any order is nearly always right.
     levels: ClassVar = tuple(
         {"load": num_nodes, "length": length, "num_nodes": num_nodes, "node_ids": 64, "ids_used": max(num_nodes, 8)}
         for num_nodes, length in (
@@ -59,7 +59,7 @@ class Ancestors(Task):
             (64, 256),
         )
     )
-    # Of 8 nodes most are ancestors.
+    # In graphs with up to 8 nodes, most nodes are ancestors.
     extended_levels: ClassVar = levels[2:]
     load: ClassVar = "nodes"
     num_nodes: int = option(16, "number of nodes of a graph", low=2, high=1024)
@@ -87,7 +87,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """One parent for all nodes but the root, and a second for half of those that can have two."""
+        """Number of edges: one parent for all nodes but the root, a second for half of the nodes that can have two."""
         return self.num_nodes - 1 + self._num_second
 
     @property
@@ -101,7 +101,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Two tokens for each edge, the query and its node, and all other nodes."""
+        """Room for two tokens per edge, the query and its node, and all other nodes as the answer."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -128,11 +128,11 @@ class Ancestors(Task):
     def _draw(
         self, rng: np.random.Generator, batch_size: int
     ) -> tuple[Int[np.ndarray, "batch ends"], Int[np.ndarray, " batch"]]:
-        """Draw edges and the node asked about; nodes are numbered in order of appearance in the edges."""
+        """Draw edges and the node asked about; nodes are numbered in the order in which they appear in the edges."""
         nodes = np.broadcast_to(np.arange(1, self.num_nodes), (batch_size, self.num_nodes - 1))
         choices = np.minimum(nodes, self.reach)
         first = rng.integers(choices)
-        # The second parent is another one of the choices.
+        # The second parent is one of the other choices.
         second = (first + rng.integers(1, np.maximum(choices, 2))) % choices
         has_second = 1 + rng.permuted(nodes[:, :-1], axis=1)[:, : self._num_second]
         seconds = np.take_along_axis(second, has_second - 1, axis=1)
@@ -146,7 +146,7 @@ class Ancestors(Task):
         return np.take_along_axis(names, edges, axis=1), names[np.arange(batch_size), asked]
 
     def floor(self, length: int) -> Bound:
-        """Guess any node, or the end where it is likelier; the number of ancestors is sampled."""
+        """Return the accuracy of guessing any node, or the end token where that is likelier, on sampled graphs."""
         return _floor(self)
 
     def ceiling(self, length: int) -> Bound:
@@ -154,21 +154,21 @@ class Ancestors(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the nodes by ``factor``; ids limit them."""
+        """Multiply the number of nodes by ``factor``; there must be enough ids for all of them."""
         larger = replace(self, num_nodes=factor * self.num_nodes)
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the next node of the whole graph, the next ancestor in any order, or a child of the last one named."""
+        """Name the next node of the whole graph in order, any remaining ancestor, or a child of the last node named."""
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add the first and the last of them with an end once all parents of the node asked about are named."""
+        """Add variants of "whole graph" and "child" that name the end after all parents of the node asked about."""
         return self._guesses(inputs)
 
     def _guesses(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         rows, num_read = np.arange(len(inputs)), 2 * self._num_edges + 2
-        # Nodes by the order in which they first stand in the sequence, as in the list of edges.
+        # Nodes in the order in which they first appear in the sequence, that is in the list of edges.
         firsts = np.full((len(inputs), self.vocab_size), inputs.shape[1])
         for position in reversed(range(num_read - 2)):
             firsts[rows, inputs[:, position]] = position
@@ -216,7 +216,7 @@ def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int
 def _parents(
     edges: Int[np.ndarray, "batch ends"], num_nodes: int
 ) -> tuple[Bool[np.ndarray, "batch nodes nodes"], Bool[np.ndarray, "batch nodes nodes"]]:
-    """Find the parents and the children of each node."""
+    """Mark the parents and the children of each node."""
     is_parent = np.zeros((len(edges), num_nodes, num_nodes), dtype=bool)
     is_parent[np.arange(len(edges))[:, None], edges[:, 1::2], edges[:, 0::2]] = True
     return is_parent, is_parent.swapaxes(1, 2)
@@ -227,7 +227,7 @@ def _topological(
     children: Bool[np.ndarray, "batch nodes nodes"],
     asked: Int[np.ndarray, " batch"],
 ) -> tuple[Bool[np.ndarray, "batch nodes"], Int[np.ndarray, "batch nodes"]]:
-    """Find the ancestors of a node, and the order in which they are named, followed by anything."""
+    """Mark the ancestors of a node, and list them in the order of the answer, followed by arbitrary nodes."""
     rows = np.arange(len(asked))
     is_ancestor = parents[rows, asked]
     for _ in range(parents.shape[1]):
@@ -246,7 +246,10 @@ def _topological(
 
 @cache
 def _floor(task: Ancestors) -> Bound:
-    """Sample numbers of ancestors: as ids are alike, only these tell where the end is the better guess."""
+    """Estimate the floor from sampled graphs.
+
+    All ids are alike, so only the number of ancestors determines where the end is the better guess.
+    """
     edges, asked = task._draw(np.random.Generator(np.random.Philox(0)), NUM_GRAPHS)  # noqa: SLF001  its own task
     is_ancestor, _ = _topological(*_parents(edges, task.num_nodes), asked)
     num_answers, slots = is_ancestor.sum(axis=1)[:, None], np.arange(task.num_nodes)

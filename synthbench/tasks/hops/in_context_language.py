@@ -13,11 +13,11 @@ from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 NUM_AUTOMATA = 2**14
-"""Size of the sample that estimates the ceiling."""
+"""Number of automata from which the ceiling is estimated."""
 
 
 class Automata(NamedTuple):
-    """Automata, one for each sequence: state 0 is the start, and a state uses its first ``num_edges`` edges."""
+    """Automata, one per sequence: state 0 is the start, and each state has only its first ``num_edges`` edges."""
 
     num_edges: Int[np.ndarray, "batch states"]
     symbols: Int[np.ndarray, "batch states edges"]
@@ -34,15 +34,15 @@ class InContextLanguage(Task):
         inputs    4 0 1 3 0 4 0 2 4 0 1 3 3 4 0
         targets   0 1 3 0 . 0 2 . 0 1 3 3 . 0 1
 
-    Tests learning a language from context: counting what followed the same tokens earlier, as n-gram heads do, and
-    beyond that tracking the automaton's state. Attention should beat recurrent mechanisms, and a short convolution
-    should close part of the gap.
+    Tests learning a language from context. A model can count what followed the same tokens earlier, as n-gram heads do,
+    or better, track the automaton's state. Attention should beat recurrent mechanisms, and a short convolution should
+    close part of the gap.
 
-    Each sequence has its own automaton. Training and test draw from one distribution, so large that they almost surely
-    share no automaton. Out of range there are more strings of one automaton.
+    Each sequence has its own automaton. Training and test sequences draw automata from the same distribution, which is
+    so large that they almost surely share none. Tests beyond the training length have more strings of one automaton.
 
-    Source: Akyürek et al. (2024). Ours fixes the numbers of states and symbols, has no edge from a state to itself, and
-    scores the next symbol, where theirs accepts any symbol allowed.
+    Source: Akyürek et al. (2024). Ours fixes the numbers of states and symbols and has no edge from a state to itself.
+    It scores the actual next symbol, while theirs accepts any symbol that the automaton allows.
     """
 
     name: ClassVar = "in_context_language"
@@ -76,32 +76,35 @@ class InContextLanguage(Task):
 
     @property
     def min_length(self) -> int:
-        """A separator and the first symbol."""
+        """Room for a separator and the first symbol."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw an automaton for each sequence, and walk on it."""
+        """Draw an automaton for each sequence, and strings from it."""
         automata = draw_automata(rng, batch_size, self.num_states, self.num_symbols, self.most_edges)
         tokens, _ = walk(rng, automata, self.num_symbols, self.longest_string, length + 1)
         following = tokens[:, 1:]
         return Batch(tokens[:, :-1].copy(), np.where(following == self.num_symbols, IGNORE, following))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: no symbol is preferred."""
+        """Return the chance of a uniform guess: all symbols are equally likely."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Bound accuracy by that of knowing the automaton and its state, which still leaves a guess among the edges."""
+        """Return the accuracy of a predictor that knows the automaton and its state, and guesses among the edges."""
         value, standard_error = _ceiling(
             self.num_states, self.num_symbols, self.most_edges, self.longest_string, length
         )
         return Bound(value, "bound", standard_error)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the most frequent follower of the last 0, 1 and 2 tokens; one token less breaks ties and fills gaps."""
+        """Name the most frequent follower of the last 0, 1 and 2 tokens.
+
+        Shorter contexts break ties, and answer where a context is new.
+        """
         (batch_size, length), vocab = inputs.shape, self.vocab_size
         rows = np.arange(batch_size)
-        # A sequence begins with a separator: let another one stand before it.
+        # A sequence begins with a separator; assume another one before it.
         before = np.concatenate([np.full((batch_size, 1), self.num_symbols), inputs[:, :-1]], axis=1)
         contexts = {"unigram": np.zeros_like(inputs), "bigram": inputs, "trigram": before * vocab + inputs}
         counts = {name: np.zeros((batch_size, vocab**order, vocab), np.int32) for order, name in enumerate(contexts)}
@@ -121,7 +124,7 @@ class InContextLanguage(Task):
 def draw_automata(
     rng: np.random.Generator, batch_size: int, num_states: int, num_symbols: int, most_edges: int
 ) -> Automata:
-    """Draw automata: uniform numbers of edges, with distinct symbols in a state, that lead to other states."""
+    """Draw automata; each state has 1 to ``most_edges`` edges, with distinct symbols, to other states."""
     shape = (batch_size, num_states, most_edges)
     num_edges = rng.integers(1, most_edges + 1, size=shape[:2])
     symbols = distinct(rng, batch_size * num_states, most_edges, num_symbols).reshape(shape)
@@ -133,10 +136,10 @@ def draw_automata(
 def walk(
     rng: np.random.Generator, automata: Automata, separator: int, longest_string: int, num_tokens: int
 ) -> tuple[Int[np.ndarray, "batch tokens"], Int[np.ndarray, "batch tokens"]]:
-    """Draw strings of uniform length along uniform edges, each after a separator.
+    """Draw strings of uniform length by following uniformly drawn edges; a separator precedes each string.
 
     Returns:
-        The tokens, and the state in which each was drawn; meaningless for separators.
+        The tokens, and the state in which each token was drawn. The states of separators are meaningless.
     """
     batch_size, num_states, most_edges = automata.symbols.shape
     num_strings = num_tokens // 2 + 1
@@ -144,7 +147,8 @@ def walk(
     is_separator = np.zeros((batch_size, num_tokens + 1), dtype=bool)
     is_separator[:, 0] = True
     np.put_along_axis(is_separator, np.minimum((lengths + 1).cumsum(axis=1), num_tokens), values=True, axis=1)
-    # Positions come first, and states and edges are numbered through: the loop takes all sequences at a time.
+    # The loop handles all sequences at once: positions are the first axis, and states and edges are numbered across
+    # sequences.
     is_separator = is_separator.T
     choices = rng.random((num_tokens, batch_size))
     starts = num_states * np.arange(batch_size)
@@ -166,9 +170,9 @@ def walk(
 def _ceiling(
     num_states: int, num_symbols: int, most_edges: int, longest_string: int, length: int
 ) -> tuple[float, float]:
-    """Average 1 / the number of edges over the states in which symbols are drawn, with its standard error.
+    """Average the inverse number of edges over the states in which symbols are drawn; also its standard error.
 
-    Only the automata are sampled: for each of them, the probability of each state is exact.
+    Only the automata are sampled; for each automaton, the probability of each state is exact.
     """
     rng = np.random.Generator(np.random.Philox(0))
     automata = draw_automata(rng, NUM_AUTOMATA, num_states, num_symbols, most_edges)
@@ -186,7 +190,7 @@ def _ceiling(
 
 
 def _shares(longest_string: int, length: int) -> Float[np.ndarray, " symbols"]:
-    """Compute the shares of scored symbols that are the first, second, ... of their string."""
+    """Compute the fractions of scored symbols that are the first, second, ... of their string."""
     # A string follows each separator, and the next separator follows the string.
     has_separator = np.zeros(length + 1)
     has_separator[0] = 1

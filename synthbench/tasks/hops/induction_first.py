@@ -18,11 +18,11 @@ class InductionFirst(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 3
 
-    Tests induction where the first successor must outlive later contradictions. The inputs are those of
-    ``induction_latest``: the difference between the two shows a bias towards recent tokens, as decay and overwriting
-    cause. Beyond the trained lengths the background grows, and with it the distances.
+    Tests induction where the first successor must be kept although later ones contradict it. The inputs are the same as
+    in ``induction_latest``, so the difference between the two scores shows a bias towards recent tokens, such as decay
+    and overwriting cause. In longer test sequences, there is more background, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
+    Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
     """
 
     name: ClassVar = "induction_first"

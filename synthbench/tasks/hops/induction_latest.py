@@ -18,11 +18,11 @@ class InductionLatest(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 6
 
-    Tests induction where the context contradicts itself: what follows a trigger differs each time. Decay prefers recent
-    tokens and should find this easier than ``induction_first``; a plain sum over the past mixes all successors. Out of
-    range the background grows, and with it the distances.
+    Tests induction where the context contradicts itself: what follows a trigger differs each time. Mechanisms
+    with decay prefer recent tokens, so this should be easier for them than ``induction_first``. A plain sum over the
+    past mixes all successors. In longer test sequences, there is more background, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
+    Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
     """
 
     name: ClassVar = "induction_latest"

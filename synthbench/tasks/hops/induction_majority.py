@@ -16,7 +16,7 @@ from synthbench.tasks.hops._controlled import ControlledInduction
 @task
 @dataclass(frozen=True)
 class InductionMajority(ControlledInduction):
-    """The last token is a trigger that has been followed by two different tokens; name the one that came more often.
+    """The last token is a trigger that has been followed by two different tokens; name the more frequent of them.
 
     With ``num_symbols=8``, ``num_triggers=2`` and ``repeats=3``, the triggers are 8 and 9::
 
@@ -24,10 +24,10 @@ class InductionMajority(ControlledInduction):
         targets   . . . . . . . . . . . . . . . 6
 
     Tests induction that weighs all occurrences alike: a plain sum over the past does so, decay and overwriting do not.
-    The number of occurrences is odd, and the winner has one more than its rival. Out of range the background grows, and
-    with it the distances.
+    On all levels the number of occurrences is odd, and the more frequent token leads by one occurrence. Longer test
+    sequences have more background or, on ladders, more occurrences, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
+    Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
     """
 
     name: ClassVar = "induction_majority"
@@ -38,7 +38,7 @@ class InductionMajority(ControlledInduction):
         }
     )
     length: ClassVar = 96
-    # The more occurrences, the smaller the share by which the winner leads. Two triggers leave little to remember.
+    # The more occurrences, the smaller the relative lead of the winner. Two triggers leave little else to remember.
     levels: ClassVar = tuple(
         {"load": repeats, "length": length, "num_symbols": 16, "num_triggers": 2, "repeats": repeats, "num_asked": 2}
         for repeats, length in (
@@ -57,8 +57,8 @@ class InductionMajority(ControlledInduction):
             (255, 1024),
         )
     )
-    # The winner of either trigger is the rival of the other, so that counting successors without their triggers tells
-    # nothing; one is asked, for its answer is what the other's is not.
+    # The winner of each trigger is the rival of the other, so counting successors without their triggers reveals
+    # nothing. Only one trigger is asked, because its answer reveals the answer of the other.
     extended_levels: ClassVar = tuple({**level, "num_asked": 1, "is_shared": True} for level in levels[1:])
     load: ClassVar = "occurrences"
     is_shared: bool = option(
@@ -69,7 +69,7 @@ class InductionMajority(ControlledInduction):
     repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw successors of triggers: more than half of a trigger's are its winner, the others its rival."""
+        """Draw a winner and a rival per trigger; over half of its successors are the winner, the others the rival."""
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:
             by_sequence, num_paired = candidates.reshape(-1, self.num_triggers, 2), self.num_triggers // 2 * 2

@@ -14,9 +14,9 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class KhopInduction(Task):
-    """From each token hop to what followed its latest earlier occurrence, several times; name the token found there.
+    """From each token, hop several times to the token after its latest earlier occurrence; name the last one found.
 
-    With ``num_symbols=4`` and ``num_hops=2``, 4 says that there is no earlier occurrence to hop from::
+    With ``num_symbols=4`` and ``num_hops=2``, the answer 4 means that some hop finds no earlier occurrence::
 
         inputs    2 3 0 1 0 2 1 0
         targets   4 4 4 4 4 4 1 3
@@ -27,12 +27,12 @@ class KhopInduction(Task):
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
     recurrent state must keep every hop's result for every symbol.
 
-    No token follows itself, so the last hop always changes the token. Beyond the trained lengths, only the length
-    grows, since the number of hops is not shown.
+    No token follows itself, so the last hop always changes the token. Longer test sequences have the same number of
+    hops, unless marks show the number.
 
-    Source: Sanford, Hsu & Telgarsky (2024), as coded. In the paper, the number of hops varies and the first token gives
-    it. With ``is_marked=true``, ours also shows it: the sequence begins with one token, the 4 of the example, for each
-    hop.
+    Source: Sanford, Hsu & Telgarsky (2024), as coded. In the paper, the number of hops varies and is stated by the
+    first token. With ``is_marked=true``, ours also shows the number: the sequence begins with one mark per hop. In the
+    example, the mark would be the token 4.
     """
 
     name: ClassVar = "khop_induction"
@@ -61,12 +61,12 @@ class KhopInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, and the answer "none"."""
+        """The symbols, and the id of marks and of the answer "none"."""
         return self.num_symbols + 1
 
     @property
     def min_length(self) -> int:
-        """The first position that may have an answer: with two alternating symbols, each hop leads back by one."""
+        """The shortest sequence that may have an answer: with alternating symbols, each hop leads back by one token."""
         return self._num_marks + self.num_hops + 2
 
     @property
@@ -82,11 +82,11 @@ class KhopInduction(Task):
         return Batch(self._after_marks(symbols, self.num_symbols), self._after_marks(answers, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Guess "none" or any symbol at each position.
+        """Return the accuracy of guessing "none" or any symbol at each position, whichever is likelier.
 
-        Read backwards from a token to its earlier occurrence, each token matches with probability ``1 / (num_symbols -
-        1)``, for it differs from its neighbour. The next hop continues from that occurrence, whose successor differs
-        from it, so the distances are independent and geometric.
+        Going back from a token, each earlier token but its neighbour matches with probability ``1 / (num_symbols -
+        1)``, since it differs from the token after it. The next hop starts from the token after the match, which
+        differs from the match, so hop distances are independent and geometric.
         """
         length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)
@@ -94,7 +94,7 @@ class KhopInduction(Task):
         total = np.ones(1)
         for _ in range(self.num_hops):
             total = np.convolve(total, distance)[:length]
-        # The first hop looks back from the token before, and the last occurrence is no earlier than position 0.
+        # The search for the first match starts one token back, and the last match is at position 0 or later.
         has_answer = np.concatenate([[0.0], total.cumsum()])[:length]
         return Bound(float(np.maximum(1 - has_answer, has_answer / self.num_symbols).mean()))
 
@@ -103,21 +103,21 @@ class KhopInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the token found by each smaller number of hops, from 0 on."""
+        """Name the token found by fewer hops: 0, 1, ... up to one hop too few."""
         *shorter, _ = self._found(inputs[:, self._num_marks :])
         return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
 
     def _after_marks(self, rows: Int[np.ndarray, "batch _"], token: int) -> Int[np.ndarray, "batch length"]:
-        """Put one token for each mark in front of rows."""
+        """Put a token in place of each mark before the rows."""
         return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:
         """Yield the tokens found by 0, 1, ... ``num_hops`` hops."""
         batch_size, length = inputs.shape
-        # Positions by token, earliest first: in 16 bits they are sorted by radix.
+        # Sort positions by token, earliest first; 16-bit integers allow a radix sort.
         order = np.argsort(inputs.astype(np.uint16), axis=1, kind="stable")
         is_repeat = np.diff(np.take_along_axis(inputs, order, axis=1), axis=1) == 0
-        # Behind the last position there is nothing, from where hops lead to nothing.
+        # The position after the last stands for "none"; hops from there stay there.
         landing = np.full((batch_size, length + 1), length)
         np.put_along_axis(landing, order[:, 1:], np.where(is_repeat, order[:, :-1] + 1, length), axis=1)
         tokens = np.append(inputs, np.full((batch_size, 1), self.num_symbols), axis=1)

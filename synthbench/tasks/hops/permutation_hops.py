@@ -13,29 +13,30 @@ from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 MOST_HOPS = 64
-"""Largest number of hops that has a token."""
+"""Largest number of hops, each of which has its own token."""
 
 
 @task
 @dataclass(frozen=True)
 class PermutationHops(Task):
-    """Read the edges of a cyclic permutation, nodes of several tokens each; from a node, follow some edges.
+    """Read the edges of a cycle whose nodes have several tokens each; from a node, follow some edges.
 
-    A question begins with 3 for one hop and 4 for two. The edges are 20 to 12, 01 to 20 and 12 to 01, so two hops lead
-    from 01 to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
+    A question starts with a 3 for one hop, or a 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so two hops
+    from 01 lead to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
         targets   . . . . . . . . . . . . . . 1 2
 
-    Tests composition: each hop looks up the node found by the previous hop, by all of its tokens together. All hops
-    fall on the position before the answer. Few nodes begin with the first token of the answer once that is shown.
+    Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. All hops
+    must be made at the position before the answer. The model reads the first token of the answer before it names the
+    second, which then is easy: few nodes begin with that token.
 
-    The permutation is one cycle longer than the chain, so no smaller number of hops gives the answer. Questions begin
-    with distinct nodes. Out of range the cycle grows.
+    The permutation is a single cycle, longer than the chain of hops, so no smaller number of hops gives the answer.
+    Questions start from distinct nodes. In tests beyond the trained lengths the cycle grows.
 
-    Source: after Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges, a token for
-    each number of hops, and names of several tokens. There names vary in length and have an end token, cycles vary in
-    length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
+    Source: after Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. It also has
+    a token for each number of hops and names of several tokens. There, names vary in length and have an end token,
+    cycles vary in length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
     """
 
     name: ClassVar = "permutation_hops"
@@ -47,7 +48,7 @@ class PermutationHops(Task):
     )
     length: ClassVar = 96
     # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. Low levels
-    # write names with few symbols.
+    # use few symbols for names.
     levels: ClassVar = tuple(
         {
             "load": num_hops,
@@ -110,7 +111,10 @@ class PermutationHops(Task):
 
     @property
     def min_length(self) -> int:
-        """A cycle with one edge more than the longest chain, or one for each question."""
+        """The tokens of the shortest cycle and the questions.
+
+        The cycle has one edge more than the longest chain, or one per question if these are more.
+        """
         return self._num_tokens(self._fewest_nodes)
 
     @property
@@ -127,14 +131,17 @@ class PermutationHops(Task):
         return max(self.longest_chain + 1, self.num_questions)
 
     def _num_tokens(self, num_nodes: int) -> int:
-        """Count two nodes an edge, and a number, a node and all but the last token of another a question."""
+        """Count the tokens of ``num_nodes`` edges and of all questions.
+
+        An edge takes two nodes. So does a question: a number of hops, a node, and all but the last token of the answer.
+        """
         return 2 * self.tokens_per_node * (num_nodes + self.num_questions)
 
     def _num_nodes(self, length: int) -> int:
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with more nodes than names; leftover tokens become padding in front.
+        """Refuse a length with more nodes than names; positions that fill no edge become padding at the front.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -148,7 +155,7 @@ class PermutationHops(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a cycle of names, list its edges in random order, and ask for nodes on it."""
+        """Draw a cycle of nodes, list its edges in random order, and ask about nodes on the cycle."""
         num_nodes, width = self._num_nodes(length), self.tokens_per_node
         cycle = self._spelled(distinct(rng, batch_size, num_nodes, self._most_nodes))
         order = rng.permuted(np.tile(np.arange(num_nodes), (batch_size, 1)), axis=1)
@@ -168,13 +175,13 @@ class PermutationHops(Task):
         )
 
     def _spelled(self, nodes: Int[np.ndarray, "batch nodes"]) -> Int[np.ndarray, "batch nodes tokens"]:
-        """Spell nodes as their digits."""
+        """Write the numbers of nodes as digits, which are the tokens of their names."""
         powers = self._num_used ** np.arange(self.tokens_per_node)[::-1]
         tokens: Int[np.ndarray, "batch nodes tokens"] = nodes[:, :, None] // powers % self._num_used
         return tokens
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of guessing one of the symbols used: exchanging two of them changes no probability."""
+        """Return the chance of a uniform guess among the symbols used, which are all equally likely."""
         return Bound(1 / self._num_used)
 
     def ceiling(self, length: int) -> Bound:
@@ -182,9 +189,10 @@ class PermutationHops(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Follow one hop, if more are asked, or one hop too few; then complete the latest node with that beginning.
+        """Name the first token after one hop, if more are asked, or after one hop too few.
 
-        The first token of an answer is guessed; the next ones follow the tokens of the answer that are shown.
+        For the next tokens, look at the tokens of the answer shown so far, and complete them like the latest listed
+        node that begins with them.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
         num_asked = 2 * width * self.num_questions
@@ -192,7 +200,7 @@ class PermutationHops(Task):
         edges = edges.reshape(len(inputs), num_nodes, 2, width)
         questions = inputs[:, length - num_asked :].reshape(len(inputs), self.num_questions, 2 * width)
         num_hops, starts, shown = np.split(questions, [1, width + 1], axis=2)
-        # What is no node on the cycle is followed by itself.
+        # Ids that are no node on the cycle are followed by themselves.
         sources, ends, asked = (self._joined(tokens) for tokens in (edges[:, :, 0], edges[:, :, 1], starts))
         following = np.tile(np.arange(self._most_nodes), (len(inputs), 1))
         np.put_along_axis(following, sources, ends, axis=1)
@@ -211,9 +219,10 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add guesses of any node not near the start; the second of two tokens follows the one shown.
+        """Add guesses among the nodes that are not near the start, for nodes of two tokens and one number of hops.
 
-        They take the most frequent first token of the remaining nodes, then the last listed node that begins so.
+        They name the most frequent first token of these nodes. After the first token is shown, they name the largest
+        second token among those of these nodes that begin with it.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:
@@ -250,7 +259,7 @@ class PermutationHops(Task):
         questions: Int[np.ndarray, "batch questions 4"],
         length: int,
     ) -> Int[np.ndarray, "batch length"]:
-        """Name the most frequent first token of some nodes, then the last second token after the first one shown."""
+        """Name the most frequent first token of the marked nodes, then the largest second token after the one shown."""
         by_first = is_left.reshape(*is_left.shape[:2], self._num_used, self._num_used)
         tokens = np.zeros_like(questions)
         tokens[:, :, 2] = by_first.sum(axis=3).argmax(axis=2)
@@ -260,7 +269,7 @@ class PermutationHops(Task):
         return np.pad(tokens.reshape(len(questions), -1), ((0, 0), (length - tokens.shape[1] * 4, 0)))
 
     def _joined(self, tokens: Int[np.ndarray, "batch nodes tokens"]) -> Int[np.ndarray, "batch nodes"]:
-        """Number nodes by their tokens."""
+        """Convert the tokens of nodes to the numbers of the nodes."""
         nodes: Int[np.ndarray, "batch nodes"] = tokens @ self._num_used ** np.arange(self.tokens_per_node)[::-1]
         return nodes % self._most_nodes
 
@@ -268,7 +277,7 @@ class PermutationHops(Task):
     def _with_beginning(
         nodes: Int[np.ndarray, "batch nodes tokens"], shown: Int[np.ndarray, "batch questions beginning"]
     ) -> Int[np.ndarray, "batch questions beginning"]:
-        """Complete each beginning, token by token, with the latest node that begins so."""
+        """Complete each beginning, token by token, like the latest listed node that begins so."""
         begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
         found = np.empty_like(shown)
         for place in range(shown.shape[2]):
@@ -281,5 +290,5 @@ class PermutationHops(Task):
 def _take(
     nodes: Int[np.ndarray, "batch nodes tokens"], places: Int[np.ndarray, "batch places"]
 ) -> Int[np.ndarray, "batch places tokens"]:
-    """Gather the tokens of the nodes at some places."""
+    """Gather the tokens of the nodes at the given places."""
     return np.take_along_axis(nodes, places[:, :, None], axis=1)

@@ -19,22 +19,22 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class PointerChasing(Task):
     """Read the edges of a cycle in random order; from a start node, follow as many edges as there are hop marks.
 
-    With ``num_nodes=6`` and ``longest_chain=3``, a hop mark is 6, the query 7 and the padding 8; two hops from 4::
+    With ``num_nodes=6`` and ``longest_chain=3``, a hop mark is 6, the query 7, the padding 8; two hops start from 4::
 
         inputs    0 2 4 1 2 4 1 0 7 6 6 4 8
         targets   . . . . . . . . . . . 0 .
 
-    Tests composition: each hop looks up the result of the previous one. The marks stand before the start, so all hops
-    fall on one position. Attention needs a depth that grows with the logarithm of the chain; a recurrent state needs
-    room for all edges.
+    Tests composition: each hop looks up the result of the previous hop. The marks stand before the start node, so all
+    hops must be made at a single position. Attention needs a depth that grows with the logarithm of the number of hops;
+    a recurrent state needs room for all edges.
 
-    The nodes are a random subset of all ids. The chain is shorter than the cycle, so no smaller number of hops gives
-    the answer. Out of range the chain grows, and the cycle where necessary.
+    The nodes are a random subset of all ids. The chain of hops is shorter than the cycle, so no smaller number of hops
+    gives the answer. On all levels, the cycle has at least twice as many edges as the chain has hops.
 
-    With ``num_starts`` above 1 several nodes follow the marks, and the same number of hops is asked from each.
+    With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
-    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. The number of
-    hops is written as marks because one token for each number would meet a longer chain with an untrained embedding.
+    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. Marks show the
+    number of hops, because a token per number would have an untrained embedding for chains longer than in training.
     """
 
     name: ClassVar = "pointer_chasing"
@@ -46,7 +46,7 @@ class PointerChasing(Task):
     )
     length: ClassVar = 70
     # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. More node ids
-    # would allow more hops, but are learned too slowly: with 64 even one hop is not learned in 500 steps of all levels.
+    # would allow more hops, but slow down learning: with 64, even one hop is not learned in 500 steps of all levels.
     levels: ClassVar = tuple(
         {
             "load": num_hops,
@@ -94,25 +94,28 @@ class PointerChasing(Task):
 
     @property
     def min_length(self) -> int:
-        """A cycle with one edge more than the longest chain, or one for each start."""
+        """Tokens for the shortest cycle and its question.
+
+        The cycle has one edge more than the longest chain, or one per start if these are more.
+        """
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
     def _num_tokens(self, num_edges: int) -> int:
-        """Count two tokens for each edge, the query, the marks or padding in their place, and the starts."""
+        """Count the tokens of edges (two each), the query, the starts, and the marks or padding in place of marks."""
         return 2 * num_edges + 1 + self.longest_chain + self.num_starts
 
     def _num_edges(self, length: int) -> int:
         return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with half an edge or with more edges than nodes.
+        """Refuse a length that leaves half an edge, or that has more edges than there are nodes.
 
         Raises:
             UsageError: If the task has no sequence of this length.
         """
         super().check_length(length)
         longest = self._num_tokens(self.num_nodes)
-        # With several starts a sequence may end with one padding more: then all lengths hold whole edges.
+        # With several starts, a sequence may end with one more padding token, so all lengths are allowed.
         step, steps = (1, "") if self.num_starts > 1 else (2, " in steps of 2, an edge each,")
         if (longest - length) % step or length > longest:
             raise UsageError(
@@ -121,13 +124,13 @@ class PointerChasing(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a cycle of nodes, list its edges in random order, and ask for a node on it."""
+        """Draw a cycle of nodes, list its edges in random order, and ask for hops from nodes on the cycle."""
         num_edges = self._num_edges(length)
         mark, query, padding = self.num_nodes, self.num_nodes + 1, self.num_nodes + 2
         cycle = rng.permuted(np.tile(np.arange(self.num_nodes), (batch_size, 1)), axis=1)[:, :num_edges]
         order = rng.permuted(np.tile(np.arange(num_edges), (batch_size, 1)), axis=1)
         num_hops = rng.integers(self.shortest_chain, self.longest_chain + 1, size=(batch_size, 1))
-        # The cycle is random and its edges are shuffled, so that its first node is as good a start as any.
+        # The cycle is random and its edges are shuffled, so its first node is as good a start as any other.
         starts = np.zeros((batch_size, self.num_starts), dtype=np.int64)
         starts[:, 1:] = 1 + distinct(rng, batch_size, self.num_starts - 1, num_edges - 1)
         asked = 2 * num_edges + 1 + num_hops + np.arange(self.num_starts)
@@ -141,7 +144,7 @@ class PointerChasing(Task):
         return Batch(inputs, score_at(answers, asked, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of guessing one of all ids."""
+        """Return the chance of a uniform guess among all node ids."""
         return Bound(1 / self.num_nodes)
 
     def ceiling(self, length: int) -> Bound:
@@ -149,10 +152,10 @@ class PointerChasing(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Follow one hop, if more are asked, or one hop too few."""
+        """Name the node after one hop, if more are asked, or after one hop too few."""
         num_edges = self._num_edges(inputs.shape[1])
         num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
-        # What is no node on the cycle is followed by itself.
+        # Ids that are no node on the cycle are followed by themselves.
         following = np.tile(np.arange(self.vocab_size), (len(inputs), 1))
         np.put_along_axis(following, inputs[:, 0 : 2 * num_edges : 2], inputs[:, 1 : 2 * num_edges : 2], axis=1)
         one_less = inputs

@@ -1,1 +1,1 @@
-"""Long-range tasks: the answer lies far back."""
+"""Long-range tasks: the answer lies far back in the sequence."""

@@ -19,8 +19,8 @@ class DistantMatch(Task):
         inputs    3 1 4 1 5 0
         targets   . . . 3 . .
 
-    Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all,
-    and a causal model cannot use the second half.
+    Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all.
+    The second half comes after the question, so a causal model cannot use it.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
     """
@@ -33,12 +33,12 @@ class DistantMatch(Task):
     vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the first, unless it is 0, is asked at the middle position."""
+        """Draw uniform tokens; the middle position asks for the first token, unless that is 0."""
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         targets = np.full_like(inputs, IGNORE)
         targets[:, length // 2] = np.where(inputs[:, 0] == 0, IGNORE, inputs[:, 0])
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of guessing one of the scored tokens, without 0."""
+        """Return the chance of a uniform guess among all tokens but 0, which is never scored."""
         return Bound(1 / (self.vocabulary - 1))

@@ -17,11 +17,11 @@ class LongCopy(Copy):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests that a mechanism passes its own position through: embedding and output layer suffice if attention does not
-    interfere.
+    Tests that a mechanism passes on each position's own token. The embedding and output layers suffice if the mechanism
+    does not interfere.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published table used 128 tokens
-    on one kind of device; the code describes the longer sequence.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. For the published table, one kind of
+    device ran only 128 tokens; the code states 256.
     """
 
     name: ClassVar = "long_copy"

@@ -23,9 +23,9 @@ class Multihop(Task):
     Tests one hop: find the unique second marker and read the token after it. The first marker stands in the first third
     of the sequence, the second in the second third.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. Its documentation describes a chain
-    of pointers, at the start and after one and two thirds; the code has two markers, at random positions, and no chain.
-    It also draws an unused position in the last third, which ours omits.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. Their documentation describes a
+    chain of pointers at the start and after one and two thirds of the sequence. Their code has two markers at random
+    positions and no chain. It also draws an unused position in the last third, which ours omits.
     """
 
     name: ClassVar = "multihop"
@@ -46,7 +46,7 @@ class Multihop(Task):
         return Batch(inputs, score_last(inputs[rows, second + 1], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of guessing any token but the markers."""
+        """Return the chance of a uniform guess among all tokens but the markers."""
         return Bound(1 / (self.vocabulary - 2))
 
     def ceiling(self, length: int) -> Bound:

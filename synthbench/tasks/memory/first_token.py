@@ -33,7 +33,7 @@ class FirstToken(Task):
     vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the first is asked at the last position."""
+        """Draw uniform tokens; the last position asks for the first token."""
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         return Batch(inputs, score_last(inputs[:, 0], length))
 

@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class KvRecall(Task):
-    """Read pairs of a key and a value; asked for one of the keys, name its value.
+    """Read pairs of a key and a value, then one of the keys; name its value.
 
     With ``vocabulary=8``, the separator is 7::
 
@@ -33,7 +33,7 @@ class KvRecall(Task):
     vocabulary: int = option(64, "number of tokens, the separator among them", low=3, high=4096)
 
     def check_length(self, length: int) -> None:
-        """Refuse an odd length, and one with more pairs than keys.
+        """Refuse an odd length, and a length with more pairs than there are keys.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -47,7 +47,7 @@ class KvRecall(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw pairs of distinct keys and uniform values; the separator and one of the keys end the sequence."""
+        """Draw pairs of distinct keys and uniform values, then append the separator and one of the keys."""
         num_pairs = (length - 2) // 2
         separator = self.vocabulary - 1
         symbols = np.tile(np.arange(separator), (batch_size, 1))
@@ -62,7 +62,7 @@ class KvRecall(Task):
         return Batch(inputs, score_last(values[rows, asked], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of guessing any token but the separator."""
+        """Return the chance of a uniform guess among all tokens but the separator."""
         return Bound(1 / (self.vocabulary - 1))
 
     def ceiling(self, length: int) -> Bound:

@@ -13,7 +13,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Retrieval(Task):
-    """Asked by a query at the end, name the needle; it is the same token in every sequence.
+    """At the final query token, name the needle, the same token in every sequence.
 
     With ``vocabulary=8``, the needle is 7 and the query 6::
 
@@ -41,9 +41,9 @@ class Retrieval(Task):
         return Batch(inputs, score_last(np.full(batch_size, needle), length))
 
     def floor(self, length: int) -> Bound:
-        """Return 1: the needle is always right."""
+        """Return 1: the needle is always the answer."""
         return Bound(1.0)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the needle is always right."""
+        """Return 1: the needle is always the answer."""
         return Bound(1.0)

@@ -12,15 +12,15 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class SelectiveCopy(Task):
-    """In the second half, name in order the tokens that followed the markers in the first; then zeros.
+    """In the second half, name in order the tokens that followed markers in the first; then zeros.
 
     With ``vocabulary=8`` and ``num_marks=3``, the marker is 7::
 
         inputs    7 1 4 7 7 5 2 0 6 1 3 3
         targets   0 0 0 0 0 0 1 6 5 0 0 0
 
-    The third marker overwrote the second answer, 6: such an answer can only be guessed. A marker at the end of the
-    first half has the answer 0.
+    A marker may overwrite the answer of the marker before it, as the third marker here overwrote the 6. The model can
+    only guess such an answer. A marker at the end of the first half has the answer 0.
 
     Tests recall of marked tokens in order. The zeros before and after the answers are scored as well.
 
@@ -38,7 +38,7 @@ class SelectiveCopy(Task):
 
     @property
     def min_length(self) -> int:
-        """One position for each mark in either half."""
+        """Room for all marks in the first half, and for their answers in the second."""
         return 2 * self.num_marks
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -56,12 +56,12 @@ class SelectiveCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess zero everywhere, right at all other positions and wherever an answer happens to be zero."""
+        """Return the accuracy of answering 0 everywhere: correct outside the answers, and where an answer is 0."""
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Count as guesses only the answers that the next marker overwrote: one for each pair of adjacent marks."""
+        """Return the accuracy of guessing only the answers that the next marker overwrote, one per adjacent pair."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

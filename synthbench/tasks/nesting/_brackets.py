@@ -1,6 +1,6 @@
-"""Fully bracketed expressions modulo a number: drawing, distribution of values, and evaluation without brackets.
+"""Fully bracketed expressions modulo a number: drawing them, their values, and values with brackets ignored.
 
-Expressions of one to four symbols are a digit: d, -d, (d) or (-d). Longer ones are (left operator right), with a
+An expression of one to four symbols holds one digit: d, -d, (d) or (-d). A longer one is (left operator right), with a
 uniform length of the left part.
 """
 
@@ -14,30 +14,30 @@ from synthbench.tasks.base import Tokens
 
 
 class Grammar(NamedTuple):
-    """The ids: digits, ``+`` and ``-``, ``*`` if there are three operators, and the brackets."""
+    """Token ids of expressions: digits, ``+``, ``-``, ``*`` (only with three operators) and the two brackets."""
 
     modulus: int
     num_operators: int
 
     @property
     def minus(self) -> int:
-        """The operator and the sign."""
+        """Id of ``-``, which is both the operator and the sign."""
         return self.modulus + 1
 
     @property
     def opening(self) -> int:
-        """The bracket before an expression; the ids below are digits and operators."""
+        """Id of the opening bracket; smaller ids are digits and operators."""
         return self.modulus + self.num_operators
 
     @property
     def closing(self) -> int:
-        """The bracket after an expression, the last id."""
+        """Id of the closing bracket, the last id."""
         return self.opening + 1
 
     def apply(
         self, operators: Int[np.ndarray, "..."], left: Int[np.ndarray, "..."], right: Int[np.ndarray, "..."]
     ) -> Int[np.ndarray, "..."]:
-        """Evaluate ``left operator right``, with operators counted from 0."""
+        """Evaluate ``left operator right`` modulo ``modulus``; the operators +, - and * are numbered 0, 1 and 2."""
         return np.choose(operators, [left + right, left - right, left * right]) % self.modulus
 
 
@@ -48,9 +48,10 @@ def write_expressions(
     starts: Int[np.ndarray, " expressions"],
     lengths: Int[np.ndarray, " expressions"],
 ) -> Int[np.ndarray, " expressions"]:
-    """Write random expressions of these lengths into a line of tokens and return their values.
+    """Write random expressions into one line of tokens, given their starts and lengths, and return their values.
 
-    It writes all expressions, then all their parts, and so on: the recursion is as deep as the deepest brackets.
+    The function writes the outermost symbols of all expressions, then calls itself for their parts: the recursion is as
+    deep as the deepest brackets.
     """
     ends = starts + lengths - 1
     line[starts[lengths >= 3]] = grammar.opening
@@ -77,7 +78,7 @@ def write_expressions(
 
 @cache
 def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the probability of each value of an expression of 0..longest symbols; entry 0 is meaningless."""
+    """Compute the probability of each value, for expressions of 0 to ``longest`` symbols; row 0 is meaningless."""
     digits = np.arange(grammar.modulus)
     operators = np.arange(grammar.num_operators)
     results = grammar.apply(operators[:, None, None], digits[:, None], digits).ravel()

@@ -1,7 +1,7 @@
-"""Shared code of the tree completion tasks: trees as symbolic expressions, and the hidden end of one.
+"""Shared code of the tree completion tasks, which ask for a tree or for its hidden end.
 
-A tree is written ``( label child* )``, three tokens a node. The ids are the labels, the brackets, the names of
-templates if there are any, then ``=``, the blank and the padding.
+A tree is written ``( label child* )``, three tokens per node. The ids are the labels, the brackets, the names of
+templates (in tasks that have them), then ``=``, the blank and the padding.
 """
 
 from abc import abstractmethod
@@ -19,27 +19,28 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.nesting._trees import Law, grow
 
 NUM_TOKENS = 2**18
-"""Size of the sample that estimates a floor."""
+"""Number of tokens in the sample that estimates a floor."""
 
 
 class LabelledNodes(NamedTuple):
-    """The nodes of many trees in any order."""
+    """The nodes of many trees, in any order: one entry per node in each array."""
 
     trees: Int[np.ndarray, " nodes"]
     sizes: Int[np.ndarray, " nodes"]
     labels: Int[np.ndarray, " nodes"]
     openings: Int[np.ndarray, " nodes"]
-    """Place of the opening bracket of a node in its tree."""
+    """Position of each node's opening bracket in its tree."""
     mirrored: Int[np.ndarray, " nodes"]
-    """Place of that bracket if the children of every node stand in reversed order."""
+    """Position of each node's opening bracket if the children of every node are reversed."""
 
 
 @dataclass(frozen=True)
 class TreeCompletion(Task):
-    """Trees, an ``=`` and a tree that follows from them, whose end is hidden behind blanks.
+    """Base of tasks that show trees and an ``=``, then ask for a tree that these determine.
 
-    Sizes of trees are uniform. The tree is cut at a uniform place that hides at least one token. With ``is_shown``
-    nothing is hidden, and each token of the tree but the first is asked at the previous one.
+    The number of nodes of each tree is uniform. Blanks hide the end of the last tree, from a uniform position on and at
+    least one token. With ``is_shown`` nothing is hidden: each token of the last tree except the first is asked at the
+    position before it.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -55,23 +56,23 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def tokens_per_node(self) -> int:
-        """Number of tokens per node, if all trees of a sequence are equally large."""
+        """Tokens that a sequence needs per node of a tree, if all its trees are equally large."""
 
     @property
     @abstractmethod
     def num_marks(self) -> int:
-        """Number of other tokens in a sequence."""
+        """Number of tokens in a sequence that belong to no node: the ``=`` and names."""
 
     @property
     def num_ids(self) -> int:
-        """Number of labels, brackets and names, if a task has any."""
+        """Number of ids of labels, brackets and, in tasks that have them, names."""
         return self.num_labels + 2
 
     @abstractmethod
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Write sequences with nothing hidden; return also the start and the length of the tree to complete."""
+        """Write sequences with nothing hidden; return also the start and length of each tree to complete."""
 
     @property
     def opening(self) -> int:
@@ -85,25 +86,25 @@ class TreeCompletion(Task):
 
     @property
     def equals(self) -> int:
-        """Id of the token before the tree to complete."""
+        """Id of the ``=`` before the tree to complete."""
         return self.num_ids
 
     @property
     def vocab_size(self) -> int:
-        """All ids, with the =, the blank and the padding."""
+        """Number of all ids, including the ``=``, the blank and the padding."""
         return self.num_ids + 3
 
     @property
     def min_length(self) -> int:
-        """Trees of the fewest nodes."""
+        """Tokens of a sequence whose trees have the fewest nodes."""
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:
-        """Count the nodes of the largest tree, if all trees of a sequence are equally large."""
+        """Return how many nodes fit into each tree, if all trees of a sequence are equally large."""
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
-        """Refuse trees with more nodes than there is room for.
+        """Refuse a length that leaves room for larger trees than ``depth`` and ``arity`` allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -118,7 +119,7 @@ class TreeCompletion(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw trees; hide the end of the last one, or ask for all of it token by token."""
+        """Draw trees; hide the end of the last tree or, with ``is_shown``, ask for it token by token."""
         tokens, begins, lengths = self.write(rng, batch_size, length)
         positions = np.arange(length)
         if self.is_shown:
@@ -129,28 +130,31 @@ class TreeCompletion(Task):
         return Batch(np.where(is_hidden, self.equals + 1, tokens), np.where(is_hidden, tokens, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Guess the most frequent bracket at each position, or any label; estimated on a sample."""
+        """Estimate, on a sample, the accuracy of the best constant guess at each position: a bracket, or any label."""
         return _sampled_floor(self, length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: every token of the tree follows from those before the =."""
+        """Return 1: the tokens before the ``=`` determine every token of the tree after it."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Repeat the latest label shown or, if the tree is shown, the follower of the same tokens earlier."""
+        """Repeat the latest label shown or, with ``is_shown``, continue the latest copy of the last tokens."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
     def slots(self, inputs: Tokens) -> Tokens:
-        """Number the tokens of the last tree by the position that asks for them, from 0; negative before it."""
+        """Return the index, in the last tree, of the token asked at each position; negative before that tree."""
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots: Tokens = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
         return slots
 
     def _induced(self, inputs: Tokens) -> Tokens:
-        """Find the follower of the latest earlier copy of the last tokens: the most of up to four that have one."""
+        """Find the token that followed the latest earlier copy of the last tokens.
+
+        The copy has as many tokens as possible, up to four.
+        """
         found = np.zeros_like(inputs)
         recent = np.zeros_like(inputs)
         for num_tokens in range(4):
@@ -163,7 +167,10 @@ class TreeCompletion(Task):
         return found
 
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
-        """Draw random trees of these sizes; before conditioning on size, all numbers of children are equally likely."""
+        """Draw random trees with these numbers of nodes.
+
+        Before conditioning on size, a node above the last level has 0 to ``arity`` children with equal probability.
+        """
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)
         trees = np.concatenate([nodes.trees for nodes in levels])
@@ -171,7 +178,7 @@ class TreeCompletion(Task):
         subtree_sizes = np.concatenate([nodes.sizes for nodes in levels])
         level = np.repeat(np.arange(len(levels)), [len(nodes.trees) for nodes in levels])
         labels = rng.integers(self.num_labels, size=len(trees))
-        # Two tokens for each node that was begun before, and one for each that has ended: all but those around it.
+        # Before it stand two tokens of each earlier node, and one more of each that has ended: all but its ancestors.
         openings = 3 * starts - level
         mirrored = 3 * (sizes[trees] - starts - subtree_sizes) + 2 * level
         return LabelledNodes(trees, subtree_sizes, labels, openings, mirrored)
@@ -179,7 +186,7 @@ class TreeCompletion(Task):
     def spell(
         self, tokens: Int[np.ndarray, "rows length"], nodes: LabelledNodes, openings: Int[np.ndarray, " nodes"]
     ) -> None:
-        """Write nodes into the rows of their trees, each from its opening bracket on."""
+        """Write each node into the row of its tree, with its opening bracket at the given position."""
         tokens[nodes.trees, openings] = self.opening
         tokens[nodes.trees, openings + 1] = nodes.labels
         tokens[nodes.trees, openings + 3 * nodes.sizes - 1] = self.closing
@@ -187,10 +194,10 @@ class TreeCompletion(Task):
 
 @cache
 def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
-    """Score the most frequent bracket or any label at each position.
+    """Estimate the score of the best constant guess at each position: one of the brackets, or any label.
 
-    Labels are equally likely, so their frequencies are pooled. The choice is made on one half of the sample and scored
-    on the other, and vice versa: scored on the same half, it would be too high.
+    Labels are equally likely, so their frequencies are pooled. Guesses are chosen on one half of the sample and scored
+    on the other, and vice versa: scored on the same half, they would look too good.
     """
     rng = np.random.Generator(np.random.Philox(0))
     targets = task.sample(rng, max(256, NUM_TOKENS // length), length).targets

@@ -13,14 +13,14 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 @dataclass(frozen=True)
 class Evaluation(Task):
-    """An expression, a separator that asks for its value, and padding; expression lengths are uniform."""
+    """Base of tasks with an expression of uniform length, a separator that asks for its value, and padding."""
 
     shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of symbols of expressions; their ids come first, values among them."""
+        """Number of different symbols in expressions; their ids come first and include the values."""
 
     @abstractmethod
     def write(
@@ -34,16 +34,16 @@ class Evaluation(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the separator and the padding."""
+        """Number of ids: the symbols, the separator and the padding."""
         return self.num_symbols + 2
 
     @property
     def min_length(self) -> int:
-        """The shortest expression and the separator."""
+        """Tokens of the shortest expression and the separator."""
         return self.shortest + 1
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the lengths of expressions that leave room for the separator."""
+        """List the possible lengths of expressions in a sequence with a separator and ``length`` tokens in all."""
         return np.arange(self.shortest, length)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -55,5 +55,5 @@ class Evaluation(Task):
         return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
 
     def floor(self, length: int) -> Bound:
-        """Guess the likeliest value at each length, which the position of the separator reveals."""
+        """Return the accuracy of the likeliest value at each length, which the separator's position reveals."""
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))

@@ -12,17 +12,17 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 
 @dataclass(frozen=True)
 class NextSymbols(Task):
-    """The beginning of a word; each position asks for the set of symbols that may follow, one class a set.
+    """Base of tasks that ask, after each symbol of a word's beginning, for the set of symbols that may follow.
 
-    Every beginning can be completed to a word, so whole words bring nothing new. A model must get the set exactly
-    right. Out of range the positions that were trained on are not scored.
+    Each set is one class, so a model must get the whole set right. Every beginning can be completed to a word, so whole
+    words would add nothing. In tests beyond the lengths of a ladder, positions that were trained on are not scored.
     """
 
     unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw beginnings of words, and the sets that may follow each symbol."""
+        """Draw beginnings of words and, at each position, the class of the set that may follow."""
 
     @abstractmethod
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
@@ -30,7 +30,7 @@ class NextSymbols(Task):
 
     @property
     def min_length(self) -> int:
-        """One scored position."""
+        """Tokens up to the first scored position."""
         return self.unscored + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -40,5 +40,5 @@ class NextSymbols(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess the likeliest set at each position."""
+        """Return the accuracy of guessing the likeliest set at each position."""
         return Bound(float(self.best_guess(length)[self.unscored :].mean()))

@@ -1,4 +1,4 @@
-"""Shared code of tree completion tasks with names for trees defined earlier."""
+"""Shared code of tree completion tasks in which names stand for trees defined earlier."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from synthbench.tasks.base import Tokens
 from synthbench.tasks.nesting._completion import TreeCompletion
 
 Spans = Int[np.ndarray, "batch _ 2"]
-"""Pieces of the rows of a table, each from one column to before another, to be joined in order."""
+"""Pieces of the rows of a table, in the order of joining: each piece's first column and the column after its last."""
 
 
 def alternate(*spans: Spans) -> Spans:
-    """Interleave pieces: the first of each, then the second of each, and so on."""
+    """Interleave sequences of pieces: the first piece of each, then the second of each, and so on."""
     return np.stack(spans, axis=2).reshape(len(spans[0]), -1, 2)
 
 
 @dataclass(frozen=True)
 class Expansion(TreeCompletion):
-    """Definitions, each a name and a tree; a main tree with names; an ``=``; the main tree with names expanded.
+    """Base of tasks with definitions, a main tree that uses their names, ``=``, and the main tree with names expanded.
 
-    A name may take the place of a child, but is not counted as a child. Names are drawn anew for each sequence, one for
-    each template. Sizes of all trees are independent.
+    A definition is a name and a tree, its template. A name stands in the place of a child, but is not counted as one of
+    the ``arity`` children. Each sequence draws new names, one per template. The sizes of all trees are independent.
     """
 
     num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
@@ -40,29 +40,29 @@ class Expansion(TreeCompletion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Choose which tree refers to which; return the pieces before and after the =.
+        """Choose which tree uses which names; return the pieces before and after the ``=``.
 
         Args:
-            rng: Draws the choice.
-            trees: The tokens of the main tree and then of the templates, each with padding.
-            num_nodes: Number of nodes of each.
-            wholes: Their places in the table of pieces.
-            names: Places of the templates' names in it.
+            rng: Generator that draws the choice.
+            trees: Tokens of the main tree, then of the templates, all padded to the same width.
+            num_nodes: Number of nodes of each tree.
+            wholes: Piece of the table that holds each tree.
+            names: Piece of the table that holds each template's name.
         """
 
     @property
     def num_ids(self) -> int:
-        """The labels, the brackets and the names."""
+        """Number of ids of labels, brackets and names."""
         return self.num_labels + 2 + self.num_names
 
     @property
     def tokens_per_node(self) -> int:
-        """Three tokens for each node of every tree, written twice."""
+        """Six tokens per node of each tree: three before the ``=`` and three after it."""
         return 6 * (self.num_templates + 1)
 
     @property
     def num_marks(self) -> int:
-        """Two for each name, before its tree and in another, and one =."""
+        """Two tokens per name, in its definition and where it is used, and the ``=``."""
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
@@ -81,7 +81,7 @@ class Expansion(TreeCompletion):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Put all trees, names and the = into a table, and join its pieces in order."""
+        """Put all trees, names and the ``=`` into a table, and join pieces of each row in order."""
         num_trees, most = self.num_templates + 1, self.most_nodes(length)
         num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
         nodes = self.draw_nodes(rng, num_nodes.ravel())
@@ -107,7 +107,10 @@ class Expansion(TreeCompletion):
         num_nodes: Int[np.ndarray, " trees"],
         num_gaps: int,
     ) -> Int[np.ndarray, "trees gaps"]:
-        """Draw places where a child may stand, after a label or a child, in order and possibly repeated."""
+        """Draw positions where a child may stand: after a label or after a child.
+
+        The positions of each tree are sorted and may repeat.
+        """
         # One place after each label, and one after each node but the root.
         ranks = rng.integers(2 * num_nodes[:, None] - 1, size=(len(trees), num_gaps))
         num_places = np.cumsum((trees < self.num_labels) | (trees == self.closing), axis=1)
@@ -115,12 +118,12 @@ class Expansion(TreeCompletion):
         return gaps
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the main tree without its names to the shortcuts of all trees."""
+        """Add to the shortcuts of all tree tasks: repeat the main tree without its names."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
     def definition_index(self, inputs: Tokens) -> Tokens:
-        """Count the trees that have ended before each position: the number of definitions within the main tree."""
+        """Count the trees that ended before each position; in the main tree, this is the number of definitions."""
         is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
         num_ended: Tokens = np.cumsum(is_end, axis=1) - is_end
         return num_ended
@@ -130,7 +133,12 @@ class Expansion(TreeCompletion):
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
-        """List after the = all labels and brackets of the first part in order, then those of the second, and so on."""
+        """Write, after the ``=``, the labels and brackets of part 0 in order, then those of part 1, and so on.
+
+        Args:
+            inputs: Tokens of the sequences.
+            parts: Number of the part to which each position belongs; names come after all parts.
+        """
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)
         slots = self.slots(inputs).clip(0, inputs.shape[1] - 1)

@@ -1,7 +1,7 @@
-"""Random trees of given sizes, many at once, level by level.
+"""Random trees of given sizes, drawn many at once, level by level.
 
-They are branching processes of bounded depth, conditioned on size: each node has a random number of children, in the
-last level none. Sizes of subtrees follow their exact distribution, computed by convolution.
+The trees are branching processes of bounded depth, conditioned on size: each node has a random number of children, and
+nodes of the last level have none. Sizes of subtrees follow their exact distribution, computed by convolution.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 
 class Law(NamedTuple):
-    """Branching of trees.
+    """Distribution of random trees: numbers of children, sizes and depth.
 
     A leaf has size 1. An inner node has size ``inner`` plus the sizes of its children.
     """
@@ -21,26 +21,26 @@ class Law(NamedTuple):
     """Probabilities of 0, 1, 2, ... children above the last level."""
     inner: int
     levels: int
-    """Most levels of a tree, the root's among them."""
+    """Largest number of levels of a tree, including the root's."""
 
     def sizes(self, largest: int) -> Int[np.ndarray, " sizes"]:
-        """List the sizes up to the largest that trees can have."""
+        """List the sizes that trees can have, up to ``largest``."""
         return np.flatnonzero(forests(self, largest)[-1][1])
 
 
 class Nodes(NamedTuple):
-    """The nodes of one level of many trees; the children of a node are neighbours in the level below."""
+    """The nodes of one level of many trees; the children of a node are adjacent in the next level."""
 
     trees: Int[np.ndarray, " nodes"]
     starts: Int[np.ndarray, " nodes"]
-    """Place of a node in its tree: 1 after its parent's, or at the end of the child before it."""
+    """Position of each node in its tree: one after its parent's, or right after the end of the previous child."""
     sizes: Int[np.ndarray, " nodes"]
     arities: Int[np.ndarray, " nodes"]
 
 
 @cache
 def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
-    """Compute the probability that 0, 1, 2, ... trees of up to 1, 2, ... levels have each total size."""
+    """Compute the distribution of the total size of 0, 1, 2, ... trees, for trees of up to 1, 2, ... levels."""
     tree = np.zeros(largest + 1)
     tree[1] = 1
     levels = []
@@ -57,7 +57,7 @@ def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
 
 
 def grow(rng: np.random.Generator, law: Law, sizes: Int[np.ndarray, " trees"]) -> list[Nodes]:
-    """Draw a tree of each of these sizes, and return their levels, roots first."""
+    """Draw one tree of each given size, and return the levels of all trees, roots first."""
     tables = forests(law, int(sizes.max()))
     trees, starts = np.arange(len(sizes)), np.zeros_like(sizes)
     levels = []
@@ -93,11 +93,11 @@ def _first_size(
     num_trees: Int[np.ndarray, " forests"],
     totals: Int[np.ndarray, " forests"],
 ) -> Int[np.ndarray, " forests"]:
-    """Draw the size of the first tree of each forest, given the number of its trees and their total."""
+    """Draw the size of the first tree of each forest, given the number of its trees and their total size."""
     if not len(totals):
         return totals
     largest = np.flatnonzero(table[1])[-1]
-    # All sizes of all forests stand in one line, each forest's from 1 on; each forest adds 1 to the running sum.
+    # One line holds the possible sizes of every forest, each from 1 on; each forest adds 1 to the running sum.
     num_sizes = np.minimum(totals, largest)
     ends = np.cumsum(num_sizes)
     begins = ends - num_sizes
@@ -106,7 +106,7 @@ def _first_size(
     chances = table[1, size] * table[num_trees[forest] - 1, totals[forest] - size]
     reached = np.cumsum(chances / table[num_trees, totals][forest])
     low, high = np.append(0, reached)[begins], reached[ends - 1]
-    # Rounding must not lead past the last size that is possible.
+    # Rounding must not lead past the last possible size.
     drawn = np.minimum(low + (high - low) * rng.random(len(totals)), np.nextafter(high, low))
     first: Int[np.ndarray, " forests"] = size[np.searchsorted(reached, drawn, side="right")]
     return first

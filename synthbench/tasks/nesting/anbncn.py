@@ -16,19 +16,20 @@ LONGEST_GAP = 6
 @task
 @dataclass(frozen=True)
 class AnBnCn(Task):
-    """Along words of n times a, n times b, n times c, with gaps before them, say which symbol must follow.
+    """Read words of n times a, n times b, n times c, each after a gap; say which symbol must follow.
 
-    The last two symbols of each run of b and of c are scored: after one the run goes on, after the other it ends. There
-    only one symbol may follow, and it is the class; after an a two may, so none is asked. Each word has its own n, and
-    the length cuts the last word. a is 0, b is 1, c is 2 and the gap 3. With ``largest=3``::
+    Only the last two symbols of each run of b and of c are scored: after the first of them the run goes on, after the
+    second it ends. There exactly one symbol can follow, and it is the target; after an a two symbols can follow, so
+    nothing is asked. Each word has its own n, and the last word is cut off at the length. The symbols a, b and c are 0,
+    1 and 2, and the gap is 3. With ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
-    Tests counting: a counter that is read twice. Elsewhere in a run the current symbol gives the answer away. Gaps have
-    1 to 6 tokens: without them every word would end at a multiple of 3.
+    Tests counting: the count of the symbol a is needed twice, for b and for c. Elsewhere in a run, repeating the
+    current symbol would be right. Gaps have 1 to 6 tokens: without them every word would end at a multiple of 3.
 
-    Source: Gers & Schmidhuber (2001), with one word a sequence and all positions scored.
+    Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
     """
 
     name: ClassVar = "anbncn"
@@ -60,7 +61,7 @@ class AnBnCn(Task):
             (224, 320, 1024),
         )
     )
-    # Of runs of 3 the last tokens and their place tell nearly all.
+    # With runs of 3, the last tokens and their position give nearly all answers.
     extended_levels: ClassVar = levels[1:]
     load: ClassVar = "symbols in a run"
     smallest: int = option(2, "smallest n", low=2, high=65536)
@@ -68,16 +69,16 @@ class AnBnCn(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Three symbols and the gap."""
+        """Number of ids: three symbols and the gap."""
         return 4
 
     @property
     def min_length(self) -> int:
-        """The longest gap and word."""
+        """Tokens of the longest gap and the longest word."""
         return LONGEST_GAP + 3 * self.largest
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that cuts the first word, and an empty range of n.
+        """Refuse a length that could cut the first word, and a ``smallest`` above ``largest``.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -96,7 +97,7 @@ class AnBnCn(Task):
         is_begin = np.zeros((batch_size, length + 1), dtype=np.int64)
         np.put_along_axis(is_begin, np.minimum(ends, length), 1, axis=1)
         words = np.cumsum(is_begin[:, :length], axis=1)
-        # Counted from the end of its word backwards, a symbol is in run 0, 1 or 2, and before these in the gap.
+        # Counted backwards from the end of its word, a symbol is in run 0, 1 or 2; before these it is in the gap.
         left = np.take_along_axis(ends, words, axis=1) - np.arange(length) - 1
         run, left_of_run = np.divmod(left, np.take_along_axis(counts, words, axis=1))
         inputs = np.where(run < 3, 2 - run, 3)
@@ -105,7 +106,7 @@ class AnBnCn(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess the likeliest symbol at each position, given where sums of random word lengths can fall."""
+        """Return the accuracy of guessing the likeliest symbol at each position, given where words can begin."""
         counts = np.arange(self.smallest, self.largest + 1)
         gaps = np.arange(1, LONGEST_GAP + 1)[:, None]
         lengths = (gaps + 3 * counts).ravel()
@@ -114,7 +115,7 @@ class AnBnCn(Task):
         for position in range(1, length):
             before = position - lengths
             begins[position] = begins[before[before >= 0]].sum() / len(lengths)
-        # How often each of b, c and the gap must follow, by the position in a word.
+        # Positions in a word after which b, c or the gap must follow.
         follows = [gaps + 2 * counts - 2], [gaps + 2 * counts - 1, gaps + 3 * counts - 2], [gaps + 3 * counts - 1]
         frequencies = np.array(
             [np.convolve(begins, np.bincount(np.ravel(places), minlength=length))[:length] for places in follows]
@@ -122,7 +123,7 @@ class AnBnCn(Task):
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Continue the run, or end it once it is longer than the mean."""
+        """Continue the run, or end it once it is at least as long as the mean n."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0
         run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1

@@ -15,35 +15,38 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class Dyck(NextSymbols):
-    """Along nested brackets of several types, name the set of brackets that may follow.
+    """Read nested brackets of several types; name the set of brackets that may follow.
 
-    A word of balanced brackets, of bounded depth, is cut at the length. Any opening bracket may follow, unless the
-    depth is reached, and the closing bracket of the innermost open one. Class 0 is openings only, 1 to k are openings
-    and the closing bracket of type 0 to k-1, k+1 to 2k are that closing bracket only. For ``([()])`` and ``[``,
+    The brackets are balanced, at most ``depth`` of them are open at once, and the word is cut off at the length. The
+    closing bracket of the innermost open one may follow, and any opening bracket unless ``depth`` brackets are open.
+    With k types, class 0 stands for all openings. Classes 1 to k stand for all openings and the closing bracket of type
+    0 to k-1. Classes k+1 to 2k stand for the closing bracket of type 0 to k-1 alone. The example is ``([()])[``, with
     openings 0 1 and closings 2 3. With ``num_types=2`` and ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
 
-    Tests a stack of bounded depth: know the innermost bracket after others have been closed. A finite state suffices,
-    but must hold one type for each level; attention can find the latest open bracket by depth.
+    Tests a stack of bounded depth: the model must know the innermost open bracket after others have been closed. A
+    finite state suffices, but it must hold one type for each level of nesting; attention can find the innermost open
+    bracket by depth.
 
-    Source: Hewitt et al. (2020), Dyck-(k, m); the sets as targets are those of Bhattamishra et al. (2020), who ask for
-    each symbol separately and count a set as right if all are, so accuracies of single sets agree. Their words are
-    whole; ours are beginnings, in which an opening and a closing bracket are equally likely where both may follow.
+    Source: Hewitt et al. (2020), Dyck-(k, m), with the sets of Bhattamishra et al. (2020) as targets. They ask for each
+    symbol separately and count a set as right if all its symbols are, so their accuracy per set is comparable with
+    ours. They use whole words; ours are beginnings, in which opening and closing are equally likely where both are
+    possible.
     """
 
     name: ClassVar = "dyck"
     source: ClassVar = "hewitt2020rnns"
     length: ClassVar = 64
-    # The innermost open bracket is mostly one of the latest tokens, however long the word, so positions where it is
-    # near are not scored. The depth is out of reach on every level: where one reaches it, other sets follow than on the
-    # level above. In words shorter than 12 tokens counting the open brackets of each type nearly suffices.
+    # However long the word, the innermost open bracket is mostly one of the latest tokens, so positions where it is
+    # near are not scored. No level is long enough to reach the depth: one that did would have other classes than the
+    # level after it. In words shorter than 12 tokens, counting the open brackets of each type nearly suffices.
     levels: ClassVar = tuple(
         {**level, "nearest": max(2, int(level["length"]) // 8)} for level in running_levels(12, num_types=4, depth=1024)
     )
-    # A word that rises and falls again asks for brackets at all distances, as often near as far: of a fair walk a stack
-    # over half of the tokens knows 95 %. A stack over all of them is the task.
+    # If the depth rises and then falls, brackets are asked at all distances, as often near as far. In a fair walk, a
+    # stack over half of the tokens knows 95 % of the answers; the task is a stack over all of them.
     extended_levels: ClassVar = tuple({**level, "num_types": 16, "is_peaked": True} for level in levels[3:])
     num_types: int = option(2, "number of types of brackets", low=1, high=4096)
     depth: int = option(4, "number of brackets that may be open", low=1, high=4096)
@@ -75,22 +78,26 @@ class Dyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """Two brackets of each type, and one set more."""
+        """Number of classes, two per type and one more; the brackets use two ids per type."""
         return 2 * self.num_types + 1
 
     @property
     def min_length(self) -> int:
-        """One scored position: brackets come in pairs after the innermost open one."""
+        """Tokens up to the first scored position; after the innermost open bracket, brackets come in pairs."""
         first = max(self.unscored, self.nearest + self.nearest % 2)
-        # With two levels that bracket is in the first one, and so at an even position.
+        # With depth=2 that bracket is on the first level, and so at an even position.
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw depths as a fair walk, reflected at 0 and the greatest depth, and uniform types."""
+        """Draw depths as a random walk, reflected at 0 and the greatest depth, and uniform types.
+
+        The walk is fair unless ``is_peaked``, which makes it mostly rise in the first half and mostly fall in the
+        second.
+        """
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
         steps = 2 * rng.integers(2, size=size) - 1
-        if self.is_peaked:  # half of the steps are drawn again as what their half of the word has more of
+        if self.is_peaked:  # half of the steps take the direction of their half of the word
             rises = np.where(np.arange(length) < length // 2, 1, -1)[:, None]
             steps = np.where(rng.integers(2, size=size) == 1, rises, steps)
         walk = np.cumsum(steps, axis=0) % (2 * self.depth)
@@ -98,7 +105,7 @@ class Dyck(NextSymbols):
         is_open = np.diff(depths, axis=0, prepend=0) > 0
         types = rng.integers(self.num_types, size=size)
         positions = np.arange(length)[:, None]
-        # Where the innermost open bracket stands: here after one that opens, else where the stack has it at this depth.
+        # Position of the innermost open bracket: this one if it opens, else the one that the stack holds at this depth.
         opened = np.broadcast_to(positions, size).copy()
         stack = np.zeros((min(self.depth, length) + 1) * batch_size, dtype=np.int64)
         tops = depths * batch_size + np.arange(batch_size)
@@ -114,16 +121,16 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Guess the likeliest set at each position, or one type if the innermost open bracket must be far.
+        """Return the accuracy of guessing the likeliest set at each position or, with ``nearest``, any type.
 
-        Then the depth is never the greatest, and each type has one set.
+        With ``nearest``, the depth at scored positions is never 0 and never the greatest, so each type has one set.
         """
         if not self.nearest:
             return super().floor(length)
         return Bound(1 / self.num_types)
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Return the probability of the likeliest class at each position, over the walk's distribution."""
+        """Return the probability of the likeliest class at each position, from the walk's distribution."""
         law = np.zeros(2 * self.depth)  # of the walk, which is read as depths
         law[0] = 1
         guesses = []
@@ -135,7 +142,10 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest opening bracket, closed or not; if that is never right, the type most often open."""
+        """Treat the latest opening bracket, closed or not, as the innermost open one.
+
+        With ``nearest`` this is never right, so the rule takes the type with most open brackets instead.
+        """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
         if self.nearest:
@@ -144,9 +154,10 @@ class Dyck(NextSymbols):
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the innermost bracket among the last few times ``nearest`` tokens.
+        """Add rules that find the innermost open bracket only among the latest tokens.
 
-        Where all of them are closed again, it is the type most often open.
+        These are the last 2 or 3 times ``nearest`` tokens, with ``is_peaked`` also 4 or 5 times. For brackets farther
+        back, the rules take the type with most open brackets.
         """
         found = self.shortcuts(inputs)
         if not self.nearest:
@@ -169,18 +180,18 @@ class Dyck(NextSymbols):
         return found
 
     def _most_often_open(self, inputs: Tokens) -> Tokens:
-        """Find the type with most open brackets; in a tie, the one opened last."""
+        """Find the type with most open brackets; among equals, the one opened last."""
         rows, length = np.arange(len(inputs)), inputs.shape[1]
         scores = np.zeros((len(inputs), self.num_types), dtype=np.int64)
         found = np.empty_like(inputs)
         for position, tokens in enumerate(inputs.T):
             types, is_open = tokens % self.num_types, tokens < self.num_types
-            # One open bracket counts more than any position.
+            # One more open bracket outweighs any position.
             num_open, latest = np.divmod(scores[rows, types], length)
             scores[rows, types] = (num_open + 2 * is_open - 1) * length + np.where(is_open, position, latest)
             found[:, position] = scores.argmax(axis=1)
         return found
 
     def _sets(self, depths: Int[np.ndarray, "*size"], innermost: Int[np.ndarray, "*size"]) -> Int[np.ndarray, "*size"]:
-        """Number the set that may follow at a depth, given the type of the innermost bracket."""
+        """Return the class of the set that may follow, given the depth and the type of the innermost open bracket."""
         return np.where(depths == 0, 0, 1 + innermost + self.num_types * (depths == self.depth))

@@ -12,13 +12,13 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67726D72
-"""Seed of the grammar, the same in every sequence, seed and split."""
+"""Fixed seed of the grammar, which is the same for all sequences, splits and seeds of runs."""
 
 MOST_LEVELS = 16
-"""Highest level of the grammar."""
+"""Largest ``depth`` of a word."""
 
 NUM_TOKENS = 2**13
-"""Size of the sample that estimates the ceiling."""
+"""Number of tokens in the sample that estimates the ceiling."""
 
 
 @task
@@ -26,31 +26,33 @@ NUM_TOKENS = 2**13
 class GrammarNextToken(Task):
     """Read words of a context-free grammar, one after the other; at each position name the next token.
 
-    A constituent of level n has the rules N → N and N → N M: both parts are one level lower, and N and n determine M.
-    Tokens are constituents of level 0, words of level ``depth``. The first token, 5, says that words have two levels. M
-    is 2 after 1 and 0 after 2 on level 1; on level 2 it is 0 after 1 and 2 after 2. Two words, ((1 2) (0)) and ((2) (2
-    0)), and the beginning of a third, with ``num_symbols=4`` and ``depth=2``::
+    A constituent with the symbol N on level n is written by one of two rules, N → N or N → N M. Its parts are one level
+    lower, and N and n determine M. Constituents of level 0 are tokens, those of level ``depth`` are words. In the
+    example, the first token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level
+    2, M is 0 for N = 1 and 2 for N = 2. After it come two words, ((1 2) (0)) and ((2) (2 0)), and the beginning of a
+    third. With ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
 
-    Tests parsing: nothing marks where parts end, and an unfinished part waits until all inside it is finished. The
-    first token of a level-n constituent, on average 1.6 to the power of n - 1 tokens back, determines the start of its
-    second part.
+    Tests parsing: nothing marks where parts end, and an unfinished part waits until everything inside it is finished.
+    The first token of a level-n constituent determines the first token of its second part, which comes ``1.6 ** (n -
+    1)`` tokens later on average.
 
-    With ``scored="top"`` only tokens that begin the second part of a word are scored, except in the first word, whose
-    beginning has a fixed place.
+    With ``scored="top"``, only tokens that begin the second part of a word are scored. The first word is left out
+    because its beginning has a fixed position.
 
-    Source: after Lano of Allen-Zhu (2025), language modelling of a context-free grammar; its grammars are those of
-    Allen-Zhu & Li (2023), with two or three parts a rule. There strings are whole and separated by a token. Rules that
-    keep their first part's symbol are ours.
+    Source: after the task Lano of Allen-Zhu (2025), language modelling of a context-free grammar. Its grammars are
+    those of Allen-Zhu & Li (2023), whose rules have two or three parts; its strings are whole and separated by a token.
+    Rules whose first part keeps the symbol N are ours.
     """
 
     name: ClassVar = "grammar_next_token"
     version: ClassVar = 2
     source: ClassVar = "allenzhu2023grammar"
     length: ClassVar = 64
-    # The level of n levels scores what n - 1 levels do not have. Of fewer than six, five tokens tell most.
+    # A ladder level with words of n levels scores what words of n - 1 levels lack. With fewer than six, the last five
+    # tokens give most answers.
     levels: ClassVar = tuple(
         {"load": depth, "length": length, "depth": depth, "scored": "top"}
         for depth, length in (
@@ -72,26 +74,30 @@ class GrammarNextToken(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, and a token for each depth."""
+        """Number of ids: the symbols, and one token for each possible depth."""
         return self.num_symbols + MOST_LEVELS
 
     @property
     def min_length(self) -> int:
-        """One token; or, for second parts only, a word and the first part of another, of one token each."""
+        """One token, or three with ``scored="top"``: the depth's token, a word and the first part of the next word."""
         return 1 if self.scored == "all" else 3
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Refuse longer tests.
+        """Refuse tests at longer lengths.
 
         Raises:
-            UsageError: Always: its ceiling on 1,024 tokens takes half a minute, longer than most trainings.
+            UsageError: Always; computing the ceiling at 1,024 tokens takes half a minute, longer than most training
+                runs.
         """
         raise UsageError(
             f"{self.name} is not stretched: its ceiling takes too long to compute; got {factor} x {length}"
         )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw words token by token: each begins the second part of the lowest constituent without one."""
+        """Draw words token by token.
+
+        Each token begins the second part of the lowest constituent that waits for one or, if none does, a new word.
+        """
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
         roots = rng.integers(self.num_symbols, size=(length, batch_size))
@@ -116,15 +122,18 @@ class GrammarNextToken(Task):
         return Batch(inputs, np.where((begun == self.depth - 1) & is_later_word, tokens, IGNORE).T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: all symbols begin words, and rules keep them equally likely."""
+        """Return the chance of a uniform guess: words begin with any symbol, and rules keep symbols equally likely."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Average the best guess given the probability of every parse: which constituents end stays unknown."""
+        """Estimate the score of the likeliest next token, given the probabilities of all parses.
+
+        The tokens do not show which constituents have ended, so the ceiling is below 1.
+        """
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the most frequent answer after the last one, two or three tokens."""
+        """Name the answer that is most frequent after the last one, two or three tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }
@@ -132,13 +141,13 @@ class GrammarNextToken(Task):
 
 @cache
 def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
-    """Draw the second part of each constituent, by its level, counted from 0, and its symbol."""
+    """Draw the second symbol M; row 0 is for constituents of level 1, and the column is their symbol N."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
 
 def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
-    """Number the last tokens at each position; non-symbols and missing tokens count as one token."""
+    """Number the last ``order`` tokens at each position; the depth's token and missing tokens share one value."""
     padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
     contexts = np.zeros_like(inputs)
     for place in range(order):
@@ -148,7 +157,7 @@ def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
 
 @cache
 def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]:
-    """Learn the most frequent answer after the last tokens from a sample of long sequences."""
+    """Find the most frequent answer after each combination of ``order`` tokens, in a sample of long sequences."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, targets = task.sample(rng, 2**8, 2**10)
     is_scored = targets != IGNORE
@@ -160,22 +169,22 @@ def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]
 
 
 class Laws(NamedTuple):
-    """Joint probabilities of the tokens before each position and the token there."""
+    """Probabilities of the tokens before each position, alone and jointly with the token there."""
 
     read: Float[np.ndarray, "batch length"]
     """Probability of the tokens before the position."""
     following: Float[np.ndarray, "batch length symbols"]
-    """The same, jointly with each token that is scored if it comes next."""
+    """Probability of the tokens before the position, jointly with each next token that would be scored."""
 
 
 @cache
 def _ceiling(task: GrammarNextToken, length: int) -> Bound:
-    """Score the likeliest token, given all before it."""
+    """Score the likeliest token at each position, given all tokens before it."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, _ = task.sample(rng, max(64, NUM_TOKENS // length), length)
-    # The last token is read by nobody.
+    # The last token is only a target: no input holds it.
     tokens = np.concatenate([inputs[:, 1:], inputs[:, :1] * 0], axis=1)
-    # Probabilities of long strings fall below the smallest number: each token counts as so many times as likely.
+    # Probabilities of long strings underflow, so the probability of each token is multiplied by this factor.
     scale = float(np.exp(-np.log(_laws(task, tokens[:64, :16], 1.0).read[:, -1]).mean() / 15)) if length > 16 else 1.0
     right, num_scored = [], []
     chunk = max(1, 2**20 // length**2)
@@ -191,9 +200,9 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
 def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
     """Sum over all parses, by dynamic programming over the constituents of each level.
 
-    A constituent is named after its first token, so its beginning tells its symbol. Bottom up, ``inside`` is the
-    probability that a constituent begins at i, given its symbol, and ends before j. Top down, ``begins`` is the joint
-    probability of the tokens before i and of a constituent that begins there with the token at i.
+    A constituent has the symbol of its first token. Bottom up, ``inside`` is the probability that a constituent that
+    begins at i, given its symbol, covers the tokens from i to just before j. Top down, ``begins`` is the joint
+    probability of the tokens before i and of a constituent that begins at i with the token there.
     """
     batch_size, length = tokens.shape
     seconds = _grammar(task.num_symbols)

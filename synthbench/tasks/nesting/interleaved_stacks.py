@@ -10,7 +10,7 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 MOST_RUNS = 4
-"""Most runs of consecutive POPs that a rule counts."""
+"""Largest number of runs of consecutive POPs that a shortcut counts."""
 
 
 @task
@@ -18,29 +18,30 @@ MOST_RUNS = 4
 class InterleavedStacks(Task):
     """Read pushes onto several stacks and pops from them, in any order; at each pop name the value that comes off.
 
-    PUSH onto the stacks is 0 and 1, POP from them 2 and 3; values are 4 to 6, and the value follows its PUSH or POP.
-    With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
+    PUSH onto stack 0 or 1 is token 0 or 1, POP from it is token 2 or 3, and values are 4 to 6. Each PUSH or POP is
+    followed by its value. With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
 
         inputs    0 4 1 6 0 5 2 5 3 6 2 4
         targets   . . . . . . 5 . 6 . 4 .
 
-    Tests several states at once, each a stack: an operation changes one and leaves the others alone. One stack tests
-    nesting alone; with many, most operations in between concern other stacks.
+    Tests several states at once, each a stack: an operation changes one stack and leaves the others alone. A single
+    stack tests only nesting; with many stacks, most operations between a PUSH and its POP concern other stacks.
 
     Stacks are drawn uniformly, and PUSH is as likely as POP, except that an empty stack gets a PUSH and a full one a
-    POP. With ``pops=2`` a POP is asked only after another POP of its stack, so the value pushed there last is not the
-    answer. With ``buried=5`` at least five values were pushed onto the stack after the answer.
+    POP. With ``pops=2``, a POP is asked only if the previous operation on its stack was also a POP, so the value pushed
+    last onto that stack is not the answer. With ``buried=5``, a POP is asked only if at least five values were pushed
+    onto the stack after the answer.
 
-    Source: after the Kimi Team (2025), which tests Kimi Delta Attention with 64 stacks. There each stack has its own
-    token.
+    Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, each stack has
+    its own token.
     """
 
     name: ClassVar = "interleaved_stacks"
     version: ClassVar = 2
     source: ClassVar = "kimi2025linear"
     length: ClassVar = 128
-    # Each stack is used about as often on every level. Values under fewer pushes are mostly those that were pushed as
-    # many back as there were POPs in a row.
+    # Each stack is used about as often on every level. A value under fewer pushes is mostly the one as many pushes back
+    # as there were POPs in a row.
     levels: ClassVar = tuple(
         {"load": num_stacks, "length": length, "num_stacks": num_stacks, "stack_ids": 32, "buried": 5}
         for num_stacks, length in (
@@ -73,7 +74,7 @@ class InterleavedStacks(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or stacks have no ids, or no POP would be asked.
+            UsageError: If an option lies outside its range, or a stack has no id, or no POP could be asked.
         """
         super().__post_init__()
         if self.num_stacks > self.stack_ids:
@@ -89,12 +90,12 @@ class InterleavedStacks(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Two operations on each stack, and the values."""
+        """Number of ids: two operations on each stack, and the values."""
         return 2 * self.stack_ids + self.num_values
 
     @property
     def min_length(self) -> int:
-        """As many pushes as pops, each with a value except the last."""
+        """Tokens up to the first POP that can be asked: PUSHes and as many POPs, each with a value except the last."""
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -131,11 +132,11 @@ class InterleavedStacks(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: exchanging two values changes no probability."""
+        """Return the chance of a uniform guess, since all values are equally likely."""
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the value read last, or the last or second-last push onto the stack, popped or not."""
+        """Name the value read last, or the last or second-last value pushed onto the stack, popped or not."""
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
         pushed = np.full((2, batch_size, self.stack_ids), 2 * self.stack_ids)
@@ -154,9 +155,9 @@ class InterleavedStacks(Task):
         return {"last push": last_push, "push before": push_before, "last value": last_value}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the push onto the stack, popped or not, as many pushes back as there were POPs.
+        """Add rules that name the value pushed onto the stack some number of pushes ago, popped or not.
 
-        These POPs are the latest run, or the latest few runs; or the number is fixed.
+        The number is the count of POPs in the latest one to four runs of consecutive POPs, or ``buried`` plus 1 or 2.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

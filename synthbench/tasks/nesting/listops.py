@@ -18,7 +18,7 @@ from synthbench.tasks.nesting._trees import Law, grow
 NUM_DIGITS = 10
 MIN, MAX, MED, SUM, CLOSE = range(NUM_DIGITS, NUM_DIGITS + 5)
 LEAF_RATE = 0.75
-"""Probability that an argument is a digit where an expression may stand, before conditioning on length."""
+"""Probability that an argument is a digit where a list may also stand, before conditioning on length."""
 
 
 @task
@@ -26,18 +26,20 @@ LEAF_RATE = 0.75
 class Listops(Evaluation):
     """At the end, name the value of nested minima, maxima, medians and sums modulo 10 of lists of digits.
 
-    The digits are 0 to 9, the opening brackets MIN 10, MAX 11, MED 12 and SUM 13. The closing bracket is 14, the end 15
-    and the padding 16. For [MAX 2 [SUM 9 4 8] 0] with ``depth=2``::
+    The digits are 0 to 9; the opening brackets are MIN 10, MAX 11, MED 12 and SUM 13. The closing bracket is 14, the
+    end 15 and the padding 16. The example is [MAX 2 [SUM 9 4 8] 0]. With ``depth=2``::
 
         inputs    11 2 13 9 4 8 14 0 14 15 16
         targets    . . . . . . . .  .  2  .
 
-    Tests nesting: other lists interrupt the list of an operator, and their values take their places. Rules that read
-    only the digits, or the outermost operator, do better than they should: minima and maxima forgive much.
+    Tests nesting: inner lists interrupt the list of an operator, and the value of each inner list takes its place.
+    Rules that use only the digits or the outermost operator score better than they should, because minima and maxima
+    hide many errors.
 
-    Source: Nangia & Bowman (2018); depth, arguments and the rate of digits as in Tay et al. (2021), but smaller. They
-    draw a tree and keep it if its length is in range; we draw a uniform length, then a tree of that length. The median
-    of an even number of digits is the lower of the middle two; theirs is their mean, rounded down.
+    Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), at a smaller
+    size. They draw a tree and keep it if its length is in range; we draw a uniform length, then a tree of that length.
+    Our median of an even number of digits is the lower of the middle two; theirs is the mean of these two, rounded
+    down.
     """
 
     name: ClassVar = "listops"
@@ -49,16 +51,16 @@ class Listops(Evaluation):
 
     @property
     def num_symbols(self) -> int:
-        """The digits, the operators and the closing bracket."""
+        """Number of symbols: the digits, the operators and the closing bracket."""
         return CLOSE + 1
 
     @property
     def min_length(self) -> int:
-        """The shortest possible expression with at least ``shortest`` symbols, and the end."""
+        """Tokens of the shortest possible expression with at least ``shortest`` symbols, and of the end."""
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse expressions that are longer than depth and arguments allow.
+        """Refuse a length that leaves room for longer expressions than ``depth`` and ``arguments`` allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -74,14 +76,14 @@ class Listops(Evaluation):
             )
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible lengths, from 4 symbols on; 2 or 3 arguments leave some out."""
+        """List the possible lengths of expressions; with at most 2 or 3 arguments, some do not occur."""
         lengths = self._law.sizes(length - 1)
         return lengths[lengths >= self.shortest]
 
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw trees, then digits and operators from the last level to the first."""
+        """Draw trees, then digits and operators from the deepest level to the root."""
         line = inputs.reshape(-1)
         values = np.zeros(0, dtype=np.int64)
         for nodes in reversed(grow(rng, self._law, lengths)):
@@ -102,7 +104,7 @@ class Listops(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Apply the outermost operator to all digits, or read the last digit."""
+        """Apply the outermost operator to all digits, or name the last digit."""
         is_digit = inputs < NUM_DIGITS
         flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])
         latest = np.maximum.accumulate(is_digit * np.arange(inputs.shape[1]), axis=1)
@@ -122,7 +124,7 @@ def _apply(
     arities: Int[np.ndarray, " operators"],
     arguments: Int[np.ndarray, " arguments"],
 ) -> Int[np.ndarray, " operators"]:
-    """Evaluate operators whose arguments stand one after the other."""
+    """Evaluate each operator; ``arguments`` holds the arguments of all operators, one operator after the other."""
     is_argument = np.arange(arities.max(initial=0)) < arities[:, None]
     table = np.full(is_argument.shape, NUM_DIGITS)
     table[is_argument] = arguments
@@ -134,8 +136,8 @@ def _apply(
 
 @cache
 def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the probability that an expression has 0..longest symbols and each of the values."""
-    # weights[i, j]: of i arguments up to a value and j above it, how often an operator's value is up to it.
+    """Compute the joint probability of each length, 0 to ``longest`` symbols, and each value of an expression."""
+    # weights[i, j]: with i arguments up to a value and j above it, how often MIN, MAX and MED are up to it.
     weights = np.zeros((len(law.arities), len(law.arities)))
     for low, high in product(range(len(law.arities)), repeat=2):
         if 0 < low + high < len(law.arities):
@@ -152,7 +154,7 @@ def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
             for _ in law.arities[1:]:
                 powers.append(np.convolve(powers[-1], above)[: longest + 1])
             ordered.append(_polynomial(weights @ powers, below))
-        # Sums modulo 10 are products of characters.
+        # Distributions of sums modulo 10 are products in Fourier space (of characters).
         characters = np.fft.rfft(laws, axis=1).T
         coefficients = np.outer([0.0, *law.arities[1:]], nothing) / 4
         sums = np.fft.irfft([_polynomial(coefficients, character) for character in characters], NUM_DIGITS, axis=0)

@@ -17,15 +17,17 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 class ModularBrackets(Evaluation):
     """At the end, name the value, modulo a number, of a fully bracketed expression with + - and *.
 
-    + - * are 5 6 7, the brackets 8 and 9, the end is 10 and the padding 11; 3 * (4 - (-2)) is 18. With ``modulus=5``::
+    The operators + - * are 5 6 7, the brackets 8 and 9, the end 10 and the padding 11. The example is (3 * (4 - (-2))):
+    18, or 3 modulo 5. With ``modulus=5``::
 
         inputs    8 3 7 8 4 6 8 6 2 9 9 9 10 11 11
         targets   . . . . . . . . . . . . 3  .  .
 
-    Tests nesting with a value kept on every level: the value before a bracket waits until it is closed. It should
-    separate models with a stack from those without, which are limited to a bounded depth.
+    Tests nesting with a value on every level: the value before an opening bracket waits until that bracket is closed.
+    It should separate models with a stack from models without, which are limited to a bounded depth.
 
-    Source: Delétang et al. (2023), modular arithmetic. Theirs marks no end of the expression; we ask at an end token.
+    Source: Delétang et al. (2023), modular arithmetic. They do not mark the end of the expression; we ask at an end
+    token.
     """
 
     name: ClassVar = "modular_brackets"
@@ -35,13 +37,13 @@ class ModularBrackets(Evaluation):
 
     @property
     def num_symbols(self) -> int:
-        """The digits, the operators and the brackets."""
+        """Number of symbols: the digits, the operators and the brackets."""
         return self._grammar.closing + 1
 
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Write uniform digits and operators; a uniform place splits each expression in two."""
+        """Write uniform digits and operators; each expression is split into two parts at a uniform position."""
         starts = np.arange(len(inputs)) * inputs.shape[1]
         return write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths)
 
@@ -52,7 +54,7 @@ class ModularBrackets(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Calculate from left to right without brackets, or read the last digit only."""
+        """Calculate from left to right with brackets ignored, or name the last digit."""
         latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
         return {
             "left to right": flat_values(self._grammar, inputs),

@@ -24,15 +24,15 @@ class PrefixArithmetic(Task):
         inputs    5 6 4 3 2 8
         targets   . . . . . 3
 
-    Tests nested evaluation without steps: an operator stands before its two operands, which may be expressions, so it
-    waits until they are read. The one-token answer leaves no room for intermediate results.
+    Tests nested evaluation without written steps: an operator stands before its two operands, which may be expressions,
+    and waits until both are read. The one-token answer leaves no room for intermediate results.
 
-    All trees with a given number of operators are equally likely, and so are operators and numbers.
+    All trees with a given number of operators are equally likely, and so are all operators and all numbers.
 
-    Source: after Mano of Allen-Zhu (2025): prefix notation, +, - and *, modulo 23. There a token gives the number of
-    operators, which varies, and each operator splits the others uniformly between its operands. That makes shallower
-    trees: mean depth 5.7 with 10 operators and 11.6 with 63, where ours have 7.1 and 23.1. We leave out its knowledge
-    augmentation.
+    Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, a token gives
+    the number of operators, which varies, and each operator splits the others uniformly between its operands. Its trees
+    are shallower: mean depth 5.7 with 10 operators and 11.6 with 63, against 7.1 and 23.1 in ours. We leave out its
+    knowledge augmentation.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -49,7 +49,7 @@ class PrefixArithmetic(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The numbers, the operators and =."""
+        """Number of ids: the numbers, the operators and =."""
         return self.modulus + 4
 
     def check_length(self, length: int) -> None:
@@ -63,7 +63,7 @@ class PrefixArithmetic(Task):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even ones from {self.min_length} on")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Shuffle operators and numbers; one rotation of them is an expression."""
+        """Shuffle operators and numbers, then rotate them: exactly one rotation is a valid expression."""
         num_tokens = length - 1
         is_operator = rng.permuted(np.tile(np.arange(num_tokens) < num_tokens // 2, (batch_size, 1)), axis=1)
         # An operator wants one operand more, a number one less. The expression ends where the fewest are wanted, at the
@@ -92,17 +92,17 @@ class PrefixArithmetic(Task):
         return stack[:, 0]
 
     def floor(self, length: int) -> Bound:
-        """Guess the most frequent value: products of 0 are 0."""
+        """Return the probability of the most frequent value, usually 0, since products with 0 are 0."""
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the operators by ``factor``."""
+        """Multiply the number of operators by ``factor``."""
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Apply several operators in order to the numbers in order, from the left or from the right.
+        """Ignore the nesting: apply the operators in order to the numbers in order, from the left or from the right.
 
-        Or apply the first operator to the first and the last number.
+        A third rule applies only the first operator, to the first and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:
@@ -121,7 +121,7 @@ class PrefixArithmetic(Task):
 
 @cache
 def _value_laws(grammar: Grammar, most: int) -> Float[np.ndarray, "operators values"]:
-    """Compute the probability of each value of an expression with 0..most operators."""
+    """Compute the probability of each value, for expressions with 0 to ``most`` operators."""
     values = np.arange(grammar.modulus)
     results = grammar.apply(np.arange(3)[:, None, None], values[:, None], values).ravel()
     # Numbers of trees, the Catalan numbers, over 4 to the number of operators: they outgrow a float64.

@@ -14,20 +14,20 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class ShuffleDyck(NextSymbols):
-    """Along brackets of several types, each type balanced by itself, name the set of brackets that may follow.
+    """Read brackets of several types, each type balanced by itself; name the set of brackets that may follow.
 
-    Opening brackets may always follow, and closing ones of every open type. A class is the sum of 2**i over the open
-    types i. For ``([)(]``, openings 0 1 and closings 2 3. With ``num_types=2``::
+    Any opening bracket may follow, and the closing bracket of each open type. A class is the sum of 2**i over the open
+    types i. The example is ``([)(]``, with openings 0 1 and closings 2 3. With ``num_types=2``::
 
         inputs    0 1 2 0 3
         targets   1 3 2 3 1
 
-    Tests counting: one counter for each type, with no order among types. After a closing bracket only the count tells
-    whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields their
-    mean.
+    Tests counting: one counter for each type, with no order among types. After a closing bracket, only the count tells
+    whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields only
+    their mean.
 
-    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k; they ask for each symbol separately and use whole words. Ours
-    are beginnings that draw a type, then an opening or closing bracket.
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They ask for each symbol separately and use whole words. Ours
+    are beginnings of words; each position draws a type, then an opening or closing bracket.
     """
 
     name: ClassVar = "shuffle_dyck"
@@ -41,11 +41,11 @@ class ShuffleDyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """Two brackets of each type, or the number of subsets of the types if larger."""
+        """Number of ids, two per type, or of classes, one per subset of the types, whichever is larger."""
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type for each position; its bracket opens if none is open, else at ``open_rate``."""
+        """Draw a type for each position; its bracket opens if none is open, else with probability ``open_rate``."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate
@@ -64,20 +64,23 @@ class ShuffleDyck(NextSymbols):
         return Batch(inputs.T.copy(), np.cumsum(changes << types, axis=0).T.copy())
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Return the probability of the likeliest set: all sets with the same number of types are equally likely."""
+        """Return the probability of the likeliest set at each position.
+
+        All sets with the same number of types are equally likely.
+        """
         num_steps = np.arange(length + 1)
         is_empty = self._empty_law(length)[num_steps[:, None] - num_steps]
         # laws[j][n]: probability that, of the types so far, given ones are open and the other j are not after n steps.
         laws = [1 - is_empty[:, 0], is_empty[:, 0]]
         for num_types in range(2, self.num_types + 1):
-            # One type has a random share of the steps and the others, of which the laws are, have the rest.
+            # The new type has a random number of the steps; the earlier types, described by laws, have the rest.
             rest = _shares(length, 1 - 1 / num_types)
             laws = [rest * (1 - is_empty) @ law for law in laws] + [rest * is_empty @ laws[-1]]
         chances: Float[np.ndarray, " length"] = np.max(laws, axis=0)[1:]
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the types whose latest bracket is an opening, as if a closing bracket closed all of its type."""
+        """Name the types whose latest bracket is an opening, as if one closing bracket closed all of its type."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):
@@ -89,7 +92,7 @@ class ShuffleDyck(NextSymbols):
         return {"latest bracket": sets}
 
     def _empty_law(self, longest: int) -> Float[np.ndarray, " steps"]:
-        """Compute the probability that a type is closed after 0, 1, ... brackets of its own."""
+        """Compute the probability that no bracket of a type is open after 0, 1, ... brackets of that type."""
         law = np.zeros(longest + 2)
         law[0] = 1
         chances = [1.0]
@@ -102,7 +105,7 @@ class ShuffleDyck(NextSymbols):
 
 
 def _shares(longest: int, probability: float) -> Float[np.ndarray, "draws successes"]:
-    """Compute the probability of each number of successes among 0..longest draws."""
+    """Compute the probability of each number of successes, for 0 to ``longest`` draws."""
     shares = np.zeros((longest + 1, longest + 1))
     shares[0, 0] = 1
     for num_draws in range(longest):

@@ -17,16 +17,16 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 class SolveEquation(Evaluation):
     """At the end, name the digit for which a fully bracketed expression with + and - has the given value.
 
-    + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo 5, (1 - (x -
-    2)) = 4 holds for x = 4. With ``modulus=5``::
+    The operators + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo
+    5, (1 - (x - 2)) = 4 holds for x = 4. With ``modulus=5``::
 
         inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
         targets   . . . . . . . . . .  . 4  .
 
     Tests nesting like modular_brackets, but the unknown stands inside: its sign depends on all brackets around it, and
-    all other digits have to be subtracted. The solution is unique because there are no products.
+    the other digits have to be subtracted from the value. The solution is unique because there are no products.
 
-    Source: Delétang et al. (2023), solve equation. Theirs marks no end of the equation; we ask at an end token.
+    Source: Delétang et al. (2023), solve equation. They do not mark the end of the equation; we ask at an end token.
     """
 
     name: ClassVar = "solve_equation"
@@ -38,13 +38,13 @@ class SolveEquation(Evaluation):
 
     @property
     def num_symbols(self) -> int:
-        """The digits, two operators, the brackets, the unknown and the =."""
+        """Number of symbols: the digits, two operators, the brackets, the unknown and the =."""
         return self._unknown + 2
 
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw an expression, replace one of its digits and write its value after it."""
+        """Draw an expression, replace one of its digits by the unknown, and write = and its value after it."""
         rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
         values = write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths - 2)
         hidden = np.where(inputs < self.modulus, rng.random(inputs.shape), -1.0).argmax(axis=1)
@@ -59,7 +59,7 @@ class SolveEquation(Evaluation):
         return np.full(len(lengths), 1 / self.modulus)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Solve the equation without brackets, or name the given value."""
+        """Solve the equation with brackets ignored, or name the given value."""
         is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
         is_given = np.zeros_like(is_digit)
         is_given[:, 1:] = inputs[:, :-1] == self._unknown + 1

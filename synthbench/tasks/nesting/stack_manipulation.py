@@ -17,14 +17,14 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Tokens, task
 class StackManipulation(Transduction):
     """Read a stack, its top last, then PUSH and POP actions; write the stack they leave, its top first, and an end.
 
-    PUSH of 0 and 1 are 2 and 3, POP is 4, the end is 5, the separator 6, the blank 7 and the padding 8. The stack 0 1
-    is popped once, and 1 and 0 are pushed. With ``num_symbols=2``::
+    PUSH of 0 is token 2, PUSH of 1 is 3, POP is 4, the end is 5, the separator 6, the blank 7 and the padding 8. In the
+    example, the stack 0 1 is popped once, then 1 and 0 are pushed. With ``num_symbols=2``::
 
         inputs    0 1 4 3 2 6 7 7 7 7 8
         targets   . . . . . . 0 1 0 5 .
 
-    Tests a stack: popped symbols must be forgotten, and those below come back. POP leaves an empty stack alone. A stack
-    as large as the string leaves no room for the end.
+    Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP leaves an empty stack
+    alone. The end is left out if the final stack has as many symbols as the string of symbols and actions.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is ours.
     """
@@ -40,7 +40,7 @@ class StackManipulation(Transduction):
         for below, length in pairwise(LENGTHS)
         if length >= 24
     )
-    # In the shortest too many POPs still stand right behind the PUSH that they undo.
+    # In the shortest strings, too many POPs still stand right behind the PUSH that they undo.
     extended_levels: ClassVar = levels[1:]
     load: ClassVar = "symbols and actions"
     shortest: int = option(2, "symbols and actions in the shortest string", low=2, high=65536)
@@ -49,11 +49,11 @@ class StackManipulation(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, one push for each, POP, the end, the separator, the blank and the padding."""
+        """Number of ids: the symbols, one PUSH for each, POP, the end, the separator, the blank and the padding."""
         return 2 * self.num_symbols + 5
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Split each string at a uniform place into a stack and actions, at least one of each."""
+        """Split each string at a uniform position into a stack and actions, at least one of each."""
         longest = self.longest(length)
         lengths = self.draw_lengths(rng, batch_size, length)
         positions = np.arange(longest)
@@ -75,11 +75,11 @@ class StackManipulation(Transduction):
         return self.lay_out(strings, lengths, answers, np.minimum(num_left + 1, lengths), length)
 
     def floor(self, length: int) -> Bound:
-        """Guess a symbol, or the end where that is likelier."""
+        """Return the accuracy of guessing any symbol at each position, or the end where it is likelier."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the latest pushes, ignoring pops, or the initial stack."""
+        """Write the symbols pushed last, ignoring POPs, or the initial stack."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}
         for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():
@@ -91,7 +91,11 @@ class StackManipulation(Transduction):
         return guesses
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add an end placed by the numbers of PUSH and POP, and POPs that only undo a PUSH right before them."""
+        """Add rules that place the end by the numbers of PUSHes and POPs.
+
+        Before that end they write what :meth:`shortcuts` writes, or the stack if each POP undoes only a PUSH right
+        before it.
+        """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)
         slots = (positions - string_lengths - 1).clip(0)

@@ -14,17 +14,17 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCompose(Expansion):
-    """As tree_copy, but there is one name in each tree: the main tree has a copy of one that has a copy of another.
+    """Like tree_copy, but nested: the main tree has the name of one tree, which has the name of another, and so on.
 
-    With A for (1) and B for (2 A (3)), (0 B) is (0 (2 (1) (3))). The brackets are 4 and 5, A is 6, B is 7, = is 8, the
-    blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
+    If A is defined as (1) and B as (2 A (3)), then (0 B) expands to (0 (2 (1) (3))). The brackets are 4 and 5, A is 6,
+    B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
 
         inputs    6 4 1 5 7 4 2 6 4 3 5 5 4 0 7 5 8 4 0 4 2 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . 4 1 5 4 3 5 5 5  .
 
     Tests recall of trees within trees: each copy is interrupted by the next, and all must be resumed, the last one
-    first. Definitions stand in any order. Each level is a hop from a name to its definition, so depth should bound the
-    number of levels, and the way back needs a stack.
+    first. Definitions stand in random order. Each nested copy is a hop from a name to its definition, so the number of
+    layers should bound the number of hops; the way back needs a stack.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -55,7 +55,7 @@ class TreeCompose(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put the name of each template into the previous tree, and shuffle the definitions."""
+        """Put the name of each template into the tree before it, and shuffle the definitions."""
         places = self.draw_gaps(rng, trees.reshape(-1, trees.shape[2]), num_nodes.ravel(), 1)
         gaps = wholes[..., 0] + places.reshape(num_nodes.shape)
         gaps[:, -1] = wholes[:, -1, 1]
@@ -73,7 +73,7 @@ class TreeCompose(Expansion):
         )
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add one level only, the copy that the main tree names but not those inside it, to tree_copy's shortcuts."""
+        """Add to tree_copy's shortcuts: expand the name in the main tree, but no name inside its definition."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates
         is_name = (inputs > self.closing) & (inputs < self.equals)

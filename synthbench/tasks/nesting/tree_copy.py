@@ -13,17 +13,17 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCopy(Expansion):
-    """After definitions of trees and a tree with their names in it, complete the tree with copies for the names.
+    """Read definitions of trees and a main tree with their names; complete that tree with the names expanded.
 
-    With A for (1) and B for (2 (3)), (0 B (1) A) is (0 (2 (3)) (1) (1)). The brackets are 4 and 5, A is 6, B is 7, = is
-    8, the blank 9 and the padding 10. With ``num_labels=4`` and ``num_names=2``::
+    If A is defined as (1) and B as (2 (3)), then (0 B (1) A) expands to (0 (2 (3)) (1) (1)). The brackets are 4 and 5,
+    A is 6, B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4`` and ``num_names=2``::
 
         inputs    6 4 1 5 7 4 2 4 3 5 5 4 0 7 4 1 5 6 5 8 4 0 4 2 9 9 9 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 4 1 5 5  .
 
-    Tests recall of a tree by its name, and a way back: where the copy ends, the main tree continues after the name.
-    Names may repeat: a tree may be copied twice, or not at all. Recall alone gives labels but not the end of a copy; a
-    stack alone gives the reverse.
+    Tests recall of a tree by its name, and the way back: where the copy ends, the main tree continues after the name.
+    Names may repeat, so a tree may be copied several times or not at all. Recall alone gives labels but not the end of
+    a copy; a stack alone gives the end of a copy but not labels.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -31,7 +31,7 @@ class TreeCopy(Expansion):
     name: ClassVar = "tree_copy"
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 149
-    # Every tree has two nodes: most tokens of a larger one are those that followed the same tokens in its definition.
+    # Every tree has two nodes: in a larger one, most tokens are those that followed the same tokens in its definition.
     levels: ClassVar = tuple(
         {
             "load": num_templates,
@@ -53,7 +53,7 @@ class TreeCopy(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put one uniform name for each template into the main tree."""
+        """Put as many names into the main tree as there are templates, each drawn uniformly."""
         gaps = self.draw_gaps(rng, trees[:, 0], num_nodes[:, 0], self.num_templates)
         cuts = np.concatenate([wholes[:, 0, :1], gaps, wholes[:, 0, 1:]], axis=1)
         parts = np.stack([cuts[:, :-1], cuts[:, 1:]], axis=2)

@@ -14,16 +14,16 @@ from synthbench.tasks.nesting._completion import TreeCompletion
 @task
 @dataclass(frozen=True)
 class TreeMirror(TreeCompletion):
-    """After a tree, complete its mirror image: all children stand in reversed order.
+    """Read a tree, then complete its mirror image: all children in reversed order.
 
-    The brackets are 4 and 5, = is 6, the blank 7 and the padding 8. The image of (0 (1) (2 (3))) is (0 (2 (3)) (1)).
-    With ``num_labels=4``::
+    The brackets are 4 and 5, = is 6, the blank 7 and the padding 8. The mirror image of (0 (1) (2 (3))) is (0 (2 (3))
+    (1)). With ``num_labels=4``::
 
         inputs    4 0 4 1 5 4 2 4 3 5 5 5 6 4 0 4 2 7 7 7 7 7 7 7 7 8
         targets   . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 5 .
 
-    Tests a stack and recall together: the nesting gives the next bracket, the place in the first tree the next label.
-    Neither the string nor its reverse is the answer, for a label stands after its bracket.
+    Tests a stack and recall together: the nesting determines the next bracket, the position in the first tree the next
+    label. Repeating the string or reversing it is not enough, since a label stands after its opening bracket.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -52,18 +52,18 @@ class TreeMirror(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Three tokens for each node of both trees."""
+        """Six tokens: three for a node in each of the two trees."""
         return 6
 
     @property
     def num_marks(self) -> int:
-        """The =."""
+        """One token, the ``=``."""
         return 1
 
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Write the same nodes twice."""
+        """Write each tree, then its mirror image, from the same nodes."""
         num_nodes = rng.integers(self.fewest, self.most_nodes(length), size=batch_size, endpoint=True)
         tokens = np.full((batch_size, length), self.vocab_size - 1)
         nodes = self.draw_nodes(rng, num_nodes)
@@ -73,7 +73,7 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the first tree unchanged, or its string reversed with brackets exchanged, to the common shortcuts."""
+        """Add to the common shortcuts: repeat the first tree, or reverse its string with brackets exchanged."""
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)
         backwards = np.take_along_axis(inputs, size - 1 - slots, axis=1)

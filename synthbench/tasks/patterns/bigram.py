@@ -10,23 +10,24 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 TABLE = np.array(
     [12, 15, 21, 0, 3, 27, 3, 7, 9, 19, 21, 18, 4, 23, 6, 24, 24, 12, 26, 1, 6, 7, 23, 14, 24, 17, 5, 25, 13, 8, 9, 20]
 )
-"""Answer to each token: the published table, which its code drew from a generator seeded with 0."""
+"""Answer to each token: the published table, which the code of the paper draws from a generator seeded with 0."""
 
 
 @task
 @dataclass(frozen=True)
 class Bigram(Task):
-    """Name what a fixed table holds for the token just read.
+    """Name the fixed table's entry for the token just read.
 
     ::
 
         inputs     3  1  4  1  0
         targets    0 15  3 15 12
 
-    Tests that a fixed map of tokens is learned: a lookup of the current token, not of the next one.
+    Tests that a fixed map of tokens is learned: the answer depends on the current token, and no next token is
+    predicted.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published code seeded the global
-    generator on each call, so all its batches were the same, and it crashed on a GPU. Ours draws fresh inputs.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code. That code seeded the
+    global generator on each call, so all its batches were the same, and it crashed on a GPU. Ours draws fresh inputs.
     """
 
     name: ClassVar = "bigram"
@@ -40,10 +41,10 @@ class Bigram(Task):
         return len(TABLE)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens and look each up."""
+        """Draw uniform tokens and look each up in the table."""
         inputs = rng.integers(len(TABLE), size=(batch_size, length))
         return Batch(inputs, TABLE[inputs])
 
     def floor(self, length: int) -> Bound:
-        """Guess the most frequent entry of the table."""
+        """Return the frequency of the most frequent entry of the table."""
         return Bound(float(np.bincount(TABLE).max() / len(TABLE)))

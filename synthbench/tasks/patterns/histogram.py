@@ -14,9 +14,10 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Histogram(Task):
-    """At position v, for each symbol v, say how often it occurs in the whole sequence; then zeros.
+    """At position v, say how often symbol v occurs in the whole sequence; afterwards, answer 0.
 
-    With ``largest_count=3`` and ``num_symbols=3``; a count above the largest, here 4, is written as the largest::
+    A count above ``largest_count``, here the 4 of symbol 0, is written as the largest. With
+    ``largest_count=3`` and ``num_symbols=3``::
 
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0
@@ -24,7 +25,7 @@ class Histogram(Task):
     Tests next to nothing in a causal model: counts are asked before the tokens have been read, and all other targets
     are zeros, which are scored.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "histogram"
@@ -36,12 +37,12 @@ class Histogram(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The number of counts, with 0, or of symbols if there are more."""
+        """Number of possible counts, including 0, or of symbols if there are more symbols."""
         return max(self.largest_count + 1, self.num_symbols)
 
     @property
     def min_length(self) -> int:
-        """One position for each count."""
+        """One token per symbol, at which the symbol's count is asked."""
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -52,12 +53,12 @@ class Histogram(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess the mode of a binomial for each count, and zeros elsewhere."""
+        """Return the accuracy of each symbol's likeliest count, from a binomial distribution, and of 0 elsewhere."""
         count = clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 
     def ceiling(self, length: int) -> Bound:
-        """Add to the counts of the v + 1 tokens seen at position v the mode of those still to come."""
+        """Return the accuracy of the best guess: the count in the tokens read plus the likeliest count in the rest."""
         accuracy = float(length - self.num_symbols)
         for position in range(self.num_symbols):
             unseen = binomial(length - 1 - position, 1 / self.num_symbols)

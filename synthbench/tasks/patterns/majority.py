@@ -12,22 +12,23 @@ from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 NEGLIGIBLE = 1e-25
-"""Size below which terms cannot change a sum of probabilities in double precision."""
+"""Size below which a term cannot change a sum of probabilities in double precision."""
 
 
 @task
 @dataclass(frozen=True)
 class Majority(Task):
-    """At the end, name the most frequent token; of equally frequent ones the smallest.
+    """At the end, name the most frequent token; among ties, the smallest.
 
     With ``num_symbols=4``::
 
         inputs    3 1 2 1 2 0
         targets   . . . . . 1
 
-    Tests counting all symbols at once and comparing the counts. The majority is left to chance and often a tie.
+    Tests counting all symbols at once and comparing the counts. Tokens are uniform, so the majority is left to chance
+    and is often a tie.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "majority"
@@ -37,17 +38,17 @@ class Majority(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Eight classes as published, the last never right, or more for more symbols."""
+        """Eight, as published, or ``num_symbols`` if larger; ids from ``num_symbols`` on are never right."""
         return max(8, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; the most frequent is asked at the last position."""
+        """Draw uniform symbols; the last position asks for the most frequent one."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         # argmax takes the first of equal counts, which is the smallest symbol.
         return Batch(inputs, score_last(count_symbols(inputs, self.num_symbols).argmax(axis=1), length))
 
     def floor(self, length: int) -> Bound:
-        """Guess symbol 0, which wins every tie: no other symbol is right more often."""
+        """Return the accuracy of guessing symbol 0: it wins every tie, so no other symbol is right more often."""
         rate = length / self.num_symbols
         counts = poisson(rate, length)
         # Poisson counts, given their total, are those of uniform draws.

@@ -1,4 +1,4 @@
-"""Text as splits of bytes: the corpus packaged with synthbench, or a file or folder of the user's."""
+"""Text as splits of bytes: the corpus packaged with synthbench, or the user's own file or folder."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ from synthbench.tasks.base import SPLITS, Split
 
 FROZEN = Path(__file__).with_name("python_docstrings.json.xz")
 FROZEN_HASH = "sha256-837739805885dfce"
-"""Value of :func:`hash_of` for the documents of :data:`FROZEN`, from Python 3.11.7."""
+"""Value of :func:`hash_of` for the documents of :data:`FROZEN`, which are from Python 3.11.7."""
 
 HELD_OUT = 10
-"""Number whose inverse is the largest share of bytes of validation and of test."""
+"""Divisor of the corpus size: validation and test each have at most a tenth of all bytes."""
 PARTS = 20
-"""Number of pieces of every document, where documents are too few or too large to hold out whole."""
+"""Number of pieces of every document, used if documents are too few or too large to hold out whole."""
 MOST_BYTES = 1 << 28
-"""Largest size of a corpus; a run reads some millions of bytes."""
+"""Largest size of a corpus, in bytes; a run reads only some millions."""
 END = b"\0"
 """Separator between two documents of a split; no text contains it."""
 
@@ -32,7 +32,7 @@ _ALLOWED = "allowed: a file of UTF-8 text, or a folder of such files"
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The bytes of each split, and the hash of their documents."""
+    """The bytes of each split; the name is the hash of the documents."""
 
     name: str
     splits: Mapping[Split, UInt8[np.ndarray, " bytes"]]
@@ -44,7 +44,8 @@ def corpus_at(path: str) -> Corpus:
     The text is cached until a file changes.
 
     Raises:
-        UsageError: If the path has no text, or anything else beside it.
+        UsageError: If the path cannot be read, has no text or too much, or has anything but UTF-8 text without zero
+            bytes.
     """
     if not path:
         return frozen()
@@ -65,7 +66,7 @@ def frozen() -> Corpus:
     """Load the packaged corpus: docstrings and help topics of Python's standard library.
 
     Raises:
-        StoreError: If its file is damaged.
+        StoreError: If the file of the corpus is missing or damaged.
     """
     try:
         documents: dict[str, str] = json.loads(lzma.decompress(FROZEN.read_bytes()))
@@ -78,7 +79,7 @@ def frozen() -> Corpus:
 
 
 def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
-    """Hash and split documents, given by name."""
+    """Build a corpus from documents by name: hash them and divide them into splits."""
     parts = split(documents)
     texts = {
         name: np.frombuffer(END.join(parts[name][key] for key in sorted(parts[name])), np.uint8) for name in SPLITS
@@ -87,7 +88,7 @@ def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
 
 
 def hash_of(documents: Mapping[str, bytes]) -> str:
-    """Hash the names and contents of documents; rows name their corpus so."""
+    """Hash the names and contents of documents; rows record their corpus by this hash."""
     digest = hashlib.sha256()
     for name in sorted(documents):
         for part in (name.encode(), documents[name]):
@@ -96,11 +97,11 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 
 
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
-    """Divide documents among the splits, each document whole.
+    """Divide documents among the splits, each document whole if possible.
 
     Documents are ordered by the hashes of their names. Each goes to the test split if it still fits into a tenth of all
-    bytes, otherwise to validation by the same rule, otherwise to training. If that leaves test or validation with less
-    than half of its share, contiguous pieces of every document are divided instead.
+    bytes, otherwise to validation by the same rule, otherwise to training. If test or validation then has less than
+    half of its tenth, every document is cut into contiguous pieces, and these are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}
@@ -133,7 +134,7 @@ def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """List the files of a folder and its subfolders by relative name, without hidden ones; or the file itself."""
+    """List the files of a folder and its subfolders by relative name, except hidden ones; or list the single file."""
     if not path.is_dir():
         yield "text", path  # whatever a single file is called, it is the same corpus
         return

@@ -1,4 +1,4 @@
-"""Reference lines of a text: the bits per byte of predictors that mix nothing."""
+"""Reference scores of a text: the bits per byte of simple predictors."""
 
 import lzma
 
@@ -8,18 +8,19 @@ from jaxtyping import Float, UInt8
 from synthbench.tasks.real._corpus import Corpus
 
 MOST_SCORED = 1 << 20
-"""Most bytes of the test split that are scored, from its beginning."""
+"""Largest number of bytes that are scored, from the beginning of the test split."""
 MOST_READ = 1 << 22
-"""Most bytes of the training split that the compressor reads first, from its end."""
+"""Largest number of bytes that the compressor reads first, from the end of the training split."""
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
-"""Compression filters, whose window of 8 MiB holds all bytes read and scored."""
+"""Compression filters; their window of 8 MiB holds all bytes read and scored."""
 
 
 def reference_lines(corpus: Corpus) -> dict[str, float]:
-    """Compute bits per byte on the test split of predictors learned from the training split, by name.
+    """Compute, by name, the bits per byte on the test split of predictors learned from the training split.
 
-    ``unigram`` uses the frequencies of bytes, ``bigram`` those after the previous byte, smoothed by the unigram's.
-    ``lzma`` is what the test text adds to the compressed end of the training text.
+    ``unigram`` uses the frequencies of bytes. ``bigram`` uses their frequencies after the previous byte, smoothed by
+    those of ``unigram``. ``lzma`` is the size that the test text adds when compressed after the end of the training
+    text.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)
@@ -38,7 +39,7 @@ def unigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256"]:
 
 
 def bigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256 256"]:
-    """Compute the probability of each byte after each other, from their count plus the unigram's probability."""
+    """Compute the probability of each byte given the one before, from the count of the pair plus ``unigram``."""
     pairs = text[:-1].astype(np.int64) * 256 + text[1:]
     counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256) + unigram(text)
     shares: Float[np.ndarray, "256 256"] = counts / counts.sum(axis=1, keepdims=True)

@@ -14,7 +14,7 @@ from synthbench.tasks.real._corpus import Corpus, corpus_at
 from synthbench.tasks.real._lines import reference_lines
 
 CONTEXT = 4
-"""Bytes that must have occurred before for a position to count as repeated: about an eighth of the frozen corpus."""
+"""Number of bytes that make a position *repeated* if they occurred before; about an eighth of positions are."""
 
 
 @task
@@ -27,17 +27,19 @@ class Text(Task):
         inputs     t  h  e     c  a  t     a  n  d     t  h  e     c
         targets    h  e     c  a  t     a  n  d     t  h  e     c  a
 
-    Sequences are windows at random places of one split of a text. Files, or contiguous parts of a single file, are
-    divided among training, validation and test, so the test text is held out. A zero byte separates documents. By
-    default the text is the docstrings of Python 3.11's standard library modules written in Python, and its help topics;
-    ``text:path=notes`` takes your own file or folder. Rows record only the hash of its content.
+    Sequences are windows at random positions of one split of a text. Files, or contiguous parts of a single file, are
+    divided among training, validation and test, so the test text is held out. A zero byte separates documents. The
+    default text consists of Python 3.11's help topics and of the docstrings of its standard library modules written in
+    Python. The option ``text:path=notes`` takes your own file or folder instead. Rows record only the hash of its
+    content.
 
-    The score is in bits per byte, over all positions of a window, and separately over two kinds. A position is
-    *repeated* if the last four bytes, its own included, occurred before in its window, overlapping or not, whatever
-    followed them; others are *other*. Arora et al. (2024) count the tokens that complete a repeated pair, so their kind
-    depends on the answer; ours does not.
+    The score is in bits per byte, for all positions of a window and separately for two kinds of positions. A position
+    is *repeated* if the last four bytes, including its own, occurred earlier in its window. The two occurrences may
+    overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) count the tokens
+    that complete a repeated pair, so their kinds depend on the answer; ours do not.
 
-    Source: the text is Python's, under the PSF licence; the split and the kinds are ours, after Arora et al. (2024).
+    Source: the text is Python's, under the PSF licence; the split is ours, and so are the kinds, after Arora et al.
+    (2024).
     """
 
     name: ClassVar = "text"
@@ -50,10 +52,10 @@ class Text(Task):
     split: Split = "train"
 
     def __post_init__(self) -> None:
-        """Find the text, and name it by its hash.
+        """Find the text, and set ``corpus`` to its hash.
 
         Raises:
-            UsageError: If there is none, or it has another hash.
+            UsageError: If there is no text, or ``corpus`` is not its hash.
         """
         super().__post_init__()
         found = self._text.name
@@ -77,14 +79,14 @@ class Text(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of bytes: each is a token."""
+        """Number of byte values, 256: each byte is a token."""
         return 256
 
     def check_length(self, length: int) -> None:
         """Refuse a window that does not fit into the smallest split.
 
         Raises:
-            UsageError: If there is no window of this length, and one more byte to predict.
+            UsageError: If a split has no window of this length with one more byte to predict.
         """
         super().check_length(length)
         shortest, size = min(((name, len(text)) for name, text in self._text.splits.items()), key=lambda part: part[1])
@@ -96,18 +98,18 @@ class Text(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Cut windows at uniform places of the split."""
+        """Cut windows at uniform positions of the split."""
         text = self._text.splits[self.split]
         places = rng.integers(len(text) - length, size=(batch_size, 1)) + np.arange(length + 1)
         windows = text[places].astype(np.int64)
         return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
-        """Guess by the frequencies of bytes in training, as in :meth:`references`."""
+        """Return minus the bits per byte of ``unigram`` in :meth:`references`."""
         return Bound(-self.references(length)["unigram"], "bound")
 
     def ceiling(self, length: int) -> Bound:
-        """Return no bits at all: nobody knows how predictable a text is."""
+        """Return 0 bits, which is only a bound: nobody knows how predictable a text is."""
         return Bound(0.0, "bound")
 
     def references(self, length: int) -> dict[str, float]:
@@ -115,13 +117,13 @@ class Text(Task):
         return dict(_lines(self._text))
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Mark as ``repeated`` where the last :data:`CONTEXT` bytes occurred before in the window, else ``other``."""
+        """Mark positions as ``repeated`` if the last :data:`CONTEXT` bytes occurred before, others as ``other``."""
         is_repeated = repeats(inputs, CONTEXT)
         return {"repeated": is_repeated, "other": ~is_repeated}
 
 
 def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
-    """Mark positions whose last ``context`` bytes (7 at most), their own included, also end at an earlier one.
+    """Mark positions whose last ``context`` bytes (at most 7), including their own, also end at an earlier position.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
     [[0, 0, 0, 0, 1, 1]]

@@ -16,17 +16,17 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Induction(Task):
-    """The last token but one repeats a token of the first half; name the token that followed it there.
+    """The second-last token repeats a token of the first half; name the token that followed it there.
 
-    With ``vocabulary=8``; the last token is irrelevant, and the repeated one, 1, may come from positions 1..3::
+    The last token is irrelevant, and the repeated one, here 1, may come from positions 1 to 3. With ``vocabulary=8``::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
-    Tests induction with one position between the trigger and its answer. Other copies of the trigger occur by chance,
-    so the answer is not always unique.
+    Tests induction with one position between the trigger, which is the repeated token, and the answer. Other copies of
+    the trigger occur by chance, so the answer is not always unique.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "induction"
@@ -36,7 +36,7 @@ class Induction(Task):
     vocabulary: int = option(64, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens and repeat one of the first half, but not the first, at the last position but one."""
+        """Draw uniform tokens; the second-last repeats one of the first half, but not the first token."""
         rows = np.arange(batch_size)
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         trigger = rng.integers(1, length // 2, size=batch_size)
@@ -48,7 +48,7 @@ class Induction(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Guess the most common successor among the copies of the trigger in the first half."""
+        """Return the accuracy of guessing the most common successor among the trigger's copies in the first half."""
         return Bound(_ceiling(length // 2 - 1, self.vocabulary))
 
 
@@ -57,14 +57,14 @@ def _ceiling(window: int, vocabulary: int) -> float:
     """Compute the expected share of the most common successor among the copies of the trigger.
 
     Let S(a) be the positions of token a in the window. The trigger is a with probability ``len(S(a)) / window``, and
-    the best guess is right in a share ``most_common(a) / len(S(a))``. The sum over a of ``E[most_common(a)] / window``
-    is ``vocabulary / window`` times the expectation for any one token. Its successors are the token itself (at a copy
-    directly after a copy) or uniform among the others.
+    the best guess is then right with probability ``most_common(a) / len(S(a))``. The sum over a of ``E[most_common(a)]
+    / window`` is ``vocabulary / window`` times the expectation for any one token. Its successors are the token itself
+    (at a copy directly after a copy) or uniform among the others.
     """
     mean = window / vocabulary
     # Beyond twelve standard deviations and a few counts the probability is below rounding.
     most = min(window, int(mean + 12 * sqrt(mean) + 24))
-    # joint[is_copy, copies, repeats]: the last position is a copy, so many copies, so many directly after a copy.
+    # joint[is_copy, copies, repeats]: is the last position a copy, number of copies, number directly after a copy.
     joint = np.zeros((2, most + 1, most + 1))
     joint[0, 0, 0] = 1
     for _ in range(window):

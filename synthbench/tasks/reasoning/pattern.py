@@ -21,7 +21,7 @@ class Pattern(Task):
 
     Tests recall at one fixed distance. In the first period the next token is unseen, except at its end.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "pattern"
@@ -32,7 +32,7 @@ class Pattern(Task):
 
     @property
     def min_length(self) -> int:
-        """One period."""
+        """Tokens of one period."""
         return self.period
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -46,6 +46,6 @@ class Pattern(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Count tokens before the end of the first period as guesses, later ones as known."""
+        """Return the accuracy of guessing in the first period, except at its end, and knowing all later tokens."""
         num_unseen = self.period - 1
         return Bound((length - num_unseen + num_unseen / self.vocabulary) / length)

@@ -19,9 +19,9 @@ class Stack(Task):
         inputs    3 6 6 1 7 7 4 6
         targets   0 0 0 0 2 5 0 0
 
-    Tests nothing of a stack: PUSH does not show its value, so every answer at a POP is an independent guess.
+    Tests no use of a stack: PUSH does not show its value, so every answer at a POP is an independent guess.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "stack"
@@ -58,11 +58,11 @@ class Stack(Task):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Guess zero everywhere, right except at a POP of another value."""
+        """Return the accuracy of guessing 0 everywhere, which is right except at a POP of another value."""
         return Bound(self._accuracy(length))
 
     def ceiling(self, length: int) -> Bound:
-        """Return the floor: positions without a POP are recognizable, but zero is right there anyway."""
+        """Return the floor: positions without a POP are recognizable, but 0 is right there anyway."""
         return Bound(self._accuracy(length))
 
     def _accuracy(self, length: int) -> float:

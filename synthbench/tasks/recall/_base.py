@@ -1,4 +1,4 @@
-"""Shared code of recall tasks: bounds from the number of possible answers, and keys beside values."""
+"""Shared code of recall tasks: bounds from the number of possible answers, and ids of keys and values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """A task whose answers are determined once read, and equally likely before that."""
+    """Base of tasks whose answers are equally likely before the tokens that determine them are read."""
 
     @property
     @abstractmethod
     def num_answers(self) -> int:
-        """Number of tokens that may be an answer."""
+        """Number of tokens that can be an answer."""
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: exchanging two answers changes no probability."""
+        """Return the chance of a uniform guess, since all answers are equally likely."""
         return Bound(1 / self.num_answers)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: every answer has been read."""
+        """Return 1: the tokens read determine every answer."""
         return Bound(1.0)
 
     def check_at_most(self, option: str, most: int, reason: str) -> None:
-        """Refuse an option that is too large for the others.
+        """Refuse a value of an option that exceeds a limit set by other options.
 
         Raises:
-            UsageError: If it is; the message ends with the reason.
+            UsageError: If the value is larger than ``most``; the message ends with the reason.
         """
         value = getattr(self, option)
         if value > most:
@@ -38,7 +38,7 @@ class Recall(Task):
 
 @dataclass(frozen=True)
 class Dictionary(Recall):
-    """A task whose ids are keys, then as many values, then a blank."""
+    """Base of tasks whose ids are keys, then equally many values or one more, then a blank."""
 
     vocabulary: int = option(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
     tokens_used: int = option(
@@ -53,27 +53,27 @@ class Dictionary(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or fewer keys exist than are to be used.
+            UsageError: If an option lies outside its range, or ``tokens_used`` exceeds the number of keys.
         """
         super().__post_init__()
         self.check_at_most("tokens_used", self.num_key_tokens, "the number of keys in the vocabulary")
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary, unless fewer values are used."""
+        """Number of values: half of the vocabulary, or ``tokens_used`` if set."""
         return self.tokens_used or self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """The other half of the vocabulary, without the blank."""
+        """Number of keys: the other half of the vocabulary, without the blank."""
         return (self.vocabulary - 1) // 2
 
     @property
     def num_keys_used(self) -> int:
-        """Number of these keys in use, the first ones."""
+        """Number of keys that pairs draw from, the first ones."""
         return self.tokens_used or self.num_key_tokens
 
     @property
     def vocab_size(self) -> int:
-        """The option ``vocabulary``."""
+        """Number of ids: the option ``vocabulary``."""
         return self.vocabulary

@@ -16,11 +16,11 @@ def ask(
     *,
     with_replacement: bool = False,
 ) -> Int[np.ndarray, "batch length"]:
-    """Write each key once into the inputs, from position ``start`` on, and return the targets.
+    """Write queries for the keys into the inputs, from position ``start`` on, and return the targets.
 
-    With replacement, each of as many queries asks for a uniform key. The rest of the sequence is cut into slots with
-    room for a key and one token more. Keys draw free slots in turn: slot 1, 2, ... with probability proportional to
-    ``slot ** (alpha - 1)``. The last token of the key asks for the answer.
+    Each key is asked once or, ``with_replacement``, each of equally many queries asks for a random key. The positions
+    from ``start`` on are cut into slots with room for a key and one token more. Keys draw free slots in turn: slot 1,
+    2, ... with probability proportional to ``slot ** (alpha - 1)``. The last token of a key asks for its answer.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]
@@ -29,7 +29,7 @@ def ask(
         keys = np.take_along_axis(keys, asked[:, :, None], axis=1)
         answers = np.take_along_axis(answers, asked, axis=1)
     num_slots = (length - start) // (width + 1)
-    # Alarms that ring at these rates ring in the order of such draws.
+    # Alarms with these rates ring in the order of such draws.
     alarms = rng.standard_exponential((batch_size, num_slots)) / np.arange(1, num_slots + 1) ** (alpha - 1)
     starts = start + (width + 1) * np.argsort(alarms, axis=1)[:, :num_keys]
     for token in range(width):

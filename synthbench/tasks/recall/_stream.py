@@ -1,4 +1,4 @@
-"""Streams of pairs in which a repeated key repeats its value, with noise among the pairs."""
+"""Streams of keys and values in which a repeated key repeats its value, with noise among the pairs."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,7 @@ from synthbench.tasks.recall._base import Recall
 
 @dataclass(frozen=True)
 class Stream(Recall):
-    """A task on such a stream."""
+    """Base of tasks that read a stream of keys, each followed by its value, and ask for the values of repeated keys."""
 
     load: ClassVar = "keys"
     vocabulary: int = option(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
@@ -33,17 +33,17 @@ class Stream(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary."""
+        """Number of values: half of the vocabulary."""
         return self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """The other half of the vocabulary."""
+        """Number of keys: the other half of the vocabulary."""
         return self.vocabulary - self.num_answers
 
     @property
     def min_length(self) -> int:
-        """One pair and its key."""
+        """Tokens of one pair and of its key repeated."""
         return 3
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
@@ -65,21 +65,21 @@ def sample_stream(
     num_noise: int = 1,
     only_last: bool = False,
 ) -> Batch:
-    """Draw slots of a key and a value; a repeated key asks for its value.
+    """Draw slots of a key and its value; a repeated key asks for its value.
 
-    Among the ids, keys come first, then values, then noise. A slot holds a uniform key or, with probability ``noise``,
-    two uniform noise tokens. The last slot repeats a uniform one of the earlier keys.
+    Among the ids, keys come first, then values, then noise. A slot holds a uniform key and its value or, with
+    probability ``noise``, two uniform noise tokens. The last slot repeats one of the earlier keys, all equally likely.
 
     Args:
-        rng: Draws everything.
+        rng: Generator that draws everything.
         batch_size: Number of sequences.
-        length: Tokens in each; if odd, the last value is cut off.
-        num_keys: Number of keys, each with its own uniform value in each sequence.
+        length: Number of tokens in each sequence; if odd, the last value is cut off.
+        num_keys: Number of keys; each sequence draws a uniform value for each key.
         num_values: Number of values.
         keys_used: Number of keys that occur, the first ones; 0 for all.
-        noise: Probability of noise in a slot, except the last and a random earlier one.
+        noise: Probability of noise in each slot except the last and a random earlier one.
         num_noise: Number of noise tokens.
-        only_last: Score only the last slot.
+        only_last: True to score only the last slot.
     """
     rows, num_slots = np.arange(batch_size), (length + 1) // 2
     num_used = keys_used or num_keys

@@ -14,7 +14,7 @@ from synthbench.tasks.recall._base import Recall
 from synthbench.tasks.recall._queries import ask
 
 PHILOX_KEY = 0x616C696173
-"""Seed of the names, which belong to the same keys in every sequence, seed and split."""
+"""Fixed seed of the names, which belong to the same keys in all sequences, splits and seeds of runs."""
 
 
 @task
@@ -22,17 +22,18 @@ PHILOX_KEY = 0x616C696173
 class AliasRecall(Recall):
     """Read pairs of a key and a value; asked for the key by a synonym, name its value.
 
-    The names of a key are fixed and never shown. Names are 0 to 3: 0 and 3 mean one key, 1 and 2 the other. Values are
-    4 to 6, and the blank is 7. With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
+    The names of each key are fixed, but no sequence shows which names belong together. In the example, names are 0 to
+    3: 0 and 3 mean one key, 1 and 2 the other. Values are 4 to 6, and the blank is 7. With
+    ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
         targets   . . . . 4 . 5 .
 
-    Tests recall by meaning: nothing in the sequence equals the query, so copying the follower of the same token fails.
-    A model must learn from the answers which names belong together before recall can begin. A pair is stored under any
-    name of its key and asked under any other. Values are distinct, as in mqar.
+    Tests recall by meaning: the query does not occur earlier, so copying what followed the same token fails. A model
+    must learn from the answers which names belong together before recall can begin. A pair is stored under one random
+    name of its key and asked under another. Values are distinct, as in mqar.
 
-    Source: ours; multi-query associative recall as in Arora et al. (2024), with latent association between keys.
+    Source: ours; multi-query associative recall as in Arora et al. (2024), but with a latent association between keys.
     """
 
     name: ClassVar = "alias_recall"
@@ -65,7 +66,7 @@ class AliasRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, or of the first ones if fewer are used."""
+        """Number of values, or ``tokens_used`` if set."""
         return self.tokens_used or self.num_values
 
     @property
@@ -74,7 +75,7 @@ class AliasRecall(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """The names of all keys, the values and the blank."""
+        """Number of ids: the names of all keys, the values and the blank."""
         return self._num_name_tokens + self.num_values + 1
 
     @property
@@ -97,7 +98,7 @@ class AliasRecall(Recall):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the length by ``factor``, and the pairs if there are enough keys."""
+        """Multiply the length by ``factor``, and the pairs too if there are enough keys and values."""
         pairs = factor * self.num_pairs
         return (
             replace(self, num_pairs=pairs)
@@ -106,7 +107,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value read last, or the values in the order of the pairs, one for each query."""
+        """Name the value read last, or answer the first query with the first value, the second with the second, ..."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)

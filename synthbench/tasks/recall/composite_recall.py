@@ -29,16 +29,18 @@ class CompositeRecall(Recall):
         targets   . . . . . . . . . . . . . 7 . . 8 . . 6 . . 6 .
 
     First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws a few
-    first and a few second tokens, as equal in number as ``num_pairs`` allows; every combination of them is a key. So
-    each token stands in at least two keys, and alone tells the value only if those keys happen to share it. Each key is
-    asked once, at a random place; ``with_replacement``, each query asks for any key.
+    first and a few second tokens, in numbers as equal as ``num_pairs`` allows; every combination of them is a key. So
+    each token occurs in at least two keys, and alone determines the value only if those keys happen to have the same
+    value. Each key is asked once, at a random position. With the option ``with_replacement``, each query asks for a
+    random key.
 
-    Tests recall by a conjunction: two layers, or a short convolution below one, can bind the tokens of a key first.
+    Tests recall by two tokens together: two layers, or a short convolution below one layer, can bind the tokens of a
+    key first.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There the number of keys
-    is a square, with as many first as second tokens. Values are distinct within a sequence, queries are placed by a
-    power law, and random tokens stand between them. Ours may draw fewer first than second tokens; values may coincide,
-    places are uniform, and blanks stand between queries.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. In it, the number of keys
+    is a square, with as many first as second tokens. Values are distinct within a sequence, positions of queries follow
+    a power law, and random tokens stand between queries. Ours may draw fewer first than second tokens; values may
+    coincide, positions are uniform, and blanks stand between queries.
     """
 
     name: ClassVar = "composite_recall"
@@ -50,7 +52,7 @@ class CompositeRecall(Recall):
         }
     )
     length: ClassVar = 128
-    # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
+    # Keys form squares, or nearly so: then one token of a key alone leaves as many values as possible to guess among.
     # Queries draw keys with replacement, or the keys not asked yet would leave fewer values to guess among. A larger
     # grid and more values take longer to learn than a run lasts.
     levels: ClassVar = tuple(
@@ -78,7 +80,8 @@ class CompositeRecall(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or no part of the grid has this number of cells.
+            UsageError: If an option lies outside its range, or ``num_pairs`` is no product of two numbers from 2 to
+                ``grid``.
         """
         super().__post_init__()
         if not _fits(self.num_pairs, self.grid):
@@ -97,7 +100,7 @@ class CompositeRecall(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """The first and the second tokens of keys, the values and the blank."""
+        """Number of ids: the first and the second tokens of keys, the values and the blank."""
         return 2 * self.grid + self.num_values + 1
 
     @property
@@ -106,7 +109,7 @@ class CompositeRecall(Recall):
         return 6 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw first and second tokens and a value for each combination, and ask for keys in another order."""
+        """Draw first and second tokens and a value for each combination, then ask for keys in random order."""
         end, shape = 3 * self.num_pairs, (batch_size, self.num_pairs)
         num_first, num_second = sides(self.num_pairs)
         cells = rng.permuted(np.tile(np.arange(self.num_pairs), (batch_size, 1)), axis=1)
@@ -123,13 +126,13 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value of the last key with the same first or second token, or with the rarer of the two."""
+        """Name the value of the last key with the same first token, second token, or rarer token of the two."""
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second
         same_first = look_up(first, values, before, self.vocab_size)
         same_second = look_up(second, values, inputs, self.vocab_size)
-        # First and second tokens have different ids, so that one table counts the keys of both.
+        # First and second tokens have different ids, so one table counts the keys of both.
         tokens = np.concatenate([first, second], axis=1) + self.vocab_size * np.arange(len(inputs))[:, None]
         num_keys = np.bincount(tokens.ravel(), minlength=self.vocab_size * len(inputs)).reshape(len(inputs), -1)
         is_first_rarer = np.take_along_axis(num_keys, before, axis=1) < np.take_along_axis(num_keys, inputs, axis=1)
@@ -141,7 +144,7 @@ class CompositeRecall(Recall):
 
 
 def sides(num_pairs: int) -> tuple[int, int]:
-    """Find the two whole numbers with this product that differ least, the smaller one first."""
+    """Find the two whole numbers with the product ``num_pairs`` that differ least, the smaller one first."""
     smaller = next(side for side in range(isqrt(num_pairs), 0, -1) if num_pairs % side == 0)
     return smaller, num_pairs // smaller
 

@@ -14,31 +14,34 @@ from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
 ABSENT = -1
-"""Filler of motifs shorter than the longest."""
+"""Filler that extends a motif, the tokens of a key or a value, to the largest size."""
 
 
 @task
 @dataclass(frozen=True)
 class FuzzyRecall(Recall):
-    """Read a stream of keys and values of one or more tokens each; after a key that was there before, name its value.
+    """Read a stream of keys and values of one or more tokens each; after a repeated key, name its value.
 
     With ``vocabulary=8``, ``num_keys=2`` and ``max_motif=2``::
 
         inputs    1 5 1 0 4 7 1 0 4 7 1 5
         targets   . . . . . . . 4 7 . 5 .
 
-    Keys consist of different tokens from 0 to 3, and values from 4 to 7. Each token of a value is asked at the previous
-    token, the first one at the end of the key. Keys and values change from sequence to sequence. A token shows whether
-    it belongs to a key or a value, so parsing is unambiguous and the ceiling is 1.
+    A key consists of different tokens from 0 to 3, and a value of different tokens from 4 to 7. Each token of a value
+    is asked at the position before it, so the first is asked at the end of the key. Keys and values change from
+    sequence to sequence. A token shows whether it belongs to a key or a value, so parsing is unambiguous and the
+    ceiling is 1.
 
-    Tests binding of several tokens to several: keys share tokens, so the whole key must be compared. It is the hardest
-    task of MAD, where mechanisms that decay do worst.
+    Tests binding of several tokens to several others: keys share tokens, so the whole key must be compared. It is the
+    hardest task of MAD, and mechanisms that decay do worst there.
 
-    Source: Poli et al. (2024), MAD, as coded. There keys are drawn from all motifs, so long ones hardly repeat except
-    for a probe at the end. One of the 16 tokens pads the start, which leaves 7 for keys. Keys have full size in tests,
-    and training asks for every next token, in a fixed set of sequences. Ours draws ``num_keys`` keys for each sequence
-    and repeats them all. It has no probe, cuts the stream off instead of padding it, and scores only values of keys
-    seen before, in training as in tests.
+    Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible motifs (sequences of tokens),
+    so long keys hardly repeat, except for a key asked at the end (the probe). One of its 16 tokens pads the start,
+    which leaves 7 for keys. In its tests, all keys have the largest size. Its training asks for every next token, in a
+    fixed set of sequences.
+
+    Ours draws ``num_keys`` keys for each sequence and all pairs from these. It has no probe, cuts the stream off
+    instead of padding it, and scores only values of repeated keys, in training as in tests.
     """
 
     name: ClassVar = "fuzzy_recall"
@@ -51,12 +54,12 @@ class FuzzyRecall(Recall):
         }
     )
     length: ClassVar = 128
-    # A key comes twice on average. Keys share 4 tokens, so that the last one alone does not tell which key it is; of
-    # two keys it tells too often for a level.
+    # A key comes twice on average. Keys are made of 4 tokens, so the last token alone does not identify a key; with two
+    # keys it does so too often for a level.
     levels: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "num_keys": keys, "vocabulary": 8} for keys in (3, 4, 6, 8, 12, 16, 24, 32)
     )
-    # Of 3 or 4 keys any value of the last token alone is mostly right.
+    # With 3 or 4 keys, any value that followed the last token is mostly right.
     extended_levels: ClassVar = levels[2:]
     load: ClassVar = "keys"
     vocabulary: int = option(16, "number of tokens: those of values, and as many of keys", low=4, high=4096)
@@ -67,7 +70,7 @@ class FuzzyRecall(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are too few motifs.
+            UsageError: If an option lies outside its range, or there are too few different keys or tokens of values.
         """
         super().__post_init__()
         self.check_at_most("max_motif", self.num_answers, "the number of tokens that values are made of")
@@ -76,30 +79,30 @@ class FuzzyRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary, used in values."""
+        """Number of tokens that values are made of: half of the vocabulary."""
         return self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """The other half of the vocabulary, used in keys."""
+        """Number of tokens that keys are made of: the other half of the vocabulary."""
         return self.vocabulary - self.num_answers
 
     @property
     def vocab_size(self) -> int:
-        """The option ``vocabulary``."""
+        """Number of ids: the option ``vocabulary``."""
         return self.vocabulary
 
     @property
     def min_length(self) -> int:
-        """All keys with their values, and one key again, at their longest."""
+        """Tokens of all keys with their values, and one key again, all at their longest."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw different keys and a value for each, then pairs, the last cut off at the end of the sequence."""
+        """Draw different keys and a value for each, then pairs of them; the last pair may be cut off."""
         keys = _draw_keys(rng, batch_size, self.num_keys, self.max_motif, self.num_key_tokens)
         values = _draw_motifs(rng, batch_size * self.num_keys, self.max_motif, self.num_answers).reshape(keys.shape)
         values[values != ABSENT] += self.num_key_tokens
-        # Backwards a key is as random, and ends where its value begins.
+        # A reversed key is equally random, and ends where its value begins.
         pairs = np.concatenate([keys[:, :, ::-1], values], axis=2)
         answers = np.full_like(pairs, IGNORE)
         answers[:, :, self.max_motif - 1 : -1] = np.where(values == ABSENT, IGNORE, values)
@@ -114,14 +117,14 @@ class FuzzyRecall(Recall):
         return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the follower of the latest copy of the current token, ignoring the tokens before it."""
+        """Name what followed the latest earlier copy of the current token, ignoring the tokens before it."""
         return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
 
 
 def _draw_motifs(
     rng: np.random.Generator, num_motifs: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "motifs max_motif"]:
-    """Draw motifs of distinct tokens, each size up to ``max_motif`` with the same probability."""
+    """Draw motifs of distinct tokens; each size from 1 to ``max_motif`` is equally likely."""
     sizes = rng.integers(1, max_motif + 1, size=(num_motifs, 1))
     return np.where(np.arange(max_motif) < sizes, distinct(rng, num_motifs, max_motif, num_tokens), ABSENT)
 
@@ -129,7 +132,7 @@ def _draw_motifs(
 def _draw_keys(
     rng: np.random.Generator, batch_size: int, num_keys: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "batch keys max_motif"]:
-    """Draw motifs that differ within a row, redrawing any that equals an earlier one."""
+    """Draw motifs that differ within each sequence, redrawing any that equals an earlier one."""
     keys = _draw_motifs(rng, batch_size * num_keys, max_motif, num_tokens)
     digits = (num_tokens + 1) ** np.arange(max_motif)
     while True:

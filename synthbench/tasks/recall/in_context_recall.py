@@ -14,21 +14,22 @@ from synthbench.tasks.recall._stream import Stream, sample_stream
 @task
 @dataclass(frozen=True)
 class InContextRecall(Stream):
-    """Read a stream of keys, each followed by its value; at a key that was there before, name its value.
+    """Read a stream of keys, each followed by its value; at a repeated key, name its value.
 
     With ``vocabulary=8``::
 
         inputs    2 6 0 4 2 6 1 4 0 4
         targets   . . . . 6 . . . 4 .
 
-    Keys are 0 to 3, values 4 to 7. Values of keys change from sequence to sequence. The last key is a repeated one.
+    Keys are 0 to 3, values 4 to 7. Each sequence draws new values for the keys. The last key is a repeated one.
 
-    Tests associative recall with few, frequent keys, so the answer is nearby: most mechanisms do well at the small size
-    and fall behind as keys and length grow.
+    Tests associative recall with few, frequent keys, so the answer is nearby. Most mechanisms do well at the small size
+    and fall behind as the number of keys and the length grow.
 
-    Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
-    ours scores the positions tested there, or the last key alone, in new sequences. There the last token read is the
-    key asked at the end, the 127th of 128; ours also reads its value if the length is even.
+    Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
+    sequences. Ours draws new sequences and scores only the positions that MAD's tests score, or the last key alone. In
+    MAD the last token read is the key asked at the end, the 127th of 128 tokens. Ours also reads the value of that key
+    if the length is even.
     """
 
     name: ClassVar = "in_context_recall"
@@ -44,8 +45,8 @@ class InContextRecall(Stream):
     levels: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "keys_used": keys, "vocabulary": 32} for keys in (2, 3, 4, 6, 8, 12, 16)
     )
-    # 22 % of the runs of climb reach the top of 16 keys, and of 2 keys the last tokens tell most values. More keys come
-    # as often up to 256 tokens, then less often.
+    # 22 % of the runs of the suite climb, now core, solve the last level of 16 keys; with 2 keys the last tokens give
+    # most values. Up to 256 tokens each key comes four times on average, beyond that less often.
     extended_levels: ClassVar = tuple(
         {
             "load": keys,
@@ -74,21 +75,21 @@ class InContextRecall(Stream):
 
     @property
     def num_answers(self) -> int:
-        """Half of the vocabulary, unless fewer values are used."""
+        """Number of values: half of the vocabulary, or ``values_used`` if set."""
         return self.values_used or self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """The other half of the vocabulary."""
+        """Number of keys: the other half of the vocabulary."""
         return self.vocabulary - self.vocabulary // 2
 
     @property
     def vocab_size(self) -> int:
-        """The option ``vocabulary``."""
+        """Number of ids: the option ``vocabulary``."""
         return self.vocabulary
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a value for each key, then keys; the last repeats an earlier one."""
+        """Draw a value for each key, then a stream of keys; the last key repeats an earlier one."""
         return sample_stream(
             rng,
             batch_size,

@@ -16,19 +16,19 @@ from synthbench.tasks.recall._base import Recall
 @task
 @dataclass(frozen=True)
 class JointRecall(Recall):
-    """Read contexts, each with the same keys and values of its own; asked a key in a context, name its value there.
+    """Read contexts, each with its own values for the same keys; asked for a key in a context, name its value.
 
-    Contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8.
-    With ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
+    Contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8. With
+    ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
 
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by two things together, one read long before the other: a context stands once, before its keys in
-    random order. In composite_recall both stand beside the value.
+    Tests recall by a context and a key together, one read long before the other: a context stands once, before its keys
+    in random order. In composite_recall, both parts of a key stand next to the value.
 
-    The values of a key differ between contexts, so any one of them is right one time in ``num_contexts``. The length is
-    filled with questions, each of a uniform key and context.
+    The values of a key differ between contexts, so naming any one of them is right once in ``num_contexts`` times.
+    Questions fill the rest of the sequence, each about a uniform key and context.
 
     Source: after Zhan et al. (2025), multi-query joint recall; the layout is ours.
     """
@@ -89,17 +89,17 @@ class JointRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, or of the first ones if fewer are used."""
+        """Number of values, or ``tokens_used`` if set."""
         return self.tokens_used or self.num_values
 
     @property
     def vocab_size(self) -> int:
-        """Contexts, keys, values and the padding."""
+        """Number of ids: contexts, keys, values and the padding."""
         return self.context_ids + self.key_ids + self.num_values + 1
 
     @property
     def min_length(self) -> int:
-        """All contexts with their keys and values, and one question."""
+        """Tokens of all contexts with their keys and values, and of one question."""
         return self._num_read + 2
 
     @property
@@ -107,7 +107,7 @@ class JointRecall(Recall):
         return self.num_contexts * (1 + 2 * self.num_keys)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw contexts, keys and the table of values; list the table and ask for entries."""
+        """Draw contexts, keys and the value of each key in each context; write them, then ask for random ones."""
         shape = (batch_size, self.num_contexts, self.num_keys)
         contexts = distinct(rng, batch_size, self.num_contexts, self.tokens_used or self.context_ids)
         keys = self.context_ids + distinct(rng, batch_size, self.num_keys, self.tokens_used or self.key_ids)
@@ -135,7 +135,10 @@ class JointRecall(Recall):
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name any value of the key, its latest, or any value of the context; "any" takes each equally often."""
+        """Name any value of the key, its latest value, or any value of the context.
+
+        Rules with "any" in their name use each value equally often.
+        """
         batch_size, length = inputs.shape
         read = inputs[:, : self._num_read].reshape(batch_size, self.num_contexts, 1 + 2 * self.num_keys)
         order = np.argsort(read[:, :, 1::2], axis=2)

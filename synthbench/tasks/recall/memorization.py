@@ -12,13 +12,13 @@ from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
 PHILOX_KEY = 0x6D656D6F
-"""Seed of the values, fixed as part of the task."""
+"""Fixed seed of the values, part of the task."""
 
 
 @task
 @dataclass(frozen=True)
 class Memorization(Recall):
-    """At a blank, name the value of the key before it, which is the same in all sequences.
+    """At a blank, name the value of the key before it; all sequences share these values.
 
     With ``num_keys=4``::
 
@@ -27,12 +27,12 @@ class Memorization(Recall):
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
 
-    A control: the answer needs the previous token and its learned value. It should depend on the parameters of the
-    channel mixer, and hardly on the mixing of positions.
+    A control: the answer needs only the previous token and its learned value. The score should depend on the parameters
+    of the channel mixer, and hardly on the mixing of positions.
 
-    Source: Poli et al. (2024), MAD, section 3.1 and code. There training repeats a fixed set of 256 sequences; of 256
-    tokens 127 are keys and 128 are values, one of them without a key. Ours always draws new sequences, and has as many
-    keys as values.
+    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD's training repeats a fixed set of 256 sequences. Of its
+    256 tokens, 127 are keys and 128 are values, one of them without a key. Ours always draws new sequences, and has as
+    many keys as values.
     """
 
     name: ClassVar = "memorization"
@@ -50,12 +50,12 @@ class Memorization(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """Keys, values and the blank."""
+        """Number of ids: keys, values and the blank."""
         return 2 * self.num_keys + 1
 
     @property
     def min_length(self) -> int:
-        """A key and a blank."""
+        """Tokens of a key and a blank."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -25,13 +25,13 @@ class Mqar(Dictionary):
         targets   . . . . . . 7 . 5 . . .
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Keys are distinct, and so are values. Each key is asked once.
-    Places of queries follow a power law; the first key draws its place first and tends to be asked first.
+    The positions of queries follow a power law; the first key draws its position first and so tends to be asked first.
 
-    Tests associative recall of many pairs at once. Softmax attention keeps them all. A fixed-size state fails once they
-    outgrow it: linear attention first, then gates, then the delta rule.
+    Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails once
+    the pairs outgrow it: linear attention fails first, then mechanisms with gates, then those with the delta rule.
 
-    Source: Arora et al. (2024), Zoology, as coded, except for its several passes over the pairs. There the noise may
-    also be a blank.
+    Source: Arora et al. (2024), Zoology, following its code, which can also show the pairs several times; ours shows
+    them once. In its code, the noise between queries may also be a blank.
     """
 
     name: ClassVar = "mqar"
@@ -42,8 +42,8 @@ class Mqar(Dictionary):
         }
     )
     length: ClassVar = 128
-    # Low levels draw from few keys and values: among 32 of each, gla and deltanet learned none in a run. Slots are all
-    # taken, so no blanks make up the length; places are uniform, or the order of the pairs would tell which is asked
+    # Low levels draw from few keys and values: with 32 of each, gla and deltanet learned none in a run. All slots are
+    # taken, so no blanks fill the length; positions are uniform, or the order of the pairs would show which is asked
     # next.
     levels: ClassVar = tuple(
         {
@@ -56,7 +56,7 @@ class Mqar(Dictionary):
         }
         for pairs in (2, 3, 4, 6, 8, 12, 16, 24, 32)
     )
-    # 16 % of the runs of climb reach the top of 32 pairs.
+    # 16 % of the runs of the suite climb, now core, solve the last level of 32 pairs.
     extended_levels: ClassVar = tuple(
         {
             "load": pairs,
@@ -101,12 +101,12 @@ class Mqar(Dictionary):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the length by ``factor``, and the pairs if there are enough keys."""
+        """Multiply the length by ``factor``, and the pairs too if there are enough keys."""
         pairs = factor * self.num_pairs
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value read last, or the values in the order of the pairs, one for each query."""
+        """Name the value read last, or answer the first query with the first value, the second with the second, ..."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)

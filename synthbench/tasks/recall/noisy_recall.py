@@ -14,23 +14,24 @@ from synthbench.tasks.recall._stream import Stream, sample_stream
 @task
 @dataclass(frozen=True)
 class NoisyRecall(Stream):
-    """Read keys, each followed by its value, with noise among them; at a key that was there before, name its value.
+    """Read keys, each followed by its value, with noise among them; at a repeated key, name its value.
 
     With ``vocabulary=8`` and ``num_noise=2``::
 
         inputs    2 6 9 8 0 4 2 6 8 8 0 4
         targets   . . . . . . 6 . . . 4 .
 
-    Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; it replaces a key and its value. Values of keys change from
-    sequence to sequence. The last key is a repeated one.
+    Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; two noise tokens take the place of a key and its value. Each
+    sequence draws new values for the keys. The last key is a repeated one.
 
     Tests associative recall among noise. A gate or a delta rule that sees the input can keep noise out of the state; a
     linear time-invariant mixer cannot.
 
-    Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
-    ours scores the positions tested there, in new sequences. There the last token read is the key asked at the end, the
-    127th of 128; ours also reads its value if the length is even. There the slot kept free of noise may be the last,
-    which has none anyway; ours is an earlier one, so there always is a key to ask for.
+    Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
+    sequences. Ours draws new sequences and scores only the positions that MAD's tests score. In MAD the last token read
+    is the key asked at the end, the 127th of 128 tokens. Ours also reads the value of that key if the length is even.
+    MAD keeps one slot free of noise, but that may be the last slot, which never has noise. Ours keeps an earlier slot
+    free, so there is always a key to ask for.
     """
 
     name: ClassVar = "noisy_recall"
@@ -51,11 +52,11 @@ class NoisyRecall(Stream):
 
     @property
     def vocab_size(self) -> int:
-        """Keys, values and noise."""
+        """Number of ids: keys, values and noise."""
         return self.vocabulary + self.num_noise
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a value for each key, then keys or noise; the last key repeats an earlier one."""
+        """Draw a value for each key, then a stream of keys and noise; the last key repeats an earlier one."""
         return sample_stream(
             rng,
             batch_size,

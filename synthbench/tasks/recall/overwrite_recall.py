@@ -17,7 +17,7 @@ from synthbench.tasks.recall._queries import ask, look_up
 @task
 @dataclass(frozen=True)
 class OverwriteRecall(Dictionary):
-    """Read pairs of a key and a value, some keys several times; when a key comes again, name its latest value.
+    """Read pairs of a key and a value, some keys several times; then name the latest value of each key asked.
 
     With ``vocabulary=9``, ``num_keys=2`` and ``num_rewritten=1``::
 
@@ -25,13 +25,15 @@ class OverwriteRecall(Dictionary):
         targets   . . . . . . 7 . . . 6 .
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. All values of a key differ. Pairs stand in random order, and
-    each key is asked once, at a random place; ``with_replacement``, each query asks for any key.
+    each key is asked once, at a random position. With the option ``with_replacement``, each query asks for a random
+    key.
 
-    Tests replacing a value. Linear attention adds the second value to the first; the delta rule erases the first; a
-    decay prefers recent pairs, at the cost of keys written once and long ago.
+    Tests replacing a value. Linear attention adds the second value to the first, and the delta rule erases the first. A
+    decay prefers recent pairs, at the cost of keys that were written once and long ago.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There all second values come
-    after all first ones, places follow a power law, and first values are distinct. More than two values are ours.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. In it, all second values come
+    after all first values, positions of queries follow a power law, and first values are distinct. Writing a key more
+    than twice is ours.
     """
 
     name: ClassVar = "overwrite_recall"
@@ -42,10 +44,10 @@ class OverwriteRecall(Dictionary):
         }
     )
     length: ClassVar = 64
-    # All keys are written three times: where half of them were written twice, any value of the key was right for three
-    # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without
-    # blanks that makes 8 tokens per key. Low levels draw from few keys and values: many take longer to learn than a run
-    # lasts.
+    # All keys are written three times: if half of them were written twice, any value of the key would be right for
+    # three quarters. Queries draw keys with replacement, or the keys not asked yet would give the last answers away.
+    # Without blanks that makes 8 tokens per key. Low levels draw from few keys and values, as many take longer to learn
+    # than a run lasts.
     levels: ClassVar = tuple(
         {
             "load": keys,
@@ -59,7 +61,7 @@ class OverwriteRecall(Dictionary):
         }
         for keys in (2, 3, 4, 6, 8, 12, 16, 24)
     )
-    # Of 2 keys the last tokens written tell both values.
+    # With 2 keys, the last tokens written give both values.
     extended_levels: ClassVar = levels[1:]
     load: ClassVar = "keys"
     num_keys: int = option(8, "number of keys in a sequence, and of queries", low=1, high=4096)
@@ -92,7 +94,7 @@ class OverwriteRecall(Dictionary):
         return 2 * self.num_pairs + 2 * self.num_keys
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and their values; shuffle the pairs, and ask for keys."""
+        """Draw distinct keys and their values, shuffle the pairs, then ask for keys."""
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
         keys = distinct(rng, *shape, self.num_keys_used)
         values = self._draw_values(rng, batch_size)
@@ -111,7 +113,7 @@ class OverwriteRecall(Dictionary):
         return Batch(inputs, targets)
 
     def _draw_values(self, rng: np.random.Generator, batch_size: int) -> Int[np.ndarray, "batch keys writes"]:
-        """Draw the values of each key in writing order: distinct for rewritten keys, all the same for others."""
+        """Draw the values of each key in writing order: distinct for rewritten keys, equal for the others."""
         shape = (batch_size, self.num_keys, 1)
         first = rng.integers(self.num_answers, size=shape)
         # Other values are one to num_answers - 1 steps away from the first, around the circle.
@@ -121,7 +123,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the key's first value, right for keys written once, or the value read last, whatever its key."""
+        """Name the key's first value, right for keys written once, or the last value read, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {
@@ -130,7 +132,10 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add any value of the key; sequences take turns, so each is named equally often."""
+        """Add a rule that names any value of the key.
+
+        The choice changes from sequence to sequence, so each value is named equally often.
+        """
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

@@ -24,22 +24,22 @@ class QueryFirstRecall(Recall):
         targets   . . . . . . . . . 4
 
     Tests selection apart from capacity: the query precedes the pairs, so memory for one pair suffices at any length. In
-    mqar the query comes last, and all pairs must be kept. A mechanism that fails here does not lack memory: it cannot
+    mqar the queries come last, so all pairs must be kept. A mechanism that fails here does not lack memory: it cannot
     use one token to decide which others to keep.
 
-    The first key stands in one pair, at a random place. Other pairs draw any other key, and all draw any value, so
-    neither the first key nor its value stands out otherwise.
+    The first key stands in one pair, at a random position. The other pairs draw any other key, and all pairs draw any
+    value. So neither the first key nor its value stands out in any other way.
 
     Source: after Arora et al. (2024), Just read twice: a recurrent model that reads the question first has to keep less
-    of the text. There the data are texts; keys, values and layout are ours.
+    of the text. Their data are texts; keys, values and layout are ours.
     """
 
     name: ClassVar = "query_first_recall"
     source: ClassVar = "arora2024twice"
     length: ClassVar = 66
     min_length: ClassVar = 4  # the key, its pair and the question mark
-    # Low levels draw from few keys and values, as many take longer to learn than a run lasts. With 128 keys several
-    # stand in one pair even on 1,024 tokens: of 64, the first key would be the only one.
+    # Low levels draw from few keys and values, as many take longer to learn than a run lasts. With 128 keys,
+    # several stand in a single pair even at 1,024 tokens; with 64, only the first key would.
     levels: ClassVar = tuple(
         {"load": pairs, "length": 2 * pairs + 2, "tokens_used": min(2 * pairs, 128)}
         for pairs in (2, 3, 4, 6, 8, 12, 16, 22, 32, 44, 60, 85, 120, 170, 241, 341, 483)
@@ -55,7 +55,7 @@ class QueryFirstRecall(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or more keys are used than exist, or only one.
+            UsageError: If an option lies outside its range, or ``tokens_used`` is 1 or exceeds the number of keys.
         """
         super().__post_init__()
         self.check_at_most("tokens_used", self.num_keys, "the number of keys")
@@ -64,7 +64,7 @@ class QueryFirstRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, or of the first ones if fewer are used."""
+        """Number of values that pairs draw from: ``num_values``, but at most the number of keys used."""
         return min(self._num_used, self.num_values)
 
     @property
@@ -73,11 +73,11 @@ class QueryFirstRecall(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """The keys, the values and the question mark."""
+        """Number of ids: the keys, the values and the question mark."""
         return self.num_keys + self.num_values + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse an odd length: pairs come with two more tokens.
+        """Refuse an odd length: a sequence has two tokens per pair, the first key and the question mark.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -87,7 +87,7 @@ class QueryFirstRecall(Recall):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even numbers from {self.min_length}")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the first key, and other keys and values for all pairs; put the first key into one of them."""
+        """Draw the first key, then other keys and values for all pairs; put the first key into one pair."""
         num_pairs, rows = (length - 2) // 2, np.arange(batch_size)
         first = rng.integers(self._num_used, size=batch_size)
         # Other keys are 1 to num_used - 1 steps away from the first, around the circle.
@@ -103,9 +103,10 @@ class QueryFirstRecall(Recall):
         return Batch(inputs, score_last(values[rows, place], length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the last value, or the most frequent one of all pairs, of the later half, or of keys that stand once.
+        """Name the last value, or the most frequent value of some pairs.
 
-        The most frequent value is the best guess of the value of a random pair.
+        These are all pairs, those of the later half, or those whose key occurs once. The most frequent value is the
+        best guess of the value of a random pair.
         """
         keys, values = inputs[:, 1:-1:2], inputs[:, 2:-1:2] - self.num_keys
         num_pairs = keys.shape[1]
@@ -125,7 +126,7 @@ class QueryFirstRecall(Recall):
 def _counts(
     symbols: Int[np.ndarray, "batch items"], num_symbols: int, weights: Shaped[np.ndarray, "batch items"] | None = None
 ) -> Int[np.ndarray, "batch symbols"]:
-    """Count the items of each symbol, or only those with weight 1, row by row."""
+    """Count the items of each symbol row by row; with ``weights``, only the items with weight 1."""
     counts = np.zeros((len(symbols), num_symbols), dtype=np.int64)
     rows = np.broadcast_to(np.arange(len(symbols))[:, None], symbols.shape)
     np.add.at(counts, (rows, symbols), 1 if weights is None else weights)

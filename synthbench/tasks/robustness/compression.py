@@ -11,7 +11,7 @@ from synthbench.options import option
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 NEGLIGIBLE = 1e-20
-"""Size below which differences of probabilities cannot change a sum in double precision."""
+"""Size below which a difference of probabilities cannot change a sum in double precision."""
 
 
 @task
@@ -25,9 +25,9 @@ class Compression(Task):
         targets   3 1 4 0 0 0 0 0
 
     Tests mostly estimating the number of runs: position t asks for the t-th run, which nearly always begins later.
-    Zeros fill the sequence, and 0 is also a token.
+    Zeros fill the rest of the targets, although 0 is also a token.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "compression"
@@ -55,16 +55,16 @@ class Compression(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess zero everywhere, right where there are fewer runs or the run's value is zero."""
+        """Return the accuracy of guessing 0 everywhere, right if there is no t-th run or its value is 0."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[0])
 
     def ceiling(self, length: int) -> Bound:
-        """Choose the best of zero, the current value and another value, given the runs read so far."""
+        """Return the accuracy of guessing the best of 0, the current value and another value, given the runs so far."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[1])
 
 
 def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray, "lasted remaining"]:
-    """Compute the distribution of steps left in the run as drawn, by the age of the run as read (after merging)."""
+    """Compute the distribution of steps left in the run as drawn, given the age of the run as read (after merging)."""
     rows = [np.full(longest_run, 1 / longest_run)]
     lasting = change = 1.0
     # The last row stands for all later ones: it stops mattering when they are too rare, or too much like it.
@@ -77,7 +77,7 @@ def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray
 
 
 def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarray, "steps remaining runs"]:
-    """Compute the probability of at least so many new runs in so many steps, by the steps left in the run."""
+    """Compute the probability of at least n new runs within a number of steps, given the steps left in the run."""
     at_least = np.zeros((length, longest_run, length + 1))
     at_least[:, :, 0] = 1
     for steps in range(1, length):

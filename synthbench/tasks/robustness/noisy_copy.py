@@ -19,9 +19,10 @@ class NoisyCopy(Task):
         inputs    3 1 4 1 7 0 6 7
         targets   3 1 4 1 0 0 0 0
 
-    Tests that a mechanism passes its own position through, and tells the halves apart. The noise is never in the way.
+    Tests that a mechanism passes on each position's own token and tells the halves apart. Noise occurs only where the
+    answer is 0 anyway.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
 
     name: ClassVar = "noisy_copy"
@@ -33,7 +34,7 @@ class NoisyCopy(Task):
     noise_rate: float = option(0.3, "probability that noise covers a token of the second half", low=0, high=1)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens and cover some of the second half."""
+        """Draw uniform tokens and cover some of the second half with noise."""
         half, noise = length // 2, self.vocabulary - 1
         inputs = rng.integers(noise, size=(batch_size, length))
         targets = inputs.copy()
@@ -42,6 +43,6 @@ class NoisyCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess in the first half, and answer zero in the second."""
+        """Return the accuracy of a uniform guess in the first half and of 0 in the second."""
         half = length // 2
         return Bound((half / (self.vocabulary - 1) + length - half) / length)

@@ -1,1 +1,1 @@
-"""State-tracking tasks: every token moves a state, and the state is asked."""
+"""State-tracking tasks: every token changes a state, and the answer is the state."""

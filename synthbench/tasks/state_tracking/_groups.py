@@ -13,16 +13,16 @@ Permutation = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Group:
-    """All products of some permutations.
+    """The group of all products of some permutations, with numbered elements.
 
-    The identity is number 0, the generators follow, then come products of two generators, and so on.
+    The identity is element 0, the generators follow, then come products of two generators, and so on.
     """
 
     generators: tuple[Permutation, ...]
 
     @cached_property
     def elements(self) -> Int[np.ndarray, "order points"]:
-        """The permutations, by number."""
+        """The permutations, in the order of their numbers."""
         found = {tuple(range(len(self.generators[0]))): None}
         queue = list(found)
         for element in queue:  # grows while it is read
@@ -40,7 +40,7 @@ class Group:
 
     @cached_property
     def products(self) -> Int[np.ndarray, "order order"]:
-        """Number of the product that applies the row's element first, then the column's."""
+        """Number of the product that applies the row's element first, then the column's element."""
         num_points = self.elements.shape[1]
         weights = num_points ** np.arange(num_points)
         codes = self.elements @ weights
@@ -57,7 +57,7 @@ class Group:
 
     @cached_property
     def commutators(self) -> Int[np.ndarray, " commutators"]:
-        """The commutator subgroup: 0 alone if the order of factors never matters."""
+        """Numbers of the elements of the commutator subgroup: 0 alone if the order of factors never matters."""
         numbers = np.unique(self.products[self.products, self.inverses[self.products.T]])
         while len(products := np.unique(self.products[np.ix_(numbers, numbers)])) > len(numbers):
             numbers = products
@@ -65,13 +65,13 @@ class Group:
 
     @cached_property
     def representatives(self) -> Int[np.ndarray, " order"]:
-        """The first element of each one's class modulo commutators, that is, ignoring the order of factors."""
+        """Smallest number in each element's class modulo commutators; a class ignores the order of factors."""
         first: Int[np.ndarray, " order"] = self.products[:, self.commutators].min(axis=1)
         return first
 
 
 def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
-    """Build the permutation with these disjoint cycles."""
+    """Build the permutation of ``num_points`` points with these disjoint cycles."""
     image = list(range(num_points))
     for cycle in cycles:
         for point, successor in zip(cycle, cycle[1:] + cycle[:1], strict=True):
@@ -80,7 +80,7 @@ def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
 
 
 def symmetric(num_points: int) -> Group:
-    """Build the group of all permutations: the identity, swaps, cycles of three points, then the rest."""
+    """Build the group of all permutations, in this order: identity, swaps, cycles of three points, the rest."""
     points = range(num_points)
     swaps = [permutation(num_points, pair) for pair in combinations(points, 2)]
     rotations = [
@@ -94,4 +94,4 @@ S5 = symmetric(5)
 A5 = Group((permutation(5, (0, 1, 2)), permutation(5, (0, 1, 2, 3, 4))))
 A4_Z5 = Group((permutation(9, (0, 1, 2), (4, 5, 6, 7, 8)), permutation(9, (0, 1), (2, 3))))
 Z60 = Group((permutation(12, (0, 1, 2), (3, 4, 5, 6), (7, 8, 9, 10, 11)),))
-"""Cyclic group with one generator, whose numbers are residues modulo 60."""
+"""Cyclic group with one generator; the number of an element is its residue modulo 60."""

@@ -13,18 +13,18 @@ def draw_bits(rng: np.random.Generator, shape: tuple[int, int], one_rate: float)
 
 
 def running_parity(bits: Tokens) -> Tokens:
-    """Compute the parity of the ones up to each position."""
+    """Compute the parity of the number of ones up to each position."""
     parity: Tokens = np.bitwise_xor.accumulate(bits, axis=1)
     return parity
 
 
 def latest_parities(bits: Tokens) -> dict[str, Tokens]:
-    """Compute parities of only the latest bits, by name."""
+    """Compute, by name, the parity of the latest bit and of the latest four bits at each position."""
     return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
 
 
 def likelier_parity(num_bits: Int[np.ndarray, " cases"], one_rate: float) -> Float[np.ndarray, " cases"]:
     """Return the probability of the likelier parity of ``num_bits`` independent bits."""
-    # The expectation of a product of signs, -1 for each one, is the product of their expectations.
+    # Let the sign of a bit be -1 for 1, else 1: the expectation of the product is the product of the expectations.
     likelier: Float[np.ndarray, " cases"] = (1 + np.abs(1 - 2 * one_rate) ** num_bits) / 2
     return likelier

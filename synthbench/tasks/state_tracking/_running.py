@@ -12,9 +12,9 @@ def running(factors: Factors, multiply: Callable[[Factors, Factors], Factors], w
     """Multiply the factors up to each position, in log2(length) multiplications of the whole batch.
 
     Args:
-        factors: One at each position; a factor may be an array of numbers.
-        multiply: An associative product of the factors of one array (left) and another (right).
-        window: Number of latest factors that count, a power of 2. All, if not given.
+        factors: One factor per position, each a number or an array of numbers.
+        multiply: Associative product of two arrays of factors, the left and the right ones.
+        window: Number of latest factors to multiply, a power of 2; None for all.
     """
     length = factors.shape[1]
     products = factors.copy()

@@ -13,7 +13,7 @@ from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
-"""Tokens of the levels. With one answer a sequence long levels are expensive: above 64 tokens lengths double."""
+"""Lengths of the levels, in tokens. One answer per sequence makes long levels expensive: above 64, lengths double."""
 
 
 def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
@@ -23,8 +23,8 @@ def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...
     ({'load': 511, 'length': 512, 'shortest': 400}, {'load': 1023, 'length': 1024, 'shortest': 512})
 
     Args:
-        shortest: Symbols in the shortest string of the first level.
-        shared: Options that all levels have.
+        shortest: Number of symbols in the shortest string of the first level.
+        shared: Options with the same value on all levels.
     """
     lengths = [length for length in LADDER if length > shortest]
     return tuple(
@@ -35,7 +35,7 @@ def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...
 
 @dataclass(frozen=True)
 class StringTask(Task):
-    """A string, a separator that asks for its answer, and padding; string lengths are uniform."""
+    """Base of tasks with a string of uniform length, a separator that asks for its answer, and padding."""
 
     load: ClassVar = "symbols"
     shortest: int = option(1, "symbols in the shortest string", low=1, high=65536)
@@ -52,7 +52,7 @@ class StringTask(Task):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Draw strings of the greatest length; shorter ones are cut from them."""
+        """Draw strings of ``longest`` symbols; shorter strings are cut from them."""
 
     @abstractmethod
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
@@ -60,7 +60,7 @@ class StringTask(Task):
 
     @abstractmethod
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Compute the answer of each shortcut at each position, as if the string ended there."""
+        """Compute, by name, the answer of each shortcut at each position, as if the string ended there."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
@@ -68,12 +68,12 @@ class StringTask(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the separator and the padding, or the answers if there are more."""
+        """Number of ids: the symbols, the separator and the padding; or of answers, if there are more."""
         return max(self.num_symbols + 2, self.num_answers)
 
     @property
     def min_length(self) -> int:
-        """The shortest string and the separator."""
+        """Tokens of the shortest string and the separator."""
         return int(self.string_lengths(self.shortest + 3)[0]) + 1
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
@@ -81,7 +81,7 @@ class StringTask(Task):
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Lengthen strings to at most ``factor`` times those of training, and more than half of that."""
+        """Lengthen strings to more than ``factor / 2`` and up to ``factor`` times the longest ones of training."""
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 
@@ -96,10 +96,10 @@ class StringTask(Task):
         return Batch(inputs, score_at(answers, ends, length))
 
     def floor(self, length: int) -> Bound:
-        """Guess the most frequent answer at each length, which the position of the separator reveals."""
+        """Return the accuracy of the likeliest answer at each length, which the separator's position reveals."""
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Apply the shortcuts to the tokens before each position."""
+        """Apply the shortcuts of :meth:`guesses` to the tokens before each position."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

@@ -16,15 +16,15 @@ Elements = Int[np.ndarray, "batch elements"]
 
 
 def inputs_option(fewest: int, most: int) -> Any:
-    """Declare ``num_inputs``; from ``fewest`` on, the inputs generate the group."""
+    """Declare the option ``num_inputs``; at least ``fewest`` inputs are needed to generate the group."""
     return option(most, "different elements that occur as inputs, the first by number", low=fewest, high=most)
 
 
 @dataclass(frozen=True)
 class GroupWords(Task):
-    """Independent, uniform elements of a group; each asks for the running product.
+    """Base of tasks that read independent, uniform elements of a group; each asks for the running product.
 
-    Tokens and answers are numbers of elements, see :mod:`synthbench.tasks.state_tracking._groups`.
+    Tokens and answers are the numbers of elements in :mod:`synthbench.tasks.state_tracking._groups`.
     """
 
     group: ClassVar[Group]
@@ -42,7 +42,7 @@ class GroupWords(Task):
 
     @property
     def min_length(self) -> int:
-        """One element."""
+        """Tokens of one element."""
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -57,7 +57,7 @@ class GroupWords(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Guess the likeliest product of so many elements, soon no likelier than any other."""
+        """Return the accuracy of guessing the likeliest product after each number of elements."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -65,7 +65,7 @@ class GroupWords(Task):
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         guesses = {"latest element": elements, "latest four elements": self._products(elements, window=4)}
-        # Elsewhere that is all that is asked, or nothing: a constant.
+        # In other groups this rule would be the task itself, or name a constant.
         if 1 < len(self.group.commutators) < self.group.order:
             guesses["order ignored"] = self.group.representatives[self._products(elements)]
         return {name: np.repeat(guess, step, axis=1)[:, : inputs.shape[1]] for name, guess in guesses.items()}

@@ -11,9 +11,9 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 @task
 @dataclass(frozen=True)
 class A4Z5Words(GroupWords):
-    """Name the running product of elements of A4 x Z5: even permutations of four points, beside a sum modulo 5.
+    """Name the running product of elements of A4 x Z5: even permutations of four points with residues modulo 5.
 
-    Token 0 is the identity, 1 rotates the points 0 1 2 and adds 1, and 2 swaps 0 1 and 2 3 without adding::
+    Token 0 is the identity, 1 rotates the points 0 1 2 and adds 1, and 2 swaps 0 with 1 and 2 with 3, adding 0::
 
         inputs    1 2 0
         targets   1 4 4
@@ -27,7 +27,7 @@ class A4Z5Words(GroupWords):
     name: ClassVar = "a4_z5_words"
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
-    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
+    # The fewest inputs that generate the group: a table of more products takes longer to learn than a run lasts.
     levels: ClassVar = running_levels(6, num_inputs=3)
     group: ClassVar = A4_Z5
     num_inputs: int = inputs_option(3, 60)

@@ -18,9 +18,9 @@ class A5Words(GroupWords):
         inputs    1 2 0
         targets   1 4 4
 
-    Tests a state in the smallest group that is not solvable: diagonal recurrences and attention need more layers for
-    longer sequences; a recurrence with full matrices needs one. Compare with ``a4_z5_words`` and ``z60_words``, which
-    have as many tokens and answers.
+    Tests a state in the smallest group that is not solvable. Diagonal recurrences and attention need more layers for
+    longer sequences; a recurrence with full matrices needs only one layer. Compare with ``a4_z5_words`` and
+    ``z60_words``, which have as many tokens and answers.
 
     Source: Merrill et al. (2024), the word problem of A5.
     """
@@ -28,7 +28,7 @@ class A5Words(GroupWords):
     name: ClassVar = "a5_words"
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
-    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
+    # The fewest inputs that generate the group: a table of more products takes longer to learn than a run lasts.
     levels: ClassVar = running_levels(6, num_inputs=3)
     group: ClassVar = A5
     num_inputs: int = inputs_option(3, 60)

@@ -13,48 +13,49 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67617073
-"""Seed of the rule, the same in every sequence, seed and split."""
+"""Fixed seed of the rule, which is the same for all sequences, splits and seeds of runs."""
 
 
 class Rule(NamedTuple):
-    """Allowed successors of symbols: symbols stand on a circle, and some steps on it are allowed."""
+    """Allowed successors of symbols: symbols stand on a circle, and certain steps on it are allowed."""
 
     symbols: Int[np.ndarray, " symbols"]
-    """Token at each place of the circle."""
+    """Token at each position of the circle."""
     steps: Int[np.ndarray, " branches"]
-    """Steps from a symbol to its possible successors."""
+    """Allowed steps: those from a symbol to its possible successors."""
     others: Int[np.ndarray, " others"]
-    """Steps that are not allowed, without standing still."""
+    """Steps that are not allowed, except 0, which repeats the symbol."""
 
 
 @task
 @dataclass(frozen=True)
 class BrokenGrammar(Task):
-    """Along a walk that a rule allows, with gaps that break it, name the symbol from which the walk will go on.
+    """Read a walk that follows a rule, with gaps; in a gap, name the symbol from which the walk will go on.
 
-    The rule is fixed: 0 may be followed by 3 or 2, 3 by 4 or 0, 4 by 1 or 3. The walk 0 3 4 has gaps after 0 and 3.
-    With ``num_symbols=5`` and ``branches=2``::
+    The rule is the same in all sequences; here 0 may be followed by 3 or 2, 3 by 4 or 0, and 4 by 1 or 3. The walk 0 3
+    4 has gaps after 0 and 3. With ``num_symbols=5`` and ``branches=2``::
 
         inputs    0 1 4 3 2 4
         targets   . 0 0 . 3 .
 
-    Tests selectivity: the symbol that the walk has reached decides whether the next token continues it or must be
-    ignored. Tokens of a gap neither follow nor repeat that symbol. Half of them follow the previous token where they
-    can, so neither fitting nor unfitting neighbours tell where a gap begins or ends.
+    Tests selectivity: the symbol that the walk has reached decides whether the next token continues the walk or must be
+    ignored. Tokens of a gap neither repeat that symbol nor are its possible successors. Half of them are possible
+    successors of the token before, where possible, so no pair of neighbours shows where a gap begins or ends.
 
     Lengths of gaps are uniform from 0 on. The rule makes every symbol equally likely.
 
     Source: after Bouhadjar et al. (2026), SelectivBench: sequences of a grammar with irregular gaps that violate its
-    rules. There the next symbol is asked, and several may follow; ours asks for the symbol that it must follow.
+    rules. Their task asks for the next symbol, although several may follow; ours asks for the symbol that the next one
+    must follow.
     """
 
     name: ClassVar = "broken_grammar"
     source: ClassVar = "bouhadjar2026selectiv"
     length: ClassVar = 64
-    # Each level scores only what stands farther from the walk than any token of the level below, at three distances or
-    # more: at two, the nearer one is right in two thirds of the cases. In the first half, which is trained and not
-    # scored, all distances are asked: else there is too little to learn from. The fewer the symbols, the more often
-    # what no token has followed since tells the answer; the more, the longer the rule takes to learn.
+    # Each level scores only tokens farther from the walk than any token of the level below, at three distances or more:
+    # with two, naming the nearer one would be right in two thirds of the cases. In the first half, which is trained and
+    # not scored, all distances are asked; otherwise there would be too little to learn from. With fewer symbols, the
+    # token that no later one followed is more often the answer; with more symbols, the rule takes longer to learn.
     levels: ClassVar = tuple(
         {
             "load": longest,
@@ -93,12 +94,12 @@ class BrokenGrammar(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols."""
+        """Number of symbols."""
         return self.num_symbols
 
     @property
     def min_length(self) -> int:
-        """The first symbol and a gap up to a scored token."""
+        """Tokens of the first symbol and of a gap up to a scored token."""
         return self.nearest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -115,7 +116,7 @@ class BrokenGrammar(Task):
         follows, wanted = rng.random(size) < 0.5, rng.choice(rule.steps, size=size)
         is_other = np.zeros(self.num_symbols, dtype=bool)
         is_other[rule.others] = True
-        # How far on the circle each token stands from the walk: 0 if it belongs to it.
+        # Steps on the circle from the symbol that the walk has reached to each token; 0 for tokens of the walk.
         away = np.zeros((length, batch_size), dtype=np.int64)
         for position in range(1, length):
             onwards = (away[position - 1] + wanted[:, position]) % self.num_symbols
@@ -129,22 +130,26 @@ class BrokenGrammar(Task):
         return Batch(inputs, np.where(distance >= nearest, reached, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: turning the circle changes no probability."""
+        """Return the chance of a uniform guess, since all symbols are equally likely."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the first symbol is on the walk, and each later one continues it or does not."""
+        """Return 1: the walk begins with the first symbol, and the rule shows which later tokens continue it."""
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the longest gap and the length by ``factor``; only longer gaps are scored."""
+        """Multiply the longest gap and the length by ``factor``.
+
+        Only tokens farther from the walk than half of the longest gap are scored.
+        """
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Use two neighbours: the latest token that may follow its predecessor, or the token before the latest break.
+        """Name the latest token that may follow the one before it, or the token before the latest one that may not.
 
-        Or name the previous token, or the earliest token within reach of a gap that no later token may follow.
+        Other rules name the previous token, or the earliest token, within the longest gap, that no later token may
+        follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -161,9 +166,10 @@ class BrokenGrammar(Task):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the earliest token that no later token may follow, if it follows an earlier token.
+        """Add rules that name the earliest token that no later token may follow.
 
-        That is any token within reach of a gap, or only the previous one.
+        They prefer tokens that may themselves follow an earlier one: any of the ``longest_gap + 1`` tokens before, or
+        only the last of these.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -185,11 +191,11 @@ class BrokenGrammar(Task):
     ) -> Tokens:
         """Find the earliest token, at the scored distances, that no later token may follow.
 
-        Tokens that ``is_allowed`` marks take precedence.
+        Tokens marked in ``is_allowed`` take precedence.
         """
         (batch_size, length), rows = inputs.shape, np.arange(len(inputs))
         onwards = rule.symbols[(np.argsort(rule.symbols)[:, None] + rule.steps) % self.num_symbols]
-        # Where each symbol stands next, and where something next stands that may follow a token.
+        # Next position of each symbol, and next position of any symbol that may follow a token.
         upcoming = np.full((batch_size, self.num_symbols), length)
         followed = np.empty_like(inputs)
         for position in reversed(range(length)):
@@ -209,7 +215,7 @@ class BrokenGrammar(Task):
 
 @cache
 def rule_of(num_symbols: int, branches: int) -> Rule:
-    """Draw the rule for so many symbols with ``branches`` successors each."""
+    """Draw the rule for ``num_symbols`` symbols with ``branches`` successors each."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     symbols = rng.permutation(num_symbols)
     steps, others = np.split(1 + rng.permutation(num_symbols - 1), [branches])

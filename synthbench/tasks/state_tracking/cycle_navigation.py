@@ -23,9 +23,10 @@ class CycleNavigation(StringTask):
         targets   . . . . . 3 . .
 
     Tests a modular count. From modulus 3 on, recurrences with real, triangular transitions should fail at unseen
-    lengths; those that rotate, by complex eigenvalues or products of reflections, and nonlinear ones should not.
+    lengths. Nonlinear recurrences should not fail, nor those that rotate, by complex eigenvalues or products of
+    reflections.
 
-    Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
+    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
 
     name: ClassVar = "cycle_navigation"
@@ -52,7 +53,7 @@ class CycleNavigation(StringTask):
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Add up only the latest moves."""
+        """Add up only the latest move, or the latest four."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,
@@ -70,6 +71,6 @@ class CycleNavigation(StringTask):
 
 
 def _steps(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-    """Map moves to 0, 1 and -1; meaningless after the string."""
+    """Map moves to steps of 0, 1 and -1; values after the string are meaningless."""
     steps: Int[np.ndarray, "batch symbols"] = (symbols == 1).astype(np.int64) - (symbols == 2)
     return steps

@@ -23,11 +23,11 @@ class EvenPairs(StringTask):
         inputs    0 1 1 0 1 2 3 3
         targets   . . . . . 1 . .
 
-    Tests, with two symbols, finding both ends of a string, which differ if the answer is odd. Attention and all
-    recurrences can, at any length: a control for the other tasks, without a ladder. With more symbols it is parity over
-    a two-token window.
+    Tests, with two symbols, finding both ends of a string: they differ exactly if the number is odd. Attention and all
+    recurrences can do this at any length, so this is a control for the other tasks and has no ladder. With more
+    symbols, it is parity over windows of two tokens.
 
-    Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
+    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
 
     name: ClassVar = "even_pairs"
@@ -46,12 +46,12 @@ class EvenPairs(StringTask):
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count only the latest pairs."""
+        """Count only the latest pair, or the latest four."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the likelier parity's probability: pairs are unequal independently."""
+        """Return the likelier parity's probability; pairs are unequal independently of each other."""
         return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
 
 

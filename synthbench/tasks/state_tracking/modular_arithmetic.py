@@ -22,26 +22,26 @@ class ModularArithmetic(StringTask):
         inputs    2 6 3 7 4 8 9 9
         targets   . . . . . 0 . .
 
-    Tests a state of two numbers, the sum so far and the term that a ``*`` may still multiply. Strings have an odd
-    length. Delta rules with negative eigenvalues and nonlinear recurrences should hold it at unseen lengths; other
-    linear recurrences and attention should not.
+    Tests a state of two numbers: the sum so far, and the term that a ``*`` may still multiply. Strings have an odd
+    length. Delta rules with negative eigenvalues and nonlinear recurrences should hold the state at unseen lengths;
+    other linear recurrences and attention should not.
 
-    Source: Delétang et al. (2023), modular arithmetic (simple). Theirs marks no end of the string; we ask at a
+    Source: Delétang et al. (2023), modular arithmetic (simple). They do not mark the end of the string; we ask at a
     separator.
     """
 
     name: ClassVar = "modular_arithmetic"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 40
-    # Strings of 5 symbols are left out, as calculating from left to right is right for most of them. It is right least
-    # often where half of the operators are products. With modulus 5 strings of 7 symbols are already hard to learn.
+    # Strings of 5 symbols are left out, as calculating from left to right is right for most of them. That is right
+    # least often if half of the operators are products. With modulus 5, strings of 7 symbols are already hard to learn.
     levels: ClassVar = string_levels(6, modulus=3, product_rate=0.5)
     modulus: int = option(5, "number of digits, and of answers", low=2, high=64)
     product_rate: float = option(1 / 3, "probability of a *; + and - are equally likely", low=0.0, high=0.9)
 
     @property
     def num_symbols(self) -> int:
-        """The digits and three operators."""
+        """Number of symbols: the digits and three operators."""
         return self.modulus + 3
 
     @property
@@ -50,7 +50,7 @@ class ModularArithmetic(StringTask):
         return self.modulus
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List odd lengths: an operator stands between two digits."""
+        """List the possible lengths, which are odd, since an operator stands between two digits."""
         return np.arange(self.shortest | 1, length, 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
@@ -62,7 +62,7 @@ class ModularArithmetic(StringTask):
         return symbols
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the value so far, right at digits."""
+        """Compute the value so far; at an operator, it is the value at the digit before."""
         digits, is_product = self._signed_digits(symbols)
         # A term begins with a constant map, which forgets the term before it.
         terms = self._apply(np.where(is_product, digits, 0), np.where(is_product, 0, digits))
@@ -71,14 +71,14 @@ class ModularArithmetic(StringTask):
         return _at_tokens(growth.cumsum(axis=1) % self.modulus, symbols.shape[1])
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Calculate from left to right without precedence, or read only the last digit."""
+        """Calculate from left to right without precedence, or name the last digit."""
         digits, is_product = self._signed_digits(symbols)
         values = self._apply(np.where(is_product, digits, 1), np.where(is_product, 0, digits))
         length = symbols.shape[1]
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the likeliest value's probability, from the joint distribution of finished sum and term."""
+        """Return the likeliest value's probability, from the joint distribution of finished sum and current term."""
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor
         np.add.at(multiply, (residues[:, None], residues[:, None] * residues % self.modulus), 1 / self.modulus)
@@ -107,7 +107,7 @@ class ModularArithmetic(StringTask):
     def _apply(
         self, slopes: Int[np.ndarray, "batch digits"], offsets: Int[np.ndarray, "batch digits"]
     ) -> Int[np.ndarray, "batch digits"]:
-        """Apply the maps ``slope * x + offset`` up to each digit to 0, modulo ``modulus``."""
+        """Apply to 0 the maps ``slope * x + offset`` up to each digit, modulo ``modulus``."""
 
         def after(
             first: Int[np.ndarray, "batch digits 2"], second: Int[np.ndarray, "batch digits 2"]
@@ -121,5 +121,5 @@ class ModularArithmetic(StringTask):
 
 
 def _at_tokens(values: Int[np.ndarray, "batch digits"], length: int) -> Tokens:
-    """Repeat the values of digits at their tokens and at the operators after them."""
+    """Repeat the value of each digit at its token and at the operator after it."""
     return np.repeat(values, 2, axis=1)[:, :length]

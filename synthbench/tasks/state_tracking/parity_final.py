@@ -23,10 +23,11 @@ class ParityFinal(StringTask):
         inputs    1 0 1 1 0 2 3 3
         targets   . . . . . 1 . .
 
-    Tests a state of one bit that every one flips, without help along the way. At unseen lengths recurrences with
-    eigenvalues from 0 to 1 and attention should fail; those with negative eigenvalues and nonlinear ones should not.
+    Tests a state of one bit that every 1 flips, with no targets along the way. At unseen lengths, attention and
+    recurrences with eigenvalues from 0 to 1 should fail; nonlinear recurrences and those with negative eigenvalues
+    should not.
 
-    Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
+    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
 
     name: ClassVar = "parity_final"
@@ -50,7 +51,7 @@ class ParityFinal(StringTask):
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count only the latest bits."""
+        """Count only the latest bit, or the latest four."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:

@@ -21,10 +21,10 @@ class ParityRunning(Task):
         inputs    1 0 1 1 0
         targets   1 1 0 1 1
 
-    Tests a state of one bit that every one flips, like ``parity_final``; but each flip is trained by itself, so models
-    that can hold the state learn it sooner. The same families should hold it at unseen lengths.
+    Tests a state of one bit that every 1 flips, like ``parity_final``. Here each flip has its own target, so models
+    that can hold the state learn it sooner. The same families of models should hold it at unseen lengths.
 
-    Source: Delétang et al. (2023), regular tasks. Theirs asks once, after the string; we ask everywhere.
+    Source: Delétang et al. (2023), regular tasks. They ask once, after the string; we ask at every position.
     """
 
     name: ClassVar = "parity_running"
@@ -40,18 +40,18 @@ class ParityRunning(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Zero and one."""
+        """Number of ids: zero and one."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw independent bits; their running parity is asked."""
+        """Draw independent bits; each position asks for the parity so far."""
         inputs = draw_bits(rng, (batch_size, length), self.one_rate)
         return Batch(inputs, running_parity(inputs))
 
     def floor(self, length: int) -> Bound:
-        """Average the likelier parity's probability: 1/2 if ones are as frequent as zeros."""
+        """Return the mean probability of the likelier parity: 1/2 if ones are as frequent as zeros."""
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Count only the latest bits."""
+        """Count only the latest bit, or the latest four."""
         return latest_parities(inputs)

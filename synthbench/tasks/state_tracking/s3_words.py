@@ -18,8 +18,8 @@ class S3Words(GroupWords):
         inputs    1 2 4 0 3 5
         targets   1 4 5 5 1 3
 
-    Tests a state that depends on the order of inputs, in the smallest such group. The group is solvable: a few layers
-    of a diagonal recurrence can hold it, one layer cannot.
+    Tests a state in the smallest group where the order of inputs matters. The group is solvable: a few layers of a
+    diagonal recurrence can hold the state, but one layer cannot.
 
     Source: Merrill et al. (2024), the word problem of a group; they have no group this small.
     """
@@ -27,7 +27,7 @@ class S3Words(GroupWords):
     name: ClassVar = "s3_words"
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
-    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
+    # The fewest inputs that generate the group: a table of more products takes longer to learn than a run lasts.
     levels: ClassVar = running_levels(6, num_inputs=3)
     group: ClassVar = S3
     num_inputs: int = inputs_option(3, 6)

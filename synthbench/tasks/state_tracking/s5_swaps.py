@@ -13,22 +13,22 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class S5Swaps(GroupWords):
     """Name the running product of swaps of two among five points.
 
-    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4; ids are those of ``s5_words``, so 11 rotates 0 1 2::
+    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Ids are those of ``s5_words``, so 11 rotates 0 1 2::
 
         inputs    1 2 3
         targets   1 11 34
 
     Tests a state in a group that is not solvable, where each step is one reflection. One layer of a delta rule should
-    hold it with eigenvalues from -1 to 1, but not from 0 to 1.
+    hold the state with eigenvalues from -1 to 1, but not with eigenvalues from 0 to 1.
 
-    Source: Grazzi et al. (2025), section 5.2. Theirs has the identity among the inputs, like ``s5_words`` with
+    Source: Grazzi et al. (2025), section 5.2. Their inputs include the identity, like those of ``s5_words`` with
     ``num_inputs=11``.
     """
 
     name: ClassVar = "s5_swaps"
     source: ClassVar = "grazzi2025negative"
     length: ClassVar = 32
-    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
+    # The fewest inputs that generate the group: a table of more products takes longer to learn than a run lasts.
     levels: ClassVar = running_levels(6, num_inputs=4)
     not_tested: ClassVar = "Products of any permutations: each input moves two points only."
     group: ClassVar = S5

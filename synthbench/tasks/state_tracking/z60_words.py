@@ -20,8 +20,8 @@ class Z60Words(GroupWords):
         inputs    41 2 0 30 59
         targets   41 43 43 13 12
 
-    Tests a state in a group where order does not matter: one rotation can hold it. It is the control for ``a5_words``,
-    which has as many tokens and answers.
+    Tests a state in a group where order does not matter: one rotation can hold the state. It is the control for
+    ``a5_words``, which has as many tokens and answers.
 
     Source: Merrill et al. (2024), the word problem of Z60.
     """
@@ -29,13 +29,16 @@ class Z60Words(GroupWords):
     name: ClassVar = "z60_words"
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
-    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
+    # The fewest inputs that generate the group: a table of more products takes longer to learn than a run lasts.
     levels: ClassVar = running_levels(6, num_inputs=3)
     group: ClassVar = Z60
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the sum of the later half or quarter to the likeliest sum of the rest."""
+        """Add rules that sum only the later half or quarter of the elements, and guess the sum of the rest.
+
+        The guess is the likeliest sum of so many elements.
+        """
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         sums = np.pad(elements.cumsum(axis=1), ((0, 0), (1, 0)))
@@ -43,7 +46,7 @@ class Z60Words(GroupWords):
         found = self.shortcuts(inputs)
         for name, share in {"later half": 2, "later quarter": 4}.items():
             begin = read - -(-read // share)
-            # Inputs are 0 up to the last, all as likely: their sum is likeliest in the middle.
+            # Inputs are uniform from 0 up to the last, so their likeliest sum is in the middle.
             unread = begin * (self.num_inputs - 1) // 2
             guesses = (sums[:, read] - sums[:, begin] + unread) % self.group.order
             found[name] = np.repeat(guesses, step, axis=1)[:, : inputs.shape[1]]

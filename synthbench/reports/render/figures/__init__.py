@@ -1,4 +1,4 @@
-"""Figures: the content of rows as SVG and PDF, each with its numbers as CSV. Pure, like the tables."""
+"""Figures of a report as SVG and PDF, each with its numbers as CSV; nothing is written to disk."""
 
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, files_of, render
 from synthbench.reports.render.figures.facts import Facts

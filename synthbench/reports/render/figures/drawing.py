@@ -1,9 +1,9 @@
 """The basis of all figures: style, safe labels, and conversion to bytes.
 
-Figures use matplotlib's object-oriented interface and layout, under a style of their own. So neither the user's
-settings nor another thread changes them, and the same numbers give the same bytes. The colours are those of Okabe and
-Ito, which readers with any colour vision can tell apart; lines and points also differ in dashes and shapes, for print
-without colour.
+Figures use matplotlib's object-oriented interface and layout, with a style of their own. So neither the user's settings
+nor other threads affect them, and the same numbers give the same bytes. The colours are those of Okabe and Ito, which
+readers with any colour vision can distinguish. Lines and points also differ in dashes and shapes, for print without
+colour.
 """
 
 import hashlib
@@ -30,18 +30,18 @@ from synthbench.reports.render.spreadsheet import Value, csv_text
 PICTURES = ("svg", "pdf")
 
 SINGLE, DOUBLE = 3.4, 7.0
-"""Widths of one column of a page and of both, in inches."""
+"""Widths of a figure across one column and across two columns of a page, in inches."""
 TEXT, SMALL = 6.5, 5.5
 """Sizes of text, in points."""
 LONGEST = 26
-"""Most characters of a label; a longer one is cut."""
+"""Largest number of characters of a label; longer labels are cut."""
 
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 Dashes = Literal["-", "--", "-."] | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 2, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 PALE = "#B8B8B8"
-"""The colour of everything that has none of its own."""
+"""The colour of mechanisms without a colour of their own."""
 DARK = "#4D4D4D"
 
 _STYLE: dict[str, object] = {
@@ -79,14 +79,14 @@ class Drawing:
     """A figure with the numbers that are drawn in it."""
 
     name: str
-    """Stem of its files, unique within a report."""
+    """Stem of the figure's file names, unique within a report."""
     title: str
     caption: str
     header: tuple[str, ...]
     lines: tuple[tuple[Value, ...], ...]
     """The numbers, line by line under the header."""
     draw: Callable[[], Figure]
-    """Function that draws it under the style of all figures."""
+    """Function that makes the figure; it is called under the common style of all figures."""
 
     @cached_property
     def numbers(self) -> str:
@@ -95,7 +95,7 @@ class Drawing:
 
     @property
     def mark(self) -> str:
-        """A hash of the numbers and words, written into every picture, to tell what it was drawn from."""
+        """A hash of the numbers and words, written into every picture to identify what it was drawn from."""
         whole = f"{self.title}\n{self.caption}\n{self.numbers}"
         return f"synthbench-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -109,7 +109,7 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """Draw the pictures by file type: always the same bytes, independent of time and settings."""
+    """Draw the pictures, and return their bytes by file type; these do not depend on time or settings."""
     metadata = {
         "svg": {"Date": None, "Creator": None, "Source": drawing.mark},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": drawing.mark},
@@ -121,7 +121,7 @@ def render(drawing: Drawing) -> dict[str, bytes]:
             content = io.BytesIO()
             figure.savefig(content, format=kind, metadata=metadata[kind])
             contents[kind] = content.getvalue()
-    # Two decimals, a hundredth of a point: files are smaller, and the last bits of a processor do not show.
+    # Two decimals, a hundredth of a point, make files smaller and hide rounding differences between processors.
     contents["svg"] = _DECIMALS.sub(
         lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip(".").encode(), contents["svg"]
     )
@@ -135,18 +135,18 @@ def files_of(drawing: Drawing) -> dict[str, str | bytes]:
 
 
 def mark_in(picture: bytes) -> bytes | None:
-    """Read the mark of the drawing that a picture was made of; None if it has none."""
+    """Read the hash ``Drawing.mark`` that is written into a picture; None if there is none."""
     mark = re.search(rb"synthbench-[0-9a-f]{16}", picture)
     return mark[0] if mark else None
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose the looks of at most seven mechanisms; all others are drawn pale."""
+    """Choose line styles for the first seven labels; all others are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 
 def shown(text: str) -> str:
-    """Put a label on one line, cut if it is long; a sign that the font lacks becomes its code point."""
+    """Put a label on one line and cut it if it is long; characters that the font lacks become code points."""
     one_line = " ".join(text.split())
     cut = one_line if len(one_line) <= LONGEST else f"{one_line[: LONGEST - 1]}…"
     visible = "".join(sign if sign.isprintable() and ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in cut)
@@ -176,16 +176,16 @@ def panels(
     width: float | None = None,
     key: Mapping[str, Any] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure of panels of one kind in up to four columns, with a legend below.
+    """Make a figure of similar panels in up to four columns, with a legend below.
 
     Args:
-        titles: Of the panels; empty for none.
-        y_label: Of the axis that the panels of a row share.
-        legend: Its labels, and what stands beside them.
-        x_label: Of the lowest panel of each column.
-        height: Inches of a panel with its labels.
-        width: Inches of the figure. Default: one column of a page for two panels, else both.
-        key: Further arguments of the legend.
+        titles: Titles of the panels; an empty text for no title.
+        y_label: Label of the y axis that the panels of a row share.
+        legend: Entries of the legend, each with its label and handle.
+        x_label: Label of the x axis, shown at the lowest panel of each column.
+        height: Height of a panel with its labels, in inches.
+        width: Width of the figure, in inches. Default: one page column for up to two panels, otherwise two.
+        key: Further arguments of ``Figure.legend``.
     """
     width = width or (SINGLE if len(titles) <= 2 else DOUBLE)
     labels, handles = zip(*legend, strict=True) if legend else ((), ())
@@ -209,7 +209,7 @@ def panels(
 
 
 def compact(number: float) -> str:
-    """Format a round number as on a tick: ``500``, ``16k``, ``2M``."""
+    """Format a round number as a tick label: ``500``, ``16k``, ``2M``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:g}{letter}"
@@ -230,7 +230,7 @@ def _style() -> Iterator[None]:
 
 
 _DECIMALS = re.compile(rb'(?<=[ "])-?[0-9]+\.[0-9]{3,}(?=[ "\n])')
-"""A coordinate in an SVG file; the factors of its transformations stand between brackets."""
+"""A coordinate in an SVG file; factors of transformations do not match, since they are in brackets."""
 
 
 @cache

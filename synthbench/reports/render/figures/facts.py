@@ -23,12 +23,12 @@ class Facts:
     averages: pd.DataFrame | None
     """Learning curves averaged by :func:`synthbench.reports.curves.mean_curves`; None without curves."""
     board: Leaderboard | None
-    """None below two seeds."""
+    """The ranking; None if the report has none."""
     variants: Sequence[Variant] = ()
 
     @cached_property
     def tasks(self) -> tuple[TaskFacts, ...]:
-        """The tasks that the leaderboard counts."""
+        """The tasks that the leaderboard ranks."""
         return tuple(task for task in self.cells.tasks if is_ranked(task))
 
     @cached_property
@@ -38,7 +38,7 @@ class Facts:
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The looks of the best mechanisms, one per colour, by label: the same in all figures of a report."""
+        """Line styles of the best mechanisms by label, one per colour; all figures of a report share them."""
         best = self.best_first[: len(COLOURS)]
         return looks([mechanism.label for mechanism in self.cells.mechanisms if mechanism in best])
 
@@ -53,4 +53,4 @@ class Facts:
             return 0.0
         skills = [self.cells.cell(task, mechanism).skill_of_all for task in self.tasks]
         mean = float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))
-        return round(mean, DIGITS)  # of equal ones rounding decides nothing
+        return round(mean, DIGITS)  # rounding errors must not order equal means

@@ -40,7 +40,7 @@ Points = Num[np.ndarray, " points"]
 
 
 class Line(NamedTuple):
-    """A line with the ends of a band around it, which are NaN where there is none."""
+    """A line with a band around it; the ends of the band are NaN where there is no band."""
 
     at: Points
     values: Points
@@ -49,11 +49,14 @@ class Line(NamedTuple):
 
 
 def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
-    """Draw the lines of one panel by label, the pale ones (without a look) at the back; beyond the axis at its edge."""
+    """Draw the lines of one panel, given by label; lines without a look are pale and at the back.
+
+    Values beyond the axis are drawn at its edge.
+    """
     low, high = axis.get_ylim()
     pale = [line for label, line in lines.items() if label not in looks]
     if pale:
-        # One path with gaps: in a file each line of its own would take more for its style than for its points.
+        # One path with gaps: separate lines would need more bytes in a file for their styles than for their points.
         at, values = (np.concatenate([[*line[part], np.nan] for line in pale]) for part in (0, 1))
         axis.plot(at, np.clip(values, low, high), color=PALE, linewidth=0.4, zorder=2)
     for label, look in looks.items():
@@ -73,10 +76,10 @@ def legend_of(looks: Mapping[str, Look], *, has_pale: bool) -> list[tuple[str, A
     return [*entries, *([("others", Line2D([], [], color=PALE))] if has_pale else [])]
 
 
-# Skill over the load of a ladder, a panel a task.
+# Skill over the load of a ladder, one panel per task.
 
 _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
-"""The profile of each mechanism by its label."""
+"""The ladder of each task, and the profile of each mechanism by its label."""
 
 
 def levels(facts: Facts) -> Drawing | None:
@@ -140,7 +143,7 @@ def _draw_levels(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
 
 
 def profiles(facts: Facts) -> Drawing | None:
-    """Draw the share of runs over the skill that they reach; None if fewer than two mechanisms are ranked.
+    """Draw, for each skill, the share of runs that reach it; None if fewer than two mechanisms are ranked.
 
     Source: Agarwal et al. (2021), section 4.2.
     """
@@ -196,9 +199,9 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 
 
 def frontier(facts: Facts) -> Drawing | None:
-    """Draw skill over state; None unless settings of some mechanism differ in state and in nothing around it.
+    """Draw skill over state size; None unless a mechanism ran with several state sizes in the same block and positions.
 
-    All points are over the same tasks and seeds: those that most of these settings have.
+    All points are means over the same tasks and seeds, those that most of these settings have.
     """
     sized = of_sizes(facts.variants)
     if not sized:
@@ -245,7 +248,7 @@ def _draw_frontier(lines: Mapping[str, Line]) -> Figure:
 
 
 def learning_curves(facts: Facts) -> list[Drawing]:
-    """Make a drawing for every category with a task whose curves have more than one point."""
+    """Make one drawing per category, if some task in it has curves with more than one point."""
     if facts.averages is None or facts.averages.empty:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]

@@ -1,4 +1,4 @@
-"""The skills of all mechanisms on all tasks, as coloured fields."""
+"""A heat map of the skills of all mechanisms on all tasks."""
 
 import math
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import SMALLEST_GAP
 
 _FEW = 12
-"""Columns up to which every field has its number."""
+"""Largest number of columns with which every field shows its number."""
 _LUMINANCE = (0.2126, 0.7152, 0.0722)
 """Weights of red, green and blue, after WCAG 2."""
 
 
 def heat_map(facts: Facts) -> Drawing | None:
-    """Draw the skills; None if no cell has one."""
+    """Draw the skills as a heat map; None if no cell has a skill."""
     mechanisms = facts.best_first
     values = np.array([[facts.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
     if np.isnan(values).all():

@@ -1,7 +1,7 @@
-"""Skill against costs: a panel per cost, a number or a name at each point, and a key of all mechanisms.
+"""Skill against costs: one panel per cost, a number or a name at each point, and a key of all mechanisms.
 
-A colour is a family, a marker one of its mechanisms. The text of a point is placed where it covers nothing, with a line
-to its point if that is far. The key identifies a point without room for text by colour and marker.
+The colour shows the family, and the marker the mechanism within it. The text of a point is placed where it covers
+nothing, with a line to the point if that is far away. Points without room for text are identified by colour and marker.
 """
 
 import itertools
@@ -35,17 +35,17 @@ from synthbench.reports.render.figures.drawing import (
 from synthbench.reports.render.figures.facts import Facts
 
 FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
-"""The colours of lines and more, since there are more families than coloured lines."""
+"""The colours of lines and further colours, since there are more families than coloured lines."""
 MOST_NAMED = 12
-"""Most points with names; of more, each has a number."""
+"""Largest number of points that are labelled by name; if there are more, all are numbered."""
 _HIGHEST, _NARROWEST = 1.04, 0.3
-"""Highest end and shortest range of the axis of skills."""
+"""Largest upper end and smallest range of the axis of skills."""
 _HEIGHT = 3.0
 """Height of a panel in inches; figures with names have lower ones."""
 _MARK = 0.035
 """Half the width of a marker, in inches."""
 _FURTHEST, _TIED = 0.9, 0.1
-"""Inches from a point to its text, at most, and beyond which a stroke ties both."""
+"""Largest distance of a text from its point, and the distance beyond which a line connects them, in inches."""
 _NUM_DIRECTIONS = 16
 _PITCH = 0.095
 """Inches from one small line of text to the next."""
@@ -56,26 +56,26 @@ _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("param
 
 
 class Point(NamedTuple):
-    """One mechanism."""
+    """One mechanism in the plot."""
 
     label: str
     family: str
     skill: Interval
     costs: Sequence[float]
-    """Costs, one per panel; a panel leaves out NaN."""
+    """Costs, one per panel; a panel leaves out a point whose cost is NaN."""
 
 
 class Look(NamedTuple):
-    """The look of a mechanism."""
+    """The style and text of a mechanism's point."""
 
     colour: str
     marker: str
     text: str
-    """The text at its point: its number in the key, or its name."""
+    """The text at the point: the mechanism's number in the key, or its name."""
 
 
 class Box(NamedTuple):
-    """A covered area, in inches from the lower left corner of a panel."""
+    """A rectangle, in inches from the lower left corner of a panel."""
 
     left: float
     bottom: float
@@ -84,7 +84,7 @@ class Box(NamedTuple):
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
-    """Give each family a colour, in alphabetical order, and each of its mechanisms a marker; number them as given."""
+    """Choose a colour for each family and a marker for each mechanism in it; numbers follow the given order."""
     families = sorted({point.family for point in points})
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
     markers = {family: itertools.cycle(MARKERS) for family in families}
@@ -135,7 +135,7 @@ def skill_state(facts: Facts) -> Drawing | None:
 
 
 def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
-    """Draw skill against each cost (``names`` with units), side by side; points with the highest skill come first."""
+    """Draw skill against each cost (``names`` with units), side by side; points come with the highest skill first."""
     of_points = looks(points)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
     key = {"handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
@@ -154,9 +154,9 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Find places for texts near their points that cover no point and no other text; None without room nearby.
+    """Find a box for the text near each point that covers no point and no other text; None without room nearby.
 
-    All sizes are in inches; the first points choose first.
+    All sizes are in inches. Earlier points choose first.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
     boxes: list[Box | None] = []
@@ -173,7 +173,7 @@ def places(
 
 
 def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
-    """Return the boxes of a text around a point, nearest first, and of those to the right first."""
+    """Return candidate boxes of a text around a point: nearest first, and at equal distance rightmost first."""
     distances = np.arange(_MARK + 0.025, _FURTHEST, 0.05)
     turns = np.arange(_NUM_DIRECTIONS) / _NUM_DIRECTIONS
     turns = turns[np.argsort(np.minimum(turns, 1 - turns), kind="stable")]
@@ -206,11 +206,11 @@ def _draw_points(axis: Axes, points: Sequence[Point], index: int, of_points: Seq
 
 
 def _scale(axis: Axes, costs: Sequence[float]) -> float:
-    """Give the axis of costs scale and ticks; return the place of a cost of zero, which has no logarithm."""
+    """Set scale and ticks of the cost axis; return the position of a cost of zero, which has no logarithm."""
     positive = [cost for cost in costs if cost > 0]
     low, high = (min(positive), max(positive)) if positive else (1.0, 10.0)
     has_zero = any(cost == 0 for cost in costs)
-    # It stands at the left edge, under its own tick.
+    # A cost of zero is at the left edge, with its own tick.
     edge: float = low / max(3.0, (high / low) ** 0.12)
     axis.set_xscale("log")
     # Names stand to the right of the last point.
@@ -224,7 +224,7 @@ def _scale(axis: Axes, costs: Sequence[float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Choose powers of ten; with their twofold and fivefold, then all multiples, if fewer than two lie between."""
+    """Choose powers of ten as ticks; if fewer than two fit, also 2 and 5 times these, or else all multiples."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for multiples in ((1,), (1, 2, 5), range(1, 10)):
         ticks = [multiple * power for power in powers for multiple in multiples if low <= multiple * power <= high]
@@ -235,7 +235,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look]) -> None:
     """Draw the texts of the points for which there is room."""
-    edge = axis.get_xticks()[0]  # of points that cost nothing
+    edge = axis.get_xticks()[0]  # the position of points with a cost of zero
     there = [(point, look) for point, look in zip(points, of_points, strict=True) if point.costs[index] >= 0]
     if not there:
         return

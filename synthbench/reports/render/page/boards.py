@@ -14,7 +14,10 @@ from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked
 
 PartOf = Callable[[str, MechanismFacts], Interval]
-"""Mean of one part of a board, by its label; a run without a score counts as 0, NaN if some task has no run."""
+"""Function that returns the mean of a mechanism on one part of a board, given the part's label.
+
+A run without a score counts as 0; the mean is NaN if some task has no run.
+"""
 
 
 class Facet(NamedTuple):
@@ -27,7 +30,7 @@ class Facet(NamedTuple):
 def boards(
     report: Report, results: Mapping[tuple[Key, Key], Result], categories: Mapping[str, Facet]
 ) -> list[SimpleNamespace]:
-    """Make the ranking of the suite by category, then one of each category by task."""
+    """Make the ranking of the suite with a column per category, then a ranking per category with a column per task."""
     whole, cells = report.board, report.cells
     if whole is None:
         return []
@@ -38,7 +41,7 @@ def boards(
     def on_task(label: str, mechanism: MechanismFacts) -> Interval:
         task = tasks[label]
         cell = cells.cell(task, mechanism)
-        # Intervals are of the runs with a score: where one failed they are of another mean.
+        # Intervals cover only runs with a score; if a run failed, they would belong to another mean.
         is_known = cell.n and not cell.num_failed
         ends = results[task.key, mechanism.key].interval if is_known else (math.nan, math.nan)
         return Interval(cell.skill_of_all, *ends)

@@ -9,16 +9,16 @@ import pandas as pd
 from jaxtyping import Float
 
 BAR_WIDTH, BAR_MARGIN = 96, 6
-"""Width of a bar, and the margin at its ends: skills 0 and 1 lie inside, values beyond are drawn at an end."""
+"""Width of a bar, and the margin between its ends and the skills 0 and 1; values beyond are drawn at an end."""
 HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60
 MOST_POINTS = 40
-"""Most points drawn of a curve: of more, evenly spaced ones including the last."""
+"""Largest number of points drawn of a curve; from more points, evenly spaced ones are chosen, including the last."""
 
 
 class Bar(NamedTuple):
-    """A number and its interval on a line."""
+    """Coordinates of a number and its interval on a line."""
 
     x: str
     left: str
@@ -27,14 +27,14 @@ class Bar(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A mean over steps with a band around it."""
+    """Coordinates of a mean over training steps with a band around it."""
 
     line: str
     """Path of the mean."""
     band: str
     """Path around the band; empty without one."""
     floor: str
-    """Height of the floor's line; empty without one, as for a loss."""
+    """Vertical coordinate of the floor's line; empty without a floor, as for a loss."""
     ceiling: str
     metric: str
     last: float
@@ -52,26 +52,26 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def heat(skill: float) -> str:
-    """Return the level of a skill's colour, 0 at the floor and below; empty without a skill."""
+    """Return the colour level of a skill, from 0 (floor or below) to ``HEAT_LEVELS``; empty without a skill."""
     return "" if math.isnan(skill) else str(round(HEAT_LEVELS * _inside(skill)))
 
 
 def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
-    """Draw the skill on every level of a ladder over the logarithm of its load, the first at the left end."""
+    """Return the path of skill over the logarithm of the load, from the first level at the left end."""
     points = zip(loads, skills, strict=True)
     return "M" + "L".join(f"{PLOT_WIDTH * along(loads, load):.0f} {_y(skill)}" for load, skill in points)
 
 
 def along(loads: Sequence[float], load: float) -> float:
-    """Place a load on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
+    """Return the position of a load on a logarithmic scale: 0 at the first load of a ladder, 1 at the last."""
     return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 
 def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | None) -> Curve | None:
     """Draw a learning curve over seeds: its mean and one standard deviation around it; None without a finite point.
 
-    With ``bounds``, the floor and ceiling of an accuracy, it is drawn from 0 to 1, otherwise from 0 to its maximum.
-    ``points`` has the columns step, mean and std.
+    With ``bounds``, the floor and ceiling of an accuracy, the vertical axis is from 0 to 1, otherwise from 0 to
+    the curve's maximum. ``points`` has the columns step, mean and std.
     """
     points = points[np.isfinite(points["mean"])].fillna({"std": 0.0})
     if points.empty:

@@ -1,4 +1,4 @@
-"""Commands that make rows again. Names and arguments come from rows, so they are quoted for a shell or refused."""
+"""Shell commands that reproduce rows. Names and arguments come from rows, so they are quoted or refused."""
 
 import json
 import re
@@ -27,10 +27,10 @@ def run_command(
     match: str | None = None,
     condition: str | None = None,
 ) -> str | None:
-    """Return the command that trains again, into a new folder; None if no command line accepts a name in the rows.
+    """Return the command that repeats training, into a new folder; None if a name is not allowed on a command line.
 
-    ``task`` is a name or comes from :func:`task_terms`, ``mechanism`` from :func:`term`; the default is what the suite
-    has. ``match``, the column of a row, replaces ``mechanism``.
+    ``task`` is a name or the result of :func:`task_terms`, ``mechanism`` the result of :func:`term`; by default, those
+    of the suite are run. ``match`` is a value of the rows' column ``match``; it replaces ``mechanism``.
     """
     if match is not None:
         match, mechanism = split_match(match)
@@ -58,9 +58,9 @@ def run_command(
 def report_command(
     suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
 ) -> str | None:
-    """Return the command that makes a report of these rows; None if no command line accepts a name in them.
+    """Return the command that makes a report of these rows; None if a name is not allowed on a command line.
 
-    ``stores`` are the user's own store and the one beside it; empty for the default store alone.
+    ``stores`` names the user's own store and one beside it; it is empty for the default store alone.
     """
     if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
@@ -69,14 +69,14 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of ``--task`` for some tasks (arguments by name); None if the suite lists them itself."""
+    """Return the value of ``--task`` for tasks (arguments by name) outside a suite; None if the suite lists them."""
     if not suite.endswith(EXTRA):
         return None
     return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused
 
 
 def term(name: str, arguments: str) -> str | None:
-    """Format a component with arguments of a row, as in ``slay:R=2,P=32``; None if a command line cannot name it."""
+    """Format a component's name and arguments, as in ``slay:R=2,P=32``; None if not allowed on a command line."""
     given: Any = json.loads(arguments)
     if not NAME.fullmatch(name) or not isinstance(given, dict):
         return None

@@ -1,6 +1,6 @@
 """The numbers and names on the leaderboard page, without markup.
 
-Templates read namespaces. They refuse a missing name, so names need no other check.
+Templates read these from namespaces. A missing name is an error in a template, so names need no other check.
 """
 
 import math
@@ -40,7 +40,7 @@ Filters = Mapping[str, Mapping[str, Facet]]
 
 
 def content(report: Report) -> SimpleNamespace:
-    """Collect everything that the page of a report shows and the report itself lacks."""
+    """Collect everything that the page of a report shows in addition to the contents of the report."""
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
     filters = _filters(cells)
     shown = results(report)
@@ -50,7 +50,7 @@ def content(report: Report) -> SimpleNamespace:
     best = [section.facts for section in mechanisms[:NUM_COLOURS]]
     coloured = [mechanism for mechanism in cells.mechanisms if mechanism in best]  # as in the figures
     names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
-    # One command has one setting of a mechanism: where there are more, the sections have theirs.
+    # One command runs one setting per mechanism; if there are more, each section has its own command.
     is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
     conditions = _conditions(records)
     again = run_command(
@@ -75,7 +75,7 @@ def content(report: Report) -> SimpleNamespace:
             selection.suite_version,
             seeds,
             names,
-            [store for store in report.stores if store != PACKAGED],  # its rows are shown without being asked for
+            [store for store in report.stores if store != PACKAGED],  # packaged rows are always shown
         ),
         boards=ranked,
         mechanisms=mechanisms,

@@ -30,11 +30,11 @@ def page(report: Report, files: Files | None = None) -> str:
     """Render the leaderboard page of a report: one HTML file that loads nothing else.
 
     It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
-    zone, the locale or the machine. Strings of the rows are shown, whatever they contain, and do nothing.
+    zone, the locale or the machine. Strings from the rows are shown as plain text, whatever they contain.
 
     Args:
         report: The report to show.
-        files: The files beside it, by name; it links to them, and describes the CSV of cells as a dataset.
+        files: The other files of the report, by name. The page links to them and describes ``cells.csv`` as a dataset.
     """
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     if report.cells.has_ladder:
@@ -76,7 +76,7 @@ def _resource(name: str) -> str:
 
 
 def environment() -> Environment:
-    """Load the templates of pages, with what they call; every string that they print is escaped and harmless."""
+    """Load the page templates and their filters; every string that they print is escaped and made harmless."""
     environment = Environment(
         loader=PackageLoader("synthbench.reports", "templates"),
         autoescape=True,

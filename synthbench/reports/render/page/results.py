@@ -30,12 +30,12 @@ class Result:
     """Ends of the interval of the mean skill; NaN below two seeds."""
     bar: charts.Bar | None
     failures: str
-    """The statuses of runs without a score and their numbers; empty if there are none."""
+    """The statuses of runs without a score, with counts; empty if there are none."""
     is_tied: bool
-    """True if not shown to differ from the best mechanism of a task on which mechanisms differ."""
+    """True if mechanisms differ on the task, but this one is not shown to differ from the best."""
     curve: charts.Curve | None
     score: Cell | None
-    """The score; None if it is an accuracy."""
+    """The formatted score on a ladder; None if scores are accuracies."""
 
     @property
     def load(self) -> float:

@@ -13,15 +13,15 @@ from synthbench.reports.render import visible
 K = TypeVar("K", bound=Hashable)
 
 LONGEST_NAME = 80
-"""Characters of a name that are printed."""
+"""Largest number of characters that are printed of a name."""
 LONGEST_TEXT = 4000
-"""Characters of anything else that are printed."""
+"""Largest number of characters that are printed of any other text."""
 
 _KEPT = "\n\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Remove invisible characters except line breaks and spaces, and cut a text that is too long."""
+    """Replace invisible characters, except line breaks and spaces, by code points, and cut a text that is too long."""
     shown = visible(text, keep=_KEPT)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
@@ -37,7 +37,7 @@ def sentence(text: str) -> str:
 
 
 def is_link(text: str) -> bool:
-    """Return whether a text is an address that may be followed: https, with a host, and nothing invisible."""
+    """Return whether a text is a safe link: an https address with a host and without invisible characters."""
     if not re.fullmatch(r"https://[!-~]+", text):
         return False
     try:
@@ -47,7 +47,7 @@ def is_link(text: str) -> bool:
 
 
 def anchors(prefix: str, names: Iterable[tuple[K, str]]) -> dict[K, str]:
-    """Make an id for each key: the prefix and what is plain in the name, with a number where others had it before."""
+    """Make an id for each key: the prefix and the plain characters of its name, with a number if the id is taken."""
     taken: dict[K, str] = {}
     for key, text in names:
         stem = f"{prefix}-{re.sub(r'[^a-z0-9._]+', '-', text.lower()[:LONGEST_NAME]).strip('-') or 'unnamed'}"
