@@ -145,7 +145,7 @@ def counted(page: str) -> str:
     in_paper = int(cells["mechanism"].isin(table3["mechanism"]).sum())
     for phrase, count in {
         r"\*\*{} tasks\*\*": len(TASKS),
-        r"the {} of the SLAY paper": len(load_suite("paper").tasks),
+        r"and {} come from the SLAY paper": len(load_suite("paper").tasks),
         r"{} have a \[ladder\]": ladders,
         r"\*\*{} mechanisms\*\*": len(MECHANISMS),
         r"all {} cells of": in_paper,

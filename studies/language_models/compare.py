@@ -201,8 +201,8 @@ def sentence() -> str:
     return (
         "Do recall scores predict the recall of language models? In published tables that were first read after "
         f"the plan was committed, they order {now['concordant']:g} of {now['pairs']:.0f} pairs of models correctly "
-        f"(p {now['p']:.2f}), but only {then['concordant']:g} with the weaker shortcut baselines known on that day "
-        f"(p {then['p']:.2f}): "
+        f"(p {now['p']:.2f}), but only {then['concordant']:g} (p {then['p']:.2f}) with the weaker shortcut baselines "
+        "known when the plan was made: "
         "[the study](studies/language_models/README.md)."
     )
 

@@ -112,7 +112,7 @@ def measure(
 
 
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
-    """Measure ``slay`` at the smallest budget, and with single changes that bring its error below the running mean's.
+    """Measure ``slay`` at the smallest budget, then change one option at a time to see what beats the running mean.
 
     Arguments and errors are those of :func:`measure`.
     """

@@ -33,9 +33,9 @@ def require_decidable(request: Request) -> None:
     """Refuse a request to which ``--until-decided`` cannot be applied.
 
     Raises:
-        UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder or not ``SEEDS[0]`` seeds, or the request selects seeds, rates or a part
-            of the plan, or shortens runs.
+        UnknownName: If there is no such suite. UsageError: If the suite has no ladder, its seed count is not
+        ``SEEDS[0]``, or the request sets seeds, rates or a shard, or
+            shortens runs.
     """
     suite = _suite_of(request)
     if suite.ladder is None:

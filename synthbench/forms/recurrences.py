@@ -368,7 +368,7 @@ def chunks_of(length: int) -> tuple[int, int]:
 def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
     """Cut [..., length, dim] into [..., num_chunks, size, dim]; the last chunk is padded with zeros.
 
-    A zero means no key, and as the logarithm of a decay no decay.
+    In keys, zero means no key; in log decays, no decay.
     """
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])

@@ -42,7 +42,7 @@ def selective_scan(
 ) -> Float[Tensor, "*batch length channels"]:
     """The outputs y; ``step`` is Δ, and ``rate`` is A, which is negative.
 
-    A broadcasts against [..., length, channels, states]. With ``state``, the inputs are those of the one token after
+    A must broadcast to [..., length, channels, states]. With ``state``, the inputs are those of the one token after
     it, and the state is updated.
     """
     if state is not None:

@@ -111,7 +111,7 @@ def rows_of(
 def combine(
     coordinates: Float[Tensor, "*run length given"], rates: Float[Tensor, "*run heads numbers axes"]
 ) -> Float[Tensor, "*run heads length numbers"]:
-    """Compute Σ_k r_k β_k for every position and head.
+    """Sum coordinates times rates over the axes, for every position and head.
 
     It is computed as a sum, since a matrix product in TF32 would round large angles too coarsely.
 

@@ -22,7 +22,7 @@ T = TypeVar("T", bound="PositionEncoding")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PositionEncoding(FieldModule, RunLayer):
-    """A position encoding, which passes the order of up to ``length`` tokens to a mechanism.
+    """A position encoding, which tells a mechanism the order of at most ``length`` tokens.
 
     The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
     ``length`` and ``coordinates`` describe the model and the tokens.

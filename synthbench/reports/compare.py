@@ -274,7 +274,7 @@ def compare(
 
     Raises:
         UnknownName: If a side has no full run of the suite or of its version.
-        UsageError: If a side lacks rows of a selected mechanism or is a mechanism in several settings. Also if no run
+        UsageError: If a side lacks rows of a selected mechanism, or was run in several settings. Also if no run
             has a partner, or floor and ceiling are too close on every common task.
     """
     if mechanisms is not None:

@@ -71,7 +71,7 @@ class Findings(NamedTuple):
 
 
 def looks_for(num_seeds: int) -> tuple[Look, ...]:
-    """Return the interim analyses (looks) made so far at a ladder, given the number of seeds of its largest cell.
+    """Return the interim analyses (looks) begun on a task if its mechanism with most seeds has ``num_seeds``.
 
     The last look may be incomplete. Before any seed is added, there is one look, which may spend the whole error rate.
 

@@ -276,8 +276,8 @@ def _score_table(
 def category_averages(cells: Cells) -> Table:
     """Tabulate means of task means, a row per category and a column per mechanism, as in the published Table 3.
 
-    Nothing is marked, since mean accuracies over tasks with different floors cannot be compared. If a mechanism lacks
-    a score on some tasks of a category, its cell shows the mean of the others and the number of tasks.
+    No best is marked: tasks differ in their floors, so that a mean of accuracies weighs them unequally. If a mechanism
+    lacks a score on some tasks of a category, its cell shows the mean of the others and the number of tasks.
     """
 
     def bound(name: Literal["floor", "ceiling"], relation: str, category: str) -> Cell:

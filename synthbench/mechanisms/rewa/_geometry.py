@@ -222,7 +222,7 @@ class ProductMetric(nn.Module):
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
-    """The weights under the paper's names alpha, beta and gamma, 0 for an absent geometry, and kappa.
+    """The paper's weights alpha, beta and gamma (0 if the geometry is absent), and its kappa.
 
     The effective curvature kappa = (gamma - beta) / (alpha + beta + gamma), eq. 59, runs from -1 (spherical) to 1
     (hyperbolic). This sign is opposite to that of the curvatures in definition 2.3, and to that of kappa in the

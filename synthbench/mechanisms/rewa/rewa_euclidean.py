@@ -11,7 +11,7 @@ from synthbench.options import option
 class RewaEuclidean(RewaGeometric):
     r"""Softmax of minus Euclidean distances alone: :math:`-\alpha \|x - y\| / \tau` for images x, y of q and k.
 
-    An ablation of ``rewa-geometric`` to one geometry. The default width of a witness, 15, equals the total width of the
+    ``rewa-geometric`` ablated to a single geometry. The default width of an image, 15, equals the total width of the
     three geometries there. With ``power=2``, and if the images of all keys have the same norm, this is softmax
     attention on the images.
 

@@ -11,8 +11,8 @@ from synthbench.options import option
 class RewaHyperbolic(RewaGeometric):
     r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau` for images x, y in the ball.
 
-    An ablation of ``rewa-geometric`` to one geometry. The images x and y of q and k lie in the Poincaré ball. The
-    default width of a witness, 15, equals the total width of the three geometries of ``rewa-geometric``.
+    ``rewa-geometric`` ablated to a single geometry. The images x and y of q and k lie in the Poincaré ball. The
+    default width of an image, 15, equals the total width of the three geometries of ``rewa-geometric``.
 
     State: every key and value so far.
 

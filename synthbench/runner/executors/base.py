@@ -296,9 +296,9 @@ def check_code(job: Job, context: RunContext, log: Path) -> None:
     """Load the plugins, and refuse a job if the code on this machine differs from the driver's.
 
     Raises:
-        UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, the source of a component differs from the plan's, or the job has
-            another log path here than the driver's ``log``.
+        UsageError: If this machine lacks a plugin. ContractError: If a plugin cannot be loaded, the source of a
+        component differs from the plan's, or the job's log path here is not ``log``, the
+            driver's.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

@@ -157,7 +157,7 @@ class InterleavedStacks(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that name the value pushed onto the stack some number of pushes ago, popped or not.
 
-        The number is the count of POPs in the latest one to four runs of consecutive POPs, or ``buried`` plus 1 or 2.
+        That number is the POPs in the stack's last 1, 2, 3 or 4 streaks of POPs, or ``buried`` + 1 or + 2.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

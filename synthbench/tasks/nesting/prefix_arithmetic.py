@@ -53,7 +53,7 @@ class PrefixArithmetic(Task):
         return self.modulus + 4
 
     def check_length(self, length: int) -> None:
-        """Refuse an odd length: an expression has one number more than operators.
+        """Refuse odd lengths: n operators, n + 1 numbers and = make 2n + 2.
 
         Raises:
             UsageError: If the task has no sequence of this length.

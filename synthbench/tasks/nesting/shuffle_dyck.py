@@ -26,7 +26,7 @@ class ShuffleDyck(NextSymbols):
     whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields only
     their mean.
 
-    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They ask for each symbol separately and use whole words. Ours
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol by itself, on complete words. Ours
     are beginnings of words; each position draws a type, then an opening or closing bracket.
     """
 
