@@ -95,7 +95,7 @@ def run(
     only: Collection[tuple[str, str]] | None = Request.only,
     plugins: str | Sequence[str] = Request.plugins,
 ) -> RunReport:
-    """Make the missing runs and write a row for each.
+    """Carry out the planned runs that have no row in the store yet, and write a row for each.
 
     ::
 
@@ -109,7 +109,7 @@ def run(
         mechanisms: Mechanism names, with options as in ``slay:R=3``, families (``@linear``) or patterns. Default: those
             of the suite, or ``module`` alone.
         seeds: Whole numbers, or a range such as ``42-44``. Default: those of the suite.
-        rates: Learning rates to use, out of the suite's. Default: all of them.
+        rates: Learning rates to use, a selection of the suite's. Default: all of them.
         block: The block around the mechanism. Default: the suite's.
         positions: The position encoding. Default: the suite's.
         condition: ``stock`` (layers as their authors build them) or ``bare`` (the recurrence or the scores alone).
@@ -117,8 +117,8 @@ def run(
         match: ``params`` or ``state``: rescale all mechanisms to the same number of parameters or the same state size.
             The target is the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        steps: Number of training steps, if fewer than the suite's; reports leave out such rows.
-        limit: Number of test sequences, if fewer than the suite's; reports leave out such rows.
+        steps: Number of training steps, fewer than the suite's; reports omit such runs. None: the suite's number.
+        limit: Number of test sequences, fewer than the suite's; reports omit such runs. None: the suite's number.
         results: Folder of the store.
         executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
@@ -147,7 +147,7 @@ def run(
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
-    """Return the plan that the same call of :func:`run` would carry out.
+    """Return the plan that :func:`run` would carry out if called with the same arguments.
 
     Raises:
         UnknownName: If an option names something that does not exist.
@@ -176,13 +176,13 @@ def quick(
     executor: str = Request.executor,
     workers: int | None = None,
 ) -> FirstVerdict:
-    """Judge a mechanism quickly: run one seed of a suite's quick tasks and compare it with other mechanisms.
+    """Judge a mechanism quickly: run one seed of a few tasks of a suite and compare it with other mechanisms.
 
     Args:
         mechanism: Name of one mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
         against: Mechanism to use as the reference; it must have rows of these tasks. Default: the best packaged
-            mechanism of the same class (linear time, no more state).
+            mechanism; for a mechanism with linear time, the best with linear time and no larger state.
         suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store.
         ledger: File that records all comparisons of a search; ``quick.jsonl`` in ``results`` if None.
@@ -232,12 +232,12 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         (interquartile mean), ``solved`` (fraction of solved runs), ``rank`` and ``num_seeds`` (smallest number of seeds
         on any task). Columns such as ``skill_low`` and ``skill_high`` hold the ends of 95 % intervals. For ``skill``,
         ``iqm`` and ``solved``, the interval treats the tasks as fixed and the seeds as random. For ``rank``, it treats
-        the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several. If
-        none has, the ends of the first three intervals are NaN.
+        the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several
+        seeds. If no mechanism has several, the ends of the first three intervals are NaN.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
-        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or the rows lack a column.
+        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column.
     """
     board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -259,7 +259,7 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
-        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or the rows lack a column.
+        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column.
     """
     rows, suite = _seen(rows, suite)
     files = build(rows, None, suite, formats=["md"])
@@ -287,7 +287,7 @@ def check(
         ``detail``.
 
     Raises:
-        UnknownName: If nothing has this name.
+        UnknownName: If no component is called ``target``.
         UsageError: If an argument is not allowed.
         ContractError: If a plugin cannot be loaded, or a component cannot be built.
     """
@@ -313,7 +313,8 @@ def mechanism_of(module: Module) -> str:
             number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
 
     Raises:
-        UsageError: If ``module`` is neither, requires another argument, or has the name of another mechanism.
+        UsageError: If ``module`` is neither a class nor a function, requires any other argument, or has the name of
+            another mechanism.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 
 BITS = "minus bits per token"
-"""Name of the metric of tasks whose answers are uncertain. Its values are at most 0, and higher for better models."""
+"""Name of the metric of tasks whose answers cannot be predicted with certainty. Its values are at most 0, and higher
+for better models."""
 
 
 def bits_of(nats: float) -> float:
@@ -19,8 +20,8 @@ def bits_of(nats: float) -> float:
 def choice_in(metrics: Mapping[str, float | None]) -> float | None:
     """Return the number from 0 to 1 by which learning rates are compared; None if the metrics lack it.
 
-    Higher is better. The number is the accuracy on the validation sequences. For a task in bits, it is the geometric
-    mean of the probabilities that the model gave to the right tokens of these sequences.
+    Higher is better. The number is the accuracy on the validation sequences. For a task scored in bits per token, it is
+    instead the geometric mean of the probabilities that the model gave to the right tokens.
 
     >>> choice_in({"validation_accuracy": 0.5}), choice_in({"validation_accuracy": 0.5, "validation_bits": 2.0})
     (0.5, 0.25)

@@ -13,7 +13,7 @@ __all__ = ["Sequences", "TaskDataset", "draw"]
 
 
 class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The sequences that a run reads from one stream, as pairs ``(inputs, targets)`` of int64 [length].
+    """The sequences that a run reads from one split, as pairs ``(inputs, targets)`` of int64 tensors [length].
 
     A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, as
     ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, runs

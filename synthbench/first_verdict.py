@@ -55,7 +55,7 @@ LEDGER = "quick.jsonl"
 NUM_FIRST = 3
 """Number of tasks in the first stage."""
 HOPELESS = 0.01
-"""Largest p value at which the first stage discards a mechanism; the rest of ``SIGNIFICANCE`` is left for the end."""
+"""Largest p value at which the first stage discards a mechanism; the last stage uses ``SIGNIFICANCE - HOPELESS``."""
 NOISE = 0.085
 """Standard deviation, over tasks, of the score difference between two runs of one mechanism. It is √2 times 0.06, the
 standard deviation over seeds of the packaged runs of suite ``core``."""
@@ -74,9 +74,9 @@ Decision = Literal["keep", "discard", "undecided"]
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
     """Return the one-sided p value for a mechanism beating the reference, with tasks treated as a random sample.
 
-    The test is a t test of the mean difference, in which all categories have equal weight. The variance is moderated: a
-    weighted average of the variance of the differences and ``NOISE`` ². Unlike in a sign-flip test on few tasks, p has
-    no lower limit.
+    The test is a t test of the mean difference, in which all categories have equal weight. It estimates the variance
+    by a weighted average of the variance of the differences and the square of ``NOISE``. Unlike in a sign-flip test on
+    few tasks, p has no lower limit.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -106,8 +106,8 @@ def level_of(query: int, num_kept: int) -> float:
         query: Number of the query in the ledger, from 1.
         num_kept: Number of mechanisms kept before this query.
 
-    Source: Javanmard & Montanari (2018) for LOND and its sequence of levels, which sums to 1 over all queries; Zrnic et
-    al. (2021) for dependent p values.
+    Source: Javanmard & Montanari (2018) for LOND and the weights of its queries, which sum to 1; Zrnic et al. (2021)
+    for dependent p values.
 
     >>> round(level_of(1, 0), 5), round(level_of(200, 10), 6)
     (0.00268, 0.000113)
@@ -117,10 +117,11 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide from the p values after all tasks; a ``keep`` must still be confirmed.
+    """Decide from the p values of being better and worse than the reference; a ``keep`` must still be confirmed.
 
-    A false discard loses one idea, however many are tried. So its probability is limited to the same value for each
-    idea: ``SIGNIFICANCE``, first stage included.
+    A mechanism is kept if ``better`` is at most ``level``. For each mechanism, the probability of a false discard,
+    first stage included, is at most ``SIGNIFICANCE``. There is no correction for many mechanisms, since each false
+    discard loses only one.
     """
     if better <= level:
         return "keep"
@@ -149,9 +150,9 @@ def predict(
 ) -> Prediction:
     """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks at one seed and rate.
 
-    ``quick`` and ``full`` hold both means, on these tasks and in the full suite, for known mechanisms. Their average
-    change from ``quick`` to ``full`` is added to ``score``. For the error, the change of each known mechanism is
-    predicted from the other families alone, since a new mechanism may resemble none of them.
+    For known mechanisms, ``quick`` holds the means on these tasks and ``full`` those in the full suite. The average
+    change from ``quick`` to ``full`` is added to ``score``. The ``error`` of the result comes from predicting the
+    change of each known mechanism from other families alone, since a new mechanism may resemble no known one.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -233,7 +234,7 @@ class Ledger:
         p_values: tuple[float, float],
         is_hopeless: bool,
     ) -> Entry:
-        """Decide a new query at its level and add it to the file; return a known query unchanged.
+        """Decide a new query from its p values (better, worse) and add it to the file; return a known query unchanged.
 
         The decision ``keep`` is written as ``undecided`` until it is confirmed.
         """
@@ -299,8 +300,8 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
     Returns:
         One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
-        ``has_fixed_state``, and some columns of the store. Its ``choice`` is the number by which learning rates are
-        compared.
+        ``has_fixed_state``, and some columns of the store. Column ``choice`` holds the number by which learning rates
+        are compared.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}
@@ -354,7 +355,7 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the best ranked mechanism of the same class as a new mechanism; None if none is ranked.
+        """Return the best ranked mechanism, with a fixed state if the new one's is fixed; None if none is ranked.
 
         Args:
             state: Size of the new mechanism's state, in numbers per layer.
@@ -485,7 +486,7 @@ class FirstVerdict:
     reference: str | None = None
     reference_state: int | None = None
     is_reference_named: bool = False
-    """False if the reference was chosen as the best mechanism of the same class."""
+    """False if the user named no reference, so that the best mechanism of the same class was chosen."""
     decision: Decision | None = None
     is_hopeless: bool = False
     """True if the mechanism was discarded after the first tasks."""

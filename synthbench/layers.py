@@ -95,7 +95,7 @@ class Mixer(nn.Module, ABC):
         """Compute ``forward`` for the next token of every sequence, [..., model_dim]; return it and the new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter a phase, 1 to 4, of a geometric curriculum; a mechanism without several geometries ignores it."""
+        """Enter phase 1 to 4 of a curriculum that adds geometries in turn; ignored by a mechanism with only one."""
 
     @property
     def has_phases(self) -> bool:
@@ -140,7 +140,7 @@ class Linear(RunLayer):
     """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
 
     ``weight`` is [in, out]; if stacked, it is [runs, in, out] and ``x`` begins with the run axis. ``bias`` has no
-    default, so that a mechanism must pass on its own setting, which the suite decides.
+    default, so that every mechanism must pass on the value that the suite sets.
 
     >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
     >>> gate(torch.zeros(8, 32, 16)).shape
@@ -250,8 +250,8 @@ class ShortConvolution(RunLayer):
 class TokenShift(RunLayer):
     r"""Mixes of every token with the previous one: :math:`x_t + m \odot (x_{t-1} - x_t)`, with zeros before the start.
 
-    ``weight``, [mixes, dim], holds one row of shares m per mix; each mix is a tensor of the shape of ``x``. If stacked,
-    ``weight`` has a leading run axis, and so has ``x``.
+    ``weight``, [mixes, dim], holds one row of coefficients m per mix; each mix is a tensor of the shape of ``x``. If
+    stacked, ``weight`` has a leading run axis, and so has ``x``.
 
     >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
     [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]

@@ -48,7 +48,7 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
 
 
 def isotonic(skills: Sequence[float]) -> list[float]:
-    """Fit non-increasing numbers to ``skills`` by least squares: neighbours out of order become their mean.
+    """Fit non-increasing numbers to ``skills`` by least squares; neighbours in the wrong order get their mean.
 
     Source: Ayer et al. (1955), pool adjacent violators.
 
@@ -74,7 +74,7 @@ def profile(levels: Sequence[LevelScore]) -> list[float]:
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """Return the mean of :func:`profile`: the fraction of the levels that is mastered, parts included, 0 to 1.
+    """Return the mean of :func:`profile`: the fraction of levels mastered, 0 to 1, where a level may count in part.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5

@@ -37,9 +37,9 @@ class Option:
     choices: tuple[str, ...]
     meaning: str
     absent: Value | None = None
-    """Value at which ids and seeds leave out the option, as in rows older than the option. None: never left out."""
+    """Value at which run ids and seeds ignore the option, as if it did not exist. None: they always include it."""
     is_location: bool = False
-    """True if the option is a path to data; such an option is part of no id and no seed."""
+    """True if the option is a path to data; such an option affects neither run ids nor seeds."""
 
     def allowed(self) -> str:
         """Describe the allowed values, e.g. ``int from 1 to 64``."""
@@ -64,7 +64,7 @@ def option(
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
 
     For an option that is added after rows were made, ``absent`` is the value that changes no result. At this value, the
-    option is part of no id and no seed, so older rows stay valid. ``is_addition`` uses the default as ``absent``.
+    option affects neither run ids nor seeds, so older rows stay valid. ``is_addition`` uses the default as ``absent``.
     ``is_location`` marks the path of a file or folder; another option holds the hash of its content.
     """
     metadata = {
@@ -124,7 +124,7 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return the ``absent`` value of each option with another default; a row without the option has this value."""
+    """Return ``absent`` of each option whose default differs from it; a row without the option has this value."""
     return {
         name: declared.absent
         for name, declared in options_of(unit).items()
@@ -170,7 +170,7 @@ def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
         labels: The label of each component in tables, by registered name.
 
     Raises:
-        UsageError: If several components match, which cannot happen among those of synthbench.
+        UsageError: If several components match, which cannot happen among built-in components.
 
     >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
     'gated-deltanet'
@@ -363,8 +363,8 @@ def select(
     Args:
         kind: The kind of component, for messages: ``task``.
         expressions: Comma-separated lists, one for each time that the user gave the option. ``!`` before an item
-            excludes names, so ``all,!parity`` is all but one. If every item begins with ``!``, all other names are
-            selected. Arguments given with a name override those given before with ``all``, a group or a glob.
+            excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins with ``!``, all other
+            names are selected. Arguments given with a name override those given before with ``all``, a group or a glob.
         names: Names to select from, in the order of the result.
         group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
         unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last in

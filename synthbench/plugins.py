@@ -37,7 +37,8 @@ SWITCH = "SYNTHBENCH_PLUGINS"
 """Environment variable; ``off`` hides the components of all packages and the plugins of the working folder."""
 
 STANDS_FOR = "_synthbench_unit"
-"""Attribute of a plain ``nn.Module`` class that holds the mechanism made of it, for which its entry point stands."""
+"""Attribute of a plain ``nn.Module`` class that holds the mechanism made from it. An entry point to the class loads
+this mechanism."""
 
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Pattern of a bare name, one without a distribution."""
@@ -262,7 +263,7 @@ def module_of(plugin: str) -> str:
 
 
 def hint_for(name: str) -> str:
-    """Write a hint for ``no mechanism called ...`` if a file in the current folder has this name; else empty."""
+    """Return a hint for the error ``no mechanism called ...`` if the current folder has such a file, else ``""``."""
     # Not Path.is_file, which raises for a name that is too long for a file.
     is_there = name.isidentifier() and os.path.isfile(f"{name}.py")  # noqa: PTH113
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""

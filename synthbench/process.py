@@ -41,10 +41,10 @@ SILENT_EXIT = 120
 
 
 def exit_with_parent() -> None:
-    """Make the kernel end this process as soon as its driver is gone, whatever this process is doing.
+    """Make the kernel end this process, whatever it is doing, as soon as its driver, which started it, is gone.
 
-    A thread could not end the process while C code holds the interpreter's lock. This function does nothing in a
-    process without a driver.
+    A watching thread would not be enough: it cannot run while C code holds the interpreter's lock. This function does
+    nothing in a process without a driver.
     """
     driver = parent_process()
     if driver is None:
@@ -58,7 +58,7 @@ def exit_with_parent() -> None:
 
 
 def begin(location: str, *arguments: Any) -> None:
-    """Tie this process to its driver, then import and call a function; serves as the initialiser of a process pool.
+    """Call :func:`exit_with_parent`, then import and call a function; serves as the initialiser of a process pool.
 
     Args:
         location: Module and name of the function, ``package.module:function``.
@@ -136,7 +136,7 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """End, after the block, every process that killed workers of this driver have left behind.
+    """End, after the block, every process that was left behind when a worker of this driver was killed.
 
     Yields a token. Workers started inside the block have it in their environment, and so have the processes that they
     start; :func:`end_orphans` finds them by it.
@@ -163,7 +163,7 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(token: str) -> None:
-    """End the processes that killed workers have left behind; descendants of this process are not ended."""
+    """End processes that have ``token`` (see :func:`orphans_ended`) and do not descend from this process."""
     mark = f"{STARTED_BY}={token}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
@@ -276,7 +276,7 @@ def contained(log: Path) -> Iterator[None]:
 
 
 def log_of(results: Path, run_id: str, driver: str) -> Path:
-    """Return the path of the log of a job, given the id of its first missing row and the driver.
+    """Return the path of a job's log file, given the id of the job's first missing row and the driver.
 
     The name contains the driver, since another driver on the same store may run the same job at the same time.
     """
@@ -308,10 +308,10 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Set ``WORKSPACE`` for this process and those that it starts; does nothing on a CPU.
+    """Set the environment variable ``WORKSPACE`` of cuBLAS, which child processes inherit; does nothing on a CPU.
 
     Raises:
-        UsageError: If CUDA has already started without an allowed value.
+        UsageError: If CUDA has already started and the variable has no allowed value.
     """
     import torch
 
@@ -328,7 +328,7 @@ def reserve_workspace(device: "torch.device") -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
-    """Restrict PyTorch inside the block to deterministic algorithms; an operation without one raises an error.
+    """Restrict PyTorch to deterministic algorithms inside the block; an operation that has none raises an error.
 
     Raises:
         UsageError: If CUDA has already started without an allowed value of ``WORKSPACE``.

@@ -162,7 +162,7 @@ class Registry(Mapping[str, type[T]]):
         return label if isinstance(label, str) else name
 
     def broken(self) -> dict[str, str]:
-        """Return the faults of packages' unusable components, by name; imports every package that declares one."""
+        """Return why each unusable component fails, by name; imports all packages that declare components."""
         self._load()
         faults = {}
         for name, offer in self._offers().items():
@@ -341,11 +341,11 @@ def _global_names(source: str) -> set[str]:
 
 
 def version_of(unit: type[Any]) -> str:
-    """Return the version of what a component computes, which is part of every run id: the declared version, as ``2``.
+    """Return a component's version, which is part of every run id: the version that it declares, such as ``2``.
 
-    If a foreign component declares no version itself, the hash of its source is appended: ``1+3f9a0c11d2e4``. Without a
-    stored reference output to compare with, every edit may change the results. A base class's version does not replace
-    the hash, since it says nothing about what the subclass changes.
+    If a foreign component declares no version itself, the hash of its source is appended: ``1+3f9a0c11d2e4``. No stored
+    output shows whether an edit has changed the results, so every edit counts as a change. A base class's version does
+    not replace the hash, since it says nothing about what the subclass changes.
     """
     declared = str(getattr(unit, "version", 1))
     return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"

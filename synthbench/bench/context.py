@@ -43,17 +43,17 @@ def measure(
     batch_size: int,
     dtype: str,
 ) -> Iterator[Row]:
-    """Find the longest sequence that a layer of each mechanism can process, to within a 16th.
+    """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth.
 
-    It is found for the forward pass alone, and for both passes together. Rows that the table already has, for the
-    same version of the mechanism, are not measured again.
+    The length is found for the forward pass alone, and for both passes together. Rows that the table already has, for
+    the same version of the mechanism, are not measured again.
 
     Args:
         mechanisms: Options of each mechanism, by its name.
         table: Table to which rows are added; its device is measured.
         gigabytes: Limit on the memory of tensors beyond parameters and inputs, in GiB.
         longest: Longest length to try, in tokens.
-        max_seconds: Time limit of a call, in seconds; after a length that takes longer, no longer one is tried.
+        max_seconds: Time limit of a call, in seconds; once a call exceeds it, longer sequences are not tried.
         batch_size: Sequences per call.
         dtype: Name of the number type, such as ``float32``.
     """

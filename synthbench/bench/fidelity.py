@@ -49,7 +49,7 @@ class Budget:
     length: int
     nodes: int
     features: int
-    """Positive random features per quadrature node."""
+    """Number of positive random features per quadrature node."""
     polynomial: int
     """Width of the polynomial factor."""
     arguments: tuple[tuple[str, Any], ...] = ()

@@ -138,7 +138,7 @@ def inputs_of(setting: Setting) -> Inputs:
 
 
 def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
-    """Make a call of a form on some inputs: a forward pass, with a backward pass if the setting's direction says so."""
+    """Make a call of a form on some inputs: a forward pass, and a backward pass unless the direction is ``forward``."""
     given = inputs[form.takes]
 
     def forward() -> None:

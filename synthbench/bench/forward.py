@@ -13,7 +13,7 @@ BATCH_SIZE = 8
 
 
 def forward_ms(mechanism: Mechanism, length: int) -> float:
-    """Measure the median milliseconds of a forward pass of 8 sequences, in this process with its threads."""
+    """Measure the median milliseconds of a forward pass of 8 sequences, with the threads of this process."""
     x = torch.randn(BATCH_SIZE, length, mechanism.model_dim, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         timer = Timer("mechanism(x)", globals={"mechanism": mechanism, "x": x}, num_threads=torch.get_num_threads())
@@ -21,7 +21,7 @@ def forward_ms(mechanism: Mechanism, length: int) -> float:
 
 
 def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """Time a mechanism at each length, in milliseconds and as a multiple of the time of softmax attention."""
+    """Time a mechanism at each of ``LENGTHS``, in milliseconds and as a multiple of the time of softmax attention."""
     times: dict[int, dict[str, float]] = {}
     for length in LENGTHS:
         unit, softmax = (

@@ -23,7 +23,7 @@ Call = Callable[[], object]
 T = TypeVar("T")
 
 QUEUED_S = 4e-3
-"""Seconds: on a GPU, a shorter call is queued repeatedly, until all repeats together take this long.
+"""Duration in seconds; on a GPU, a shorter call is queued repeatedly until all repeats together take this long.
 
 The queue of a GPU holds about a thousand launches. Below about 8,000 tokens, the host takes longer to launch a call
 than the GPU takes to compute it.
@@ -42,8 +42,8 @@ def as_in_a_worker() -> Iterator[None]:
     """Measure under the conditions of a training worker: one thread, and a process that keeps the memory it frees.
 
     On a busy machine, several threads wait for each other. Memory that was returned to the system has to be faulted in
-    again. For the windows of ``local`` at length 16,384, calls took 83 and 102 ms with memory returned, and 58 and 54
-    ms with memory kept.
+    again. For the sliding windows of mechanism ``local`` at length 16,384, calls took 83 and 102 ms with memory
+    returned, and 58 and 54 ms with memory kept.
 
     Afterwards, the number of threads is restored; the memory settings of glibc are not.
     """

@@ -53,7 +53,10 @@ NAIVE = ("published", "dense")
 FITTED_SPAN = 16
 """Largest ratio between two lengths over which exponents are fitted."""
 ONE_PIECE = max(streaming.BLOCK, scores.DENSE_MAX_LENGTH)
-"""Largest length at which mechanisms may attend in one piece; exponents are fitted on the longest length's side."""
+"""Largest length at which mechanisms may attend in one piece.
+
+Exponents are fitted only to lengths on the same side of this limit as the longest length.
+"""
 BRIEF_S = 0.05
 """Calls shorter than this, in seconds, are made once untimed before each timing, to replace data in caches."""
 

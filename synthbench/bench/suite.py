@@ -28,7 +28,7 @@ from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
 TASK = "reverse"
-"""Task to train on: it is scored at every position, so that the whole model is computed, and has every length."""
+"""Task to train on: it is scored at every position, so that the whole model is computed, and allows every length."""
 
 IDENTITY = ("mechanism", "length", "members", "rates", "num_steps")
 """Columns that identify a row among the rows of one device."""
@@ -141,7 +141,7 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
 
 
 def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str) -> list[Cell]:
-    """Make the cells that are timed, one per mechanism."""
+    """Make the timed cells, one per mechanism: each is the mechanism on the task ``reverse``."""
     return make_cells(suite, {TASK: {"length": str(length)}}, mechanisms, device_type=device_type, is_full=False)
 
 

@@ -21,7 +21,7 @@ from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
 Mix = Callable[[Tensor], Tensor]
-"""Function in place of a block's mechanism: from its input, [..., length, model_dim], to all rows or the last row."""
+"""Function that takes a mechanism's input, [..., length, model_dim], and returns all output rows or only the last."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -33,9 +33,9 @@ class Block(FieldModule):
     block's computation for all positions, for the last position alone, and token by token.
 
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``,
-    the mechanism's input is ``x + conv(x)``, as after a Canon layer of kind A without an activation (Allen-Zhu, 2025).
-    With ``conv_on=qkv``, queries, keys and values are replaced by ``silu(conv(q))`` and so on, as in DeltaNet (Yang et
-    al., 2024) and later layers.
+    the mechanism's input is ``x + conv(x)``, as with a Canon-A layer without an activation (Allen-Zhu, 2025). With
+    ``conv_on=qkv``, queries, keys and values each pass through the convolution and SiLU, ``silu(conv(q))``, as in
+    DeltaNet (Yang et al., 2024) and later layers.
 
     With ``gate``, the mechanism's output is multiplied by a sigmoid of a projection of the mechanism's input. Qiu et
     al. (2025) find that a gate before the output projection helps most. The gate here comes after that projection, so
@@ -60,10 +60,10 @@ class Block(FieldModule):
     layers: int = option(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters and draw the parts around the mechanism; the convolution and the gate come last.
+        """Check the hyper-parameters, then draw the parts around the mechanism, the convolution and the gate.
 
         Raises:
-            UsageError: If a hyper-parameter lies outside its range, or ``conv_on`` is ``qkv`` and either ``conv`` is 0
+            UsageError: If a hyper-parameter lies outside its range; also if ``conv_on`` is ``qkv``, but ``conv`` is 0
                 or the mechanism has no queries, keys and values.
         """
         check(self)
@@ -101,7 +101,7 @@ class Block(FieldModule):
         return self.around(x, lambda x: self._mixed(self.mixer, self._read(x, None)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position; the mechanism sees all positions, other parts only the last."""
+        """Compute ``forward`` at the last position; only the mechanism and the convolution see earlier ones."""
         return self.around(x, lambda x: self._mixed(self.mixer.forward_last, self._read(x, None)))
 
     def stream_step(

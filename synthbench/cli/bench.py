@@ -102,7 +102,7 @@ def scaling(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure time and peak memory of every form of attention over the length, with 8 heads of 32; fit exponents."""
+    """Measure time and peak memory of every form of attention by length, with 8 heads of width 32; fit exponents."""
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
     from synthbench.forms import kernels

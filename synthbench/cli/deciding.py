@@ -33,9 +33,9 @@ def require_decidable(request: Request) -> None:
     """Refuse a request to which ``--until-decided`` cannot be applied.
 
     Raises:
-        UnknownName: If there is no such suite. UsageError: If the suite has no ladder, its seed count is not
-        ``SEEDS[0]``, or the request sets seeds, rates or a shard, or
-            shortens runs.
+        UnknownName: If there is no such suite.
+        UsageError: If the suite has no ladder or its seed count is not ``SEEDS[0]``; or if the request sets seeds,
+            rates or a shard, or shortens runs.
     """
     suite = _suite_of(request)
     if suite.ladder is None:
@@ -84,7 +84,7 @@ def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
 
 
 def prepare_look(request: Request) -> Prepared:
-    """Prepare the missing runs of the first look that lacks rows, or of the last look if all looks have their rows."""
+    """Prepare the missing runs of the first interim analysis (look) that lacks rows; if none does, of the last one."""
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
     for number in range(len(LOOKS)):

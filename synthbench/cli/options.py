@@ -117,7 +117,7 @@ Plugins = Annotated[
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace the first argument of a command, a dataclass, by one option of the command per field."""
+    """Replace a command's first parameter, a dataclass, by one command-line option for each of its fields."""
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -152,7 +152,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load all plugins that can be loaded; return the faults of the others, by name, instead of raising them."""
+    """Load all plugins that can be loaded; return the errors of the others, by name, instead of raising them."""
     faults = {}
     for plugin in plugins.named(named):
         try:

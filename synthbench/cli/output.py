@@ -51,7 +51,7 @@ def is_verbose() -> bool:
 
 
 def inert(text: str) -> str:
-    """Replace control characters by their codes, since a terminal would execute those in rows or foreign text."""
+    """Replace control characters by their codes, since a terminal would obey those in rows or foreign text."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
 
 

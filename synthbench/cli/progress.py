@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal, otherwise one line per row, and a sign of life if rows are slow."""
+"""Progress on stderr: a bar in a terminal, otherwise one line per row, and a sign of life if no row comes for long."""
 
 import threading
 import time
@@ -34,8 +34,8 @@ class Eta:
     """Estimate of the time left: the number of trainings still to be done, tuning included, times their duration.
 
     A training is expected to take the median time of finished trainings of the same task and mechanism. If there are
-    none, the plan's estimate is multiplied by the median error of such estimates so far. Errors are taken from the same
-    mechanism if possible, otherwise from its family, otherwise from all mechanisms.
+    none, the plan's estimate is multiplied by the median ratio of measured to estimated time so far. Ratios are taken
+    from the same mechanism if possible, otherwise from its family, otherwise from all mechanisms.
     """
 
     def __init__(self, plan: Plan) -> None:

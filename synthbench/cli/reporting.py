@@ -49,7 +49,7 @@ class Shown:
         return None if self.seeds is None else parse_seeds(self.seeds)
 
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
-        """Select the rows of some mechanisms, without variants; by default the suite's, yours and foreign ones."""
+        """Select rows of the mechanisms in --mech, or by default the suite's, yours and foreign ones; no variants."""
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
 

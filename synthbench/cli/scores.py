@@ -31,7 +31,7 @@ class Scored(NamedTuple):
     bits: float | None = None
     """Bits per token; None unless the task is measured in bits, and so has no skill."""
     validation: float | None = None
-    """The number by which the learning rates of a seed are compared, if the suite does so."""
+    """The number by which the learning rates of a seed are compared; None if the suite does not compare them."""
 
 
 def skill_table(results: Path, runs: Runs, width: int | None) -> str:

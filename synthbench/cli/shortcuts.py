@@ -22,7 +22,7 @@ def shortcuts(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search levels for rules that beat their shortcut baselines; `!` marks a level beaten by over .05 of skill."""
+    """Search levels for rules that beat their shortcut baselines; `!` marks a gain of over .05 in skill."""
     from synthbench.tasks import TASKS
     from synthbench.tasks._search import search_tasks, write_found
 

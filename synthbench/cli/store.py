@@ -41,7 +41,7 @@ class Choice:
     status: Annotated[str | None, options.selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
-        """Return the selected rows with at least the columns named (None: all columns).
+        """Return the selected rows, with at least the given columns; None means all columns.
 
         Raises:
             UnknownName: If no row has the value given for an option.
@@ -107,7 +107,7 @@ def merge_stores(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Add the rows and curves of other stores; exit 1 if a run ended differently there or something was left out.
+    """Add the rows and curves of other stores; exit 1 if a run ended differently there, or if anything was left out.
 
     A run with the same content in both stores is kept once. If the contents differ, this store's row is kept and the
     other one is listed.

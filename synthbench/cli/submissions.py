@@ -84,7 +84,7 @@ def submit(
         str, typer.Option(help="Device of the rows: cpu or cuda. auto: the only one with rows.")
     ] = "auto",
 ) -> None:
-    """Pack a complete set of rows for submission; list what is missing and exit 1 otherwise."""
+    """Pack a complete set of rows for submission; if any is missing, list what is missing and exit 1."""
     from synthbench.runner.request import Request
     from synthbench.trust.submission import submit as submit_rows
 
@@ -130,7 +130,7 @@ def compare(
 
     The rows of mechanisms and commits are taken from --results and from those that come with synthbench. If stores or
     commits are compared, --mech selects the mechanisms. If there are more than two mechanisms, the table has a row for
-    every pair. On a ladder, scores and their differences are in levels.
+    every pair. On a ladder, scores and differences are numbers of levels.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
 """Find outputs that depend on later inputs or on other sequences, at the shapes of the main suite.
 
-Fast kernels may leak only at some lengths, batch sizes or dtypes. For example, the length may have to be a multiple of
-a block, or the batch large enough for another code path.
+Fast kernels may leak only at some lengths, batch sizes or dtypes. For example, a leak may occur only if the length is a
+multiple of a block, or if a large batch takes another code path.
 """
 
 from functools import cache
@@ -97,7 +97,7 @@ def find_leak(
 
 
 def cuts_of(length: int) -> list[int]:
-    """List positions from which to alter a sequence: inside blocks, at their ends, one token later, and at the last.
+    """List positions from which to alter a sequence: a third of the way, second, last, and at and after block ends.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]

@@ -55,7 +55,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the names of the process-wide generators that code in this block draws from."""
+    """Collect the names of the process-wide generators that code in the ``with`` block draws from."""
     noted: set[str] = set()
     before = _states()
     try:

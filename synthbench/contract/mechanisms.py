@@ -73,7 +73,7 @@ class Probe:
     refusal: str = ""
     """The reason why the mechanism is not checked in float64; empty if it is."""
     runs: bool = True
-    """True if the mechanism runs in this setting; False if it ran in none that was tried."""
+    """True if the mechanism runs in this setting; False if it failed in every setting that was tried."""
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -86,7 +86,7 @@ class Probe:
         return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
 
     def build(self, seed: int = 0, *, is_perturbed: bool = True, **around: Any) -> Mechanism:
-        """Build the mechanism with parameters away from special values.
+        """Build the mechanism, with parameters moved away from special values such as 0 if ``is_perturbed``.
 
         Raises:
             ContractError: If the mechanism cannot be built, copied or trained in float32.
@@ -97,7 +97,7 @@ class Probe:
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
-        """Build the mechanism; return it with the state in which it leaves PyTorch's global generator.
+        """Build the mechanism; return it and the state of PyTorch's global generator after initialisation.
 
         :class:`Mechanism` seeds the global generator from the mechanism's own generator.
         """

@@ -41,7 +41,8 @@ def change_when_moved(
 ) -> tuple[float, float]:
     """Measure the largest change of any output if all tokens move by 7 positions, and by 100, in float64.
 
-    Changes are relative to the largest output. They are mere rounding errors if the mechanism sees only offsets.
+    Changes are relative to the largest output. They are mere rounding errors if the mechanism sees only distances
+    between tokens.
 
     Args:
         unit: The mechanism's class, registered or not.
@@ -65,7 +66,7 @@ def change_when_moved(
 
 
 def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: str | None = None) -> bool:
-    """Test if outputs change when the same tokens stand 7 or 100 positions later.
+    """Test if outputs change by more than rounding when the same tokens stand 7 or 100 positions later.
 
     Args:
         unit: The mechanism's class, registered or not.

@@ -18,7 +18,7 @@ AT_ONCE = 32
 LONGEST = 128
 """Limit on the number of past tokens."""
 MARGIN = 8
-"""Number of directions beyond the stated size of the state, so that a larger state shows."""
+"""Number of directions beyond the stated size of the state, so that a larger state is noticed."""
 SMALLEST = 1e-7
 """Singular values below this, relative to the largest, are rounding, possibly that of float32."""
 SMALLEST_IN_SINGLE = 1e-4
@@ -34,8 +34,8 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
     """Count the numbers through which later outputs depend on past inputs, up to ``most``.
 
     If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
-    Derivatives of later outputs by the past inputs then span at most n dimensions. The derivatives are taken along
-    random directions of the outputs. A decay can hide numbers, so the count is a lower bound of the state.
+    The derivatives of later outputs with respect to the past inputs then span at most n dimensions. The derivatives are
+    taken along random directions of the outputs. A decay can hide numbers, so the count is a lower bound of the state.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
@@ -110,7 +110,7 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
 
 
 def parts_of(mechanism: Mechanism) -> list[Mechanism]:
-    """List the mechanisms in a hybrid, as its own ``state_elements`` is a mean; otherwise only the mechanism itself."""
+    """List the mechanisms in a hybrid, whose own ``state_elements`` is their mean; else only the mechanism itself."""
     return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
 
 

@@ -30,7 +30,7 @@ LEAST_GAP = 0.2
 MOST_SKILL_OF_A_RULE = 0.2
 """Largest skill that a rule outside the baseline may reach, on the first, middle and last level."""
 QUICK = 0.25
-"""Positions at which such rules are tried, as a fraction of those of a baseline, so that a check takes seconds."""
+"""Fraction of a baseline's positions at which such rules are tried, so that a check takes seconds."""
 ROUNDING = 1e-9
 MOST_BITS = 64
 """Limit on the bits per token of a floor, ceiling or reference."""
@@ -151,7 +151,7 @@ def check_global_generator(task: Task, length: int) -> None:
 
 
 def check_splits(task: Task, length: int) -> None:
-    """Splits have the same name, options, ids and coordinates; if their data are finite, the sequences differ."""
+    """Splits have the same name, options, ids and coordinates; if the task divides its data, the sequences differ."""
     drawn: dict[Split, Batch] = {}
     for split in SPLITS:
         of_split = task.of_split(split)
@@ -175,7 +175,7 @@ def check_splits(task: Task, length: int) -> None:
 
 
 def check_kinds(task: Task, length: int) -> None:
-    """Kinds of positions are masks of the inputs' shape, and no position's kind depends on later tokens."""
+    """The mask of each kind of position has the inputs' shape, and no position's kind depends on later tokens."""
     inputs = _sample(task, length, SMALL_BATCH).inputs
     half = length // 2
     other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
@@ -201,7 +201,8 @@ def check_lengths(task: Task) -> None:
 def check_bounds(task: Task, length: int) -> None:
     """The floor is not above the ceiling, and floor, ceiling and references are in the allowed range.
 
-    Floor and ceiling are accuracies in [0, 1], or negated bits of at most 0; references are bits of at least 0.
+    Floor and ceiling are accuracies in [0, 1], or negated bits per token in [-64, 0]. References are bits per token in
+    [0, 64].
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
@@ -220,7 +221,7 @@ def check_bounds(task: Task, length: int) -> None:
 
 
 def check_floor(task: Task, length: int) -> None:
-    """The best constant for each position, estimated on one sample, does not beat the floor on another sample."""
+    """The most frequent target at each position, found on one sample, does not beat the floor on another sample."""
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     if task.measure == "bits":
         _check_floor_in_bits(task, length, num_sequences)
@@ -263,7 +264,7 @@ def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
 
 
 def check_options(task: Task, length: int) -> None:
-    """Every option changes the batch, or the coordinates of its tokens, for at least one other value.
+    """Every option has a value that changes the batch or the coordinates of its tokens.
 
     An option that depends on another option may change a level's batch instead. Free texts, such as the location of
     data and its hash, are not checked: there is no other value to try.
@@ -302,7 +303,7 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 
 
 def check_levels(task: Task) -> None:
-    """Each level has a larger load than the level below, the same ids, new targets, and a gap for skill."""
+    """Each level has more load than the level below, the same ids, new targets, and a gap from baseline to ceiling."""
     for is_extended in (False, *([True] if task.extended_levels else [])):
         levels = _levels(task, is_extended=is_extended)
         _check_levels(levels)

@@ -99,7 +99,7 @@ class Subject:
 
 
 class Trial:
-    """A separate process that runs the code of plugins; it starts with the first attempt.
+    """One or more separate processes that run the code of plugins; they start with the first attempt.
 
     Args:
         plugins: Files and modules of plugins to load before each attempt.
@@ -181,7 +181,7 @@ def vet(
 
 
 def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
-    """Save results in a folder for later calls of :func:`vet`, one file per component; ``devices`` is as there."""
+    """Save results in a folder, one file per component, for later calls of :func:`vet` with the same ``devices``."""
     cache.mkdir(parents=True, exist_ok=True)
     for subject, results in findings.items():
         path = cache / f"{_key(subject, devices)}.json"

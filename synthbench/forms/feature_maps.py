@@ -23,7 +23,7 @@ def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 def node_constants(
     num_nodes: int, epsilon: float, per_node: int
 ) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Quadrature node and weight of each feature; the first ``per_node`` features have the first node, and so on."""
+    """Node and weight of each feature, from :func:`gauss_laguerre`; each node serves ``per_node`` features in a row."""
     nodes, weights = (
         constants.repeat_interleave(per_node).to(torch.get_default_dtype())
         for constants in gauss_laguerre(num_nodes, epsilon)
@@ -34,7 +34,7 @@ def node_constants(
 def node_directions(
     omega: Omega, *, num_heads: int, dim: int, num_nodes: int, per_node: int, generator: torch.Generator | None
 ) -> Float[Tensor, "num_heads dim features"]:
-    """Draw ω ~ N(0, I) for every head, node and feature; if ``orthogonal``, they are so within each head and node."""
+    """Draw ω ~ N(0, I) per feature; ``orthogonal`` makes blocks of ``dim`` features of a head and node orthogonal."""
     if omega == "iid":
         return gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
     directions = gaussian_directions("orthogonal", num_heads * num_nodes, dim, per_node, generator)
@@ -48,11 +48,11 @@ def positive_features(
     shift: Float[Tensor, "*leading_of_shift features"],
     log_scale: Float[Tensor, "*leading_of_scale features"],
 ) -> FeatureRows:
-    """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale).
+    """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale) for unit vectors û.
 
-    Take m features with directions √(2s) ω, ω ~ N(0, I), shift s and scale 1/√m. Then the inner product of the features
-    of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The clip is that of the
-    reference implementation; few draws reach it.
+    Suppose that m features have the directions √(2s) ω, ω ~ N(0, I), shift s and scale 1/√m. Then the inner product of
+    the features of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The clip is
+    that of the reference implementation; few draws reach it.
     """
     # In place where no gradient needs the old values: for 4,096 tokens this takes a third less time than fresh memory.
     # The product is a view, though: if it were changed in place, its gradient would be copied whole again and again.

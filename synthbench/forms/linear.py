@@ -21,8 +21,8 @@ from torch.nn.functional import pad
 from synthbench.forms.shapes import AnswerRows, ValueRows
 
 Factors = tuple[Tensor, ...]
-"""Factors of features, each [..., length, m_i]. The features are their tensor product, of width m_1 m_2 ..., which the
-fast forms never build."""
+"""Factors of features, each [..., length, m_i]. The features are the tensor product of the factors; it has the width
+m_1 m_2 ..., and the fast forms never build it."""
 
 Guard = Literal["add", "clamp"]
 Side = Literal["query", "key"]
@@ -48,7 +48,7 @@ def gram_max_length(num_features: int, device: torch.device) -> int:
 def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
     """Attend in the form that is fastest at this length; all forms compute the same function.
 
-    If there are fewer queries than keys, they are the last ones, and the Gram form is used.
+    If there are fewer queries than keys, the queries are those of the last positions, and the Gram form is used.
     """
     has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
     if has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device):
@@ -61,7 +61,8 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
     """Return whether :func:`at_once` is faster than :func:`chunked` on the device, and fits its memory.
 
-    It never is on a CPU, which gains nothing from fewer launches and loses time with tensors larger than its caches.
+    The result is False on a CPU, which gains nothing from fewer launches and loses time with tensors larger than its
+    caches.
     """
     if v.device.type == "cpu":
         return False
@@ -77,10 +78,10 @@ def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: G
 
 
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend chunk by chunk, in time linear in the length; one matrix per head, the state, sums up all earlier tokens.
+    """Attend chunk by chunk, in time linear in the length; the state, one matrix per head, sums up all earlier tokens.
 
-    The state is [m_b, m_a (value_dim + 1)] for the factors a and b. The values are scaled by a before they are
-    multiplied by b, so that no vector of width m_a m_b exists for any token.
+    For two factors a and b of widths m_a and m_b, the state is [m_b, m_a (value_dim + 1)]. The values are scaled by a
+    before they are multiplied by b, so that no vector of width m_a m_b exists for any token.
     """
     query_a, query_b = as_two(tuple(map(widened, query_factors)))
     key_a, key_b = as_two(tuple(map(widened, key_factors)))
@@ -101,7 +102,7 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend in all chunks together: one cumulative sum computes the states of :func:`chunked`, which are all held.
 
-    So the number of launched operations does not grow with the length, but memory grows by one state per chunk.
+    The number of launched operations thus does not grow with the length, but memory grows by one state per chunk.
     """
     query_a, query_b = map(_by_chunk, as_two(tuple(map(widened, query_factors))))
     key_a, key_b = map(_by_chunk, as_two(tuple(map(widened, key_factors))))
@@ -158,7 +159,7 @@ def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float)
 
 
 def guarded(denominator: Tensor, guard: Guard, delta: float) -> Tensor:
-    """Apply the guard N to a denominator."""
+    """Keep a denominator from 0: add ``delta`` (guard ``add``), or make it at least ``delta`` (``clamp``)."""
     return denominator + delta if guard == "add" else denominator.clamp(min=delta)
 
 
@@ -189,7 +190,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
-    """Merge all factors but the widest into one, None if there are no others; return it and the widest."""
+    """Return the product of all factors except the widest, and the widest; the product is None if there is only one."""
     *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
     return (reduce(outer, narrow) if narrow else None), widest
 

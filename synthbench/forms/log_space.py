@@ -9,9 +9,10 @@ where the first two factors are at most 1 and the last cancels between numerator
 influence, not even on the rounding. The maxima are held constant in the backward pass, since the result does not depend
 on them.
 
-Of all mechanisms only ``performer-exp`` may need this. Its exponents are at most ‖ω‖²/2, so in heads of up to 64
-channels its features fit float32 and bfloat16, but not float16. The SLAY family takes exponents of unit vectors and
-clips them to ±20. The features of all other mechanisms grow no faster than a power of their input.
+Of all mechanisms only ``performer-exp`` may need this. Its exponents are at most ‖ω‖²/2, where ω is a feature's random
+direction, so in heads of up to 64 channels its features fit float32 and bfloat16, but not float16. The SLAY family
+takes exponents of unit vectors and clips them to ±20. The features of all other mechanisms grow no faster than a power
+of their input.
 """
 
 import math
@@ -45,7 +46,7 @@ def attend(
 ) -> AnswerRows:
     """Attend chunk by chunk, in time linear in the length.
 
-    If there are fewer queries than keys, they are the last ones.
+    If there are fewer queries than keys, the queries are those of the last positions.
     """
     queries, length = query_features.shape[-2], v.shape[-2]
     query, values = pad(widened(query_features), (0, 0, length - queries, 0)), with_ones(widened(v))

@@ -20,6 +20,9 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
 
 
 def inverse_distance(num_nodes: int, epsilon: float, x: Float[Tensor, "*cosines"]) -> Float[Tensor, "*cosines"]:
-    """The sum that approximates 1 / (C - 2x), with logarithms of weights in the exponents so that nothing overflows."""
+    """Approximate 1 / (2 + epsilon - 2x) by the sum of exponentials of :func:`gauss_laguerre`.
+
+    The weights enter as logarithms in the exponents, so that nothing overflows.
+    """
     nodes, weights = gauss_laguerre(num_nodes, epsilon)
     return (weights.log().to(x) + 2 * nodes.to(x) * x.unsqueeze(-1)).exp().sum(-1)

@@ -37,8 +37,8 @@ PAIRS = 4
 """Number of tokens in the smallest blocks, in which a decay per channel is computed for every pair of tokens."""
 
 LARGEST = 20.0
-"""Largest exponent of a factor where both factors of a product measure a decay from the middle of the chunk. In float32
-an exponential overflows at 88."""
+"""Largest exponent of a factor, if both factors of a product are decayed relative to the middle of the chunk. In
+float32 an exponential overflows at 88."""
 
 
 def decayed(
@@ -49,12 +49,13 @@ def decayed(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
-    """The outputs of the recurrence with decay, chunk by chunk; for a single query, the last, directly from the keys.
+    """Compute the outputs of the recurrence S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, chunk by chunk.
 
-    With ``state``, the inputs are those of the one token after it, and the state is updated.
+    With ``state``, the inputs are those of the next token only, and ``state`` is updated.
 
-    No exponent is positive, so nothing overflows however fast the state decays. Exponents are differences of running
-    sums. In float32, a slow decay after a decay of exp(-1000) in the same chunk has a relative error of about 1e-4.
+    A single query is that of the last position, and its output is computed directly from the keys. No exponent is
+    positive, so nothing overflows however fast the state decays. Exponents are differences of running sums. In float32,
+    a slow decay after a decay of exp(-1000) in the same chunk has a relative error of about 1e-4.
     """
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
@@ -71,12 +72,13 @@ def delta(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "... length value_dim"]:
-    """The outputs of the delta rule, chunk by chunk.
+    """Compute the outputs of the delta rule S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ, chunk by chunk.
 
-    With ``state``, the inputs are those of the one token after it, and the state is updated.
+    With ``state``, the inputs are those of the next token only, and ``state`` is updated.
 
-    A chunk adds K^T N to the state S before it, where N = U - W S. U and W solve the triangular system (I +
-    tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]. This is the WY form of the product of the chunk's steps.
+    Let the rows of K and V be the keys and values of a chunk. The chunk adds K^T N to the state S before it, where N =
+    U - W S. U and W solve the triangular system (I + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]. This is
+    the WY form of the product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
@@ -97,15 +99,17 @@ def corrected(
     fastest: float = math.inf,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
-    """The outputs of a delta rule with decay, chunk by chunk, with separate keys and several steps per query if given.
+    """Compute the outputs of a delta rule with decay, chunk by chunk; a query may follow several steps.
 
-    If there are n steps for each query, a query follows the last of its steps. From query to query, the state is then
-    multiplied by a product of n matrices I - w rᵀ and by the decays.
+    All inputs except the queries have one row per step. If there are n steps for each query, the query follows the last
+    of its steps. From query to query, the state is then multiplied by the decays and by n matrices I - w rᵀ, with write
+    keys w and read keys r.
 
-    Without ``key``, a chunk adds W^T N to the decayed state S before it, where N = B - R S. B and R solve the
-    triangular system (I + A) [B, R] = [V, R']. A contains the products of read keys with earlier write keys, and R'
-    contains the read keys. All are decayed by the time between. As in :func:`decayed`, exponents are never positive; if
-    ``fastest`` is small enough, they may be positive but are at most :data:`LARGEST`.
+    Let the rows of W and V be the write keys and values of a chunk. Without ``key``, the chunk adds W^T N to the
+    decayed state S before it, where N = B - R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The
+    matrix A contains the products of read keys with earlier write keys, decayed by the time between the two. The matrix
+    R' contains the read keys, decayed by the time since the chunk began. As in :func:`decayed`, exponents are never
+    positive; if ``fastest`` is small enough, they may be positive but are at most :data:`LARGEST`.
 
     Args:
         q: Queries.
@@ -114,7 +118,8 @@ def corrected(
         v: Values, which are added.
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all.
         key: Keys at which the values are added; None means ``write``.
-        fastest: Upper limit of ``-log_decay``. If it is small, a decay per channel takes one matrix product per chunk.
+        fastest: Upper limit of ``-log_decay``. If it is small, one matrix product per chunk suffices for a decay per
+            channel.
         state: State from which to continue with one query and its steps; None means the beginning of a sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
@@ -156,7 +161,7 @@ def _next(
 
 
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
-"""Function from tensors, ``state`` before them and ``goes_on`` to outputs and, if ``goes_on``, the state after them."""
+"""Function from tensors, the ``state`` before them and ``goes_on`` to the outputs and the next state (or None)."""
 
 
 def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
@@ -360,7 +365,7 @@ def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
 
 
 def chunks_of(length: int) -> tuple[int, int]:
-    """Number of chunks, as few as possible, and their size, as equal as possible."""
+    """Number of chunks, as few as possible, and the smallest size with which that many chunks cover the length."""
     num_chunks = math.ceil(length / CHUNK)
     return num_chunks, math.ceil(length / num_chunks)
 

@@ -29,8 +29,8 @@ def attend(
 ) -> AnswerRows:
     """Mix the values 0..t by the normalised scores of query t.
 
-    If there are fewer queries than keys, they are the last ones. ``power`` is the exponent of ``softermax``; the other
-    normalisers ignore it.
+    If there are fewer queries than keys, the queries are those of the last positions. ``power`` is the exponent of
+    ``softermax``; the other normalisers ignore it.
     """
     if is_short(q, k):
         return dense(scores, normaliser, q, k, v, power=power)
@@ -43,7 +43,7 @@ def is_short(q: Tensor, k: Tensor) -> bool:
 
 
 def block_size(q: Tensor, k: Tensor) -> int:
-    """Number of queries per block: on a CPU at least 32, and otherwise so few that their scores stay in the caches."""
+    """Number of queries per block: at most ``BLOCK``; on a CPU fewer, down to 32, so that scores fit the caches."""
     if q.device.type != "cpu":
         return BLOCK
     # Measured at length 4096, 8 heads of 32, one thread, forward: blocks of 256 took 1.2 (yat-spherical) to 2.1
@@ -64,7 +64,7 @@ def blocked(
 ) -> AnswerRows:
     """Attend one block of queries at a time; the backward pass computes the block's scores again.
 
-    For this ``scores`` is called again, so the parameters that it reads must not have changed by then.
+    The backward pass calls ``scores`` again, so the parameters that it reads must not change before then.
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ are held for the tokens of one block only. The inputs and the state before each 
 which computes the rest again; all gradients are written by hand.
 
 On a CPU a block fits the caches and is computed token by token. On other devices the number of launches matters, so
-blocks are longer. A block of T tokens is computed there in two levels: all its chunks of √T tokens at once, then from
-chunk to chunk.
+blocks are longer. There, a block of T tokens is cut into chunks of √T tokens. All chunks are computed at once, then
+combined one after the other.
 
 Source: Gu & Dao (2024), section 3.3: scan, and recomputation instead of storing states.
 """
@@ -40,10 +40,10 @@ def selective_scan(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "*batch length channels"]:
-    """The outputs y; ``step`` is Δ, and ``rate`` is A, which is negative.
+    """Compute y_t = h_t C_t, where h_t = exp(Δ_t A) h_{t-1} + Δ_t x_t B_t.
 
-    A must broadcast to [..., length, channels, states]. With ``state``, the inputs are those of the one token after
-    it, and the state is updated.
+    ``step`` is Δ, and ``rate`` is A, which is negative. ``rate`` must broadcast to [..., length, channels, states].
+    With ``state``, the inputs are those of the next token only, and ``state`` is updated.
     """
     if state is not None:
         update = widened((step * x).unsqueeze(-1) * b.unsqueeze(-2))

@@ -4,10 +4,10 @@ The function is that of :mod:`synthbench.forms.linear`. For the backward pass on
 denominators and one state per block are kept, so that memory does not grow with features x length.
 
 Features are a ⊗ b. Let v' be the values with a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state before a
-query. The query computes [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den). Let g be the gradient of
-[num, den]. The gradients of the queries' features follow from g and S, in the order of the sequence. Those of the keys'
-features and of the values follow in reverse order, from the sum of b(q_t) (a(q_t) ⊗ g_t) over later tokens. Inside a
-chunk both are products of masked Gram matrices.
+query. The query computes [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den) with the guarded denominator
+N(den). Let g be the gradient of [num, den]. The gradients of the queries' features follow from g and S, in the order of
+the sequence. Those of the keys' features and of the values follow in reverse order, from the sum of b(q_t) (a(q_t) ⊗
+g_t) over later tokens. Inside a chunk both are products of masked Gram matrices.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """Attention by the exact Yat kernel for long sequences, tile by tile: no length x length matrix ever exists.
 
-A tile is the pairs of some queries and some keys. With x = q·k, a number a per query and a number b per key, the kernel
-is
+A tile contains all pairs of some queries and some keys. With x = q·k, a number a per query and a number b per key, the
+kernel is
 
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
@@ -69,7 +69,7 @@ class Weighting(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """Inputs of the kernel: vectors q and k, and numbers a per query and b per key, each [..., length, width]."""
+    """Inputs of the kernel (q·k)² / max(a + b - 2 q·k, smallest), each [..., length, width]; a and b have width 1."""
 
     q: Tensor
     k: Tensor
@@ -98,8 +98,8 @@ def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
 def attend(sides_of: SidesOf, weighting: Weighting, q: Queries, k: KeyRows, v: ValueRows) -> AnswerRows:
     """Attend by a Yat kernel.
 
-    If there are fewer queries than keys, they are the last ones. Inputs in half precision are converted to float32, and
-    the outputs are rounded once, at the end.
+    If there are fewer queries than keys, the queries are those of the last positions. Inputs in half precision are
+    converted to float32, and the outputs are rounded once, at the end.
     """
     sides, smallest = sides_of(widened(q), widened(k))
     flat = (None if x is None else flattened(x) for x in (widened(v), *sides))

@@ -88,7 +88,7 @@ def hybrid(name: str) -> type[Hybrid]:
     Raises:
         UnknownName: If a part does not exist.
         UsageError: If the pattern has only one distinct mechanism, parts come from two plugins, or an option of a part
-            has no valid or unique name.
+            would have an invalid or duplicate name.
     """
     parts = tuple(MECHANISMS[part] for part in name.split("+"))
     if len(set(parts)) == 1:

@@ -72,7 +72,7 @@ class Construction(NamedTuple):
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
-    """Read a constructor's parameters: the model's sizes, and hyper-parameters, which are those with a plain default.
+    """Divide a constructor's parameters into the model's sizes and hyper-parameters, which have a plain default.
 
     Args:
         module: Class whose constructor takes keyword arguments.
@@ -127,7 +127,7 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
-    """Return the plain values that a function reads from outside itself, or that a partial function binds, by name."""
+    """Return, by name, the plain values that a function uses from its enclosing scopes, or that a partial binds."""
     if isinstance(function, partial):
         return {**read_by(function.func), **function.keywords}
     if not inspect.isfunction(function):

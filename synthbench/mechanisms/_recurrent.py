@@ -19,7 +19,7 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecurrentAttention(Attention):
-    """Attention in which every head's state is a matrix from keys to values; subclasses define gates and rates."""
+    """Attention with gates or rates computed from the tokens; by default, a head's state is a key-to-value matrix."""
 
     @abstractmethod
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
@@ -48,7 +48,7 @@ class RecurrentAttention(Attention):
         return cut
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Count key width x value width in every head, whatever the length."""
+        """Return heads x key width x value width, the same for every length."""
         return self.model_dim * self.head_dim
 
 
@@ -56,9 +56,9 @@ class RecurrentAttention(Attention):
 class SiluAttention(RecurrentAttention):
     """Recurrent attention with SiLU on queries, keys and values, a short convolution, and normed, gated outputs.
 
-    As in flash-linear-attention, the convolution comes before SiLU, and both before rotations by position. Each head's
-    output is divided by its root mean square. It is then multiplied by a gain that all heads share, and by a gate
-    computed from the token.
+    As in flash-linear-attention, the convolution comes before SiLU, and both come before rotations by position. Each
+    head's output is divided by its root mean square. It is then multiplied by a gain that all heads share, and by a
+    gate computed from the token.
     """
 
     conv: int = option(4, "tokens that its short convolutions see, 0 for none", low=0, high=64, absent=0)
@@ -101,7 +101,7 @@ class SiluAttention(RecurrentAttention):
         return super().split_heads(silu(fused))
 
     def state_elements(self, length: int) -> int:
-        """Count key width x value width in every head, and the convolutions' past inputs."""
+        """Count the numbers in every head's matrix and in the convolutions' past inputs."""
         return super().state_elements(length) + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 

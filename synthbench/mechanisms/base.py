@@ -1,4 +1,4 @@
-"""Base classes of mechanisms, at four levels: derive from the topmost class that fits, and inherit the rest.
+"""Base classes of mechanisms, at four levels: derive from the first class below that fits, and inherit the rest.
 
 ============================  ================================  ====================================================
 class                         you implement                     you inherit
@@ -153,7 +153,7 @@ class Mechanism(FieldModule, Mixer):
         return out.squeeze(-2), state
 
     def advance(self, x: Token, state: State) -> Token:
-        """Compute the output at the token after ``state.position`` earlier ones, and update ``state`` in place.
+        """Compute the output at the next token, which follows ``state.position`` tokens; update ``state`` in place.
 
         By default, the state keeps every input, and ``forward_last`` runs over all of them.
         """
@@ -187,7 +187,7 @@ class Attention(Mechanism):
     takes_last_queries: ClassVar[bool] = False
     """True if ``attend`` also accepts fewer queries than keys; the queries are then those of the last positions."""
     rotation_note: ClassVar[str] = ""
-    """Reason why rotating queries and keys by position makes no sense here; empty if it encodes offsets as intended."""
+    """Reason why rotating queries and keys by position makes no sense here; empty if the rotation encodes offsets."""
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Create the projections, then the mechanism's own parameters.
@@ -294,7 +294,7 @@ class Attention(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in all keys and values so far, which exact attention must keep."""
+        """Count the numbers in the keys and values of all tokens so far, which exact attention must keep."""
         return 2 * length * self.model_dim
 
 
@@ -356,7 +356,7 @@ class FeatureAttention(Attention):
 
     @abstractmethod
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:
-        """Map queries or keys to features [..., length, m], or to factors whose tensor product they are."""
+        """Map queries or keys to features, [..., length, m], or to factors whose tensor product is the features."""
 
     def position_features(
         self,
@@ -428,7 +428,7 @@ class FeatureAttention(Attention):
         return bound
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Count features x (value width + 1 for the denominator) in every head, whatever the length."""
+        """Return heads x features x (value width + 1 for the denominator), the same for every length."""
         with torch.no_grad():
             factors = self.factors(self.qkv.weight.new_zeros(self.num_heads, 1, self.head_dim), "key")
         return self.num_heads * linear.rank(factors) * (self.head_dim + 1)
@@ -512,7 +512,7 @@ class Mechanisms(Registry[Mechanism]):
         return hybrid(name)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a mechanism, or each part of a pattern, has this name; imports no package."""
+        """Tell whether ``name`` names a mechanism, or is a pattern of such names; imports no package."""
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
@@ -525,7 +525,7 @@ class Mechanisms(Registry[Mechanism]):
         return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether a mechanism, or each part of a pattern, comes with synthbench; imports no package."""
+        """Tell whether the named mechanism, or each part of a pattern, comes with synthbench; imports no package."""
         return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))
 
 

@@ -27,8 +27,8 @@ class Based(FeatureAttention):
     position encoding rotates only these heads. Before all heads, a gated convolution replaces each token x by
     :math:`conv(x) \odot (x W + b) + x`.
 
-    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head of width d with the kernel above; the last ``window -
-    1`` keys and values per head with a window; and the last ``conv - 1`` tokens.
+    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head with the kernel above; the last ``window - 1`` keys and
+    values per head with a window; and the last ``conv - 1`` tokens.
 
     Source: Arora et al. (2024), sections 4.1 and 4.2; the code of HazyResearch/based and, for the convolution,
     HazyResearch/zoology, ``mixers/base_conv.py``. Their models have layers of three kinds: convolution, Taylor map and

@@ -17,13 +17,13 @@ from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 class Cosformer(FeatureAttention):
     r"""ReLU features reweighted by distance: :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)`.
 
-    The cosine is the inner product of the vectors (cos, sin) of positions i and j. So it is a factor of the features
-    that depends on positions only.
+    Here, T is ``max_length``. The cosine is the inner product of two vectors (cos, sin), one computed from position i,
+    the other from j. So each feature is multiplied by a factor that depends on its position only.
 
     State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 
     Source: Qin et al. (2022), the cos-based reweighting. In the paper, T is the length of the input, so early outputs
-    depend on the number of later tokens. Here, T is ``max_length``, which keeps outputs causal.
+    depend on the number of later tokens. Here, T is the same for all inputs, which keeps outputs causal.
     """
 
     name: ClassVar = "cosformer"

@@ -19,10 +19,10 @@ from synthbench.options import option
 
 @mechanism
 class Deltanet(SiluAttention):
-    r"""A memory from keys to values that corrects what it returns for a key instead of adding to it.
+    r"""A memory from keys to values that corrects the value stored at a key instead of adding to it.
 
     First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
-    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head,
+    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head, the memory :math:`S_t` is updated and read by
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
 
@@ -39,8 +39,9 @@ class Deltanet(SiluAttention):
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
-    flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025). Unlike there, the
-    bare layer does not divide q by the root of its width, which changes only the relative size of the norm's epsilon.
+    flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025).
+    Flash-linear-attention divides q by the root of its width; the bare layer does not, which changes only the relative
+    size of the norm's epsilon.
     """
 
     name: ClassVar = "deltanet"

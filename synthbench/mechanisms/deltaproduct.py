@@ -39,8 +39,8 @@ class Deltaproduct(SiluAttention):
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, all k and all v) at the last
     ``conv - 1`` tokens.
 
-    Source: Siems et al. (2025), DeltaProduct, gated or not. The two steps, beta up to 2, the gate, the parts around the
-    recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
+    Source: Siems et al. (2025), DeltaProduct, gated or not. The default of two steps, beta up to 2, the gate, the parts
+    around the recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``. In that code, values are twice as wide as keys, and all keys together have three
     quarters of the model's width; here, keys and values have equal width. As in ``gated-deltanet``, the bare layer does
     not divide q by the root of its width.
@@ -128,6 +128,6 @@ class Deltaproduct(SiluAttention):
         return self.normed(out, output_gates)
 
     def state_elements(self, length: int) -> int:
-        """Count key width x value width in every head, and the convolutions' past inputs."""
+        """Count the numbers in every head's matrix and in the convolutions' past inputs."""
         others = kept_by_convolution(self.conv, 2 * (self.steps - 1) * self.model_dim, length)
         return super().state_elements(length) + others

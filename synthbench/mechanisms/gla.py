@@ -33,7 +33,8 @@ class Gla(RecurrentAttention):
 
     Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
     flash-linear-attention, ``layers/gla.py``. As in their code, tau is 16, W_1 has 16 columns, and the norm divides a
-    head's output by its root mean square. In their code, keys are half as wide as values; here, heads have one width.
+    head's output by its root mean square. In their code, keys are half as wide as values; here, both have the same
+    width.
     """
 
     name: ClassVar = "gla"

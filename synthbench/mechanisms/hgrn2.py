@@ -76,5 +76,5 @@ class Hgrn2(Attention):
         return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Count key width x value width in every head, whatever the length."""
+        """Return heads x key width x value width, the same for every length."""
         return self.model_dim * self.head_dim

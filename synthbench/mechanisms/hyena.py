@@ -36,8 +36,8 @@ class Hyena(Mechanism):
         h_t = e^{-\delta r} \odot FFN(r, \cos \omega t, -\sin \omega t)
 
     and the output is a projection of y. FFN is a network with three hidden layers of ``filter_dim`` sine units, whose
-    learned frequencies begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter; ``num_heads`` is
-    ignored.
+    learned frequencies begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter h, fixed decay rate
+    delta and learned weight D; ``num_heads`` is ignored.
 
     The stock layer has the short convolution with a bias, biases in the projections, and no weight decay of FFN
     (safari, models/sequence/hyena.py). The bare layer has no short convolution; its biases and weight decay follow the

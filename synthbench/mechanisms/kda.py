@@ -32,8 +32,8 @@ class Kda(GatedDeltanet):
 
     Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
     ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model of that code
-    (``models/kda``), A is uniform in [1, 16] and the softplus of b is log-uniform in [0.001, 0.1]. Their layer used
-    without the model begins with b = 0.
+    (``models/kda``), A is uniform in [1, 16] and the softplus of b is log-uniform in [0.001, 0.1]. Their layer on its
+    own, outside that model, begins with b = 0.
     """
 
     name: ClassVar = "kda"

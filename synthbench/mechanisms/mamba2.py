@@ -22,9 +22,9 @@ from synthbench.options import option
 class Mamba2(Mechanism):
     r"""A state space model whose step, input and output vectors are computed from the token.
 
-    One projection of the token gives a gate z, values x for each head, vectors B and C of width N that all heads share,
-    and a step per head. Vectors x, B and C pass through a causal convolution of ``conv_width`` taps per channel and
-    SiLU. Then, in every head,
+    One projection of the token gives a gate z, values x for each head, and vectors B and C of width N that all heads
+    share. It also gives one number delta per head, from which the step is computed. Vectors x, B and C pass through a
+    causal convolution of ``conv_width`` taps per channel and SiLU. Then, in every head,
 
     .. math::
         S_t = e^{-A \Delta_t} S_{t-1} + \Delta_t B_t x_t^T, \qquad y_t = S_t^T C_t + D x_t, \qquad

@@ -30,8 +30,9 @@ class Mlstm(RecurrentAttention):
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
         out_t = silu(x_t W_z) \odot \Big( norm\Big( \frac{C_t^T q_t}{\max(|n_t \cdot q_t|, 1)} \Big) + s \odot u_t \Big)
 
-    where the norm is a layer norm per head with a gain. C and n are stored divided by :math:`\exp(m_t)` with
-    :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows; the output does not depend on m.
+    where the norm is a layer norm per head with a gain, and s is a learned weight per channel. C and n are stored
+    divided by :math:`\exp(m_t)` with :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows;
+    the output does not depend on m.
 
     In the stock layer, projections have no bias, and weight decay applies only to matrices and convolution taps (xlstm,
     blocks/mlstm/layer.py and cell.py). The bare layer is the cell of the paper: x replaces u and y, the sigmoid
@@ -167,7 +168,7 @@ class Mlstm(RecurrentAttention):
         return layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
 
     def state_elements(self, length: int) -> int:
-        """Count key width x (value width + 1) + 1 in every head, and the convolution's past inputs."""
+        """Count the numbers in C, n and m of every head, and in the convolution's past inputs."""
         cell = self.model_dim * (self.head_dim + 1) + self.num_heads
         return cell + kept_by_convolution(self.conv, self.model_dim, length)
 

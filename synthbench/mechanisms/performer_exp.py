@@ -18,16 +18,16 @@ from synthbench.options import option
 class PerformerExp(FeatureAttention):
     r"""FAVOR+: an unbiased estimate of the softmax kernel from features that are positive.
 
-    :math:`\phi(x) = M^{-1/2} \exp(\omega^T y - \|y\|^2 / 2)` with :math:`y = x / d^{1/4}`, so that
-    :math:`E\,\phi(q)\cdot\phi(k) = \exp(q \cdot k / \sqrt{d})`.
+    Each head has M frozen directions :math:`\omega`. Their features are :math:`\phi(x) = M^{-1/2} \exp(\omega^T y -
+    \|y\|^2 / 2)` with :math:`y = x / d^{1/4}`, so that :math:`E\,\phi(q)\cdot\phi(k) = \exp(q \cdot k / \sqrt{d})`.
 
     State: ``M * (value_dim + 1)`` numbers per head.
 
-    Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn.
-    A query's features are divided by the largest of them. This factor cancels between numerator and denominator, except
-    that ``delta`` is relative to it. The features of keys are not divided by their maximum, since a maximum over all
-    keys would leak later keys to earlier outputs. The exponents of keys are at most :math:`\|\omega\|^2 / 2`, which
-    float32 can represent for heads of up to 64 channels. Wider heads, and float16, are computed in log space. The
+    Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn. A
+    query's features are divided by the largest of them. This factor cancels between numerator and denominator, so only
+    the guard ``delta`` becomes relative to it. The features of keys are not divided by their maximum, since a maximum
+    over all keys would leak later keys to earlier outputs. The exponents of keys are at most :math:`\|\omega\|^2 / 2`,
+    which float32 can represent for heads of up to 64 channels. Wider heads, and float16, are computed in log space. The
     features of a key much longer than :math:`\omega` underflow to 0, and the key gets no weight.
     """
 

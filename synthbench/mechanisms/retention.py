@@ -105,5 +105,5 @@ class Retention(RecurrentAttention):
         return (rate * distance).exp().tril(len(positions) - queries)
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Count key width x (value width + 1 for the scores' sum) in every head, whatever the length."""
+        """Return heads x key width x (value width + 1 for the sum of scores), the same for every length."""
         return self.model_dim * (self.head_dim + 1)

@@ -23,7 +23,8 @@ class RFF(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Rahimi & Recht (2007), algorithm 1. Features can be negative, so the denominator can come near zero or
-    change sign. Only ``delta`` then guards against very large outputs.
+    change sign. Then only ``delta``, which is added to the denominator or bounds it from below, guards against very
+    large outputs.
     """
 
     name: ClassVar = "rff"

@@ -29,10 +29,10 @@ class Rwkv7(RecurrentAttention):
     r"""A memory with a decay per channel, which removes the value at one key and adds one at another.
 
     Each :math:`x_t` below stands for a learned mix of a token with the previous one; r, w, k, v, a and g have one mix
-    each. The vectors r, k and v are projections of :math:`x_t`, and
-    :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and
-    :math:`g_t = \sigma(x_t G_1) G_2`. Let :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head,
-    and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`. Then
+    each. The vectors r, k and v are projections of :math:`x_t`, and :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t
+    W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and :math:`g_t = \sigma(x_t G_1) G_2`. Let :math:`\kappa_t` be
+    :math:`\xi \odot k_t` scaled to length 1 in each head, and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot
+    \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
@@ -48,8 +48,8 @@ class Rwkv7(RecurrentAttention):
     Source: Peng et al. (2025), section 4; their state is the transpose of S. Initial values are those of the first
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
     projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
-    times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default,
-    as in that code if the width is below 369 for W_1 and A_1, and below 92 for G_1. In that code, W_1, A_1 and the
+    times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default.
+    In that code, W_1 and A_1 have 32 columns for model widths below 369, and G_1 for widths below 92. Its W_1, A_1 and
     output projection begin at 0, so other parameters have no gradient in the first step. Here, W_1 and A_1 begin with
     small values, and the output projection begins as in other mechanisms.
 
@@ -187,5 +187,5 @@ class Rwkv7(RecurrentAttention):
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v
 
     def state_elements(self, length: int) -> int:
-        """Count key width x value width in every head, and the previous token."""
+        """Count the numbers in every head's matrix and in the previous token."""
         return super().state_elements(length) + kept_by_convolution(2 * self.token_shift, self.model_dim, length)

@@ -21,8 +21,8 @@ class Yat(YatAttention):
     State: every key and value so far.
 
     Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of the SLAY paper. Queries
-    and keys are not normalised. Neither paper has a scale; the code of the SLAY paper has one, and applies its square
-    root.
+    and keys are not normalised. Neither paper has a scale; the code of the SLAY paper has one, but multiplies by its
+    square root.
 
     The authors' package ``nmn`` has other conventions. It divides the kernel by :math:`\sqrt{d}`, with d the number of
     channels of a head, and multiplies it by a learned number alpha that begins at 1. It adds 1e-5 to the squared

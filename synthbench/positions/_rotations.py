@@ -1,4 +1,4 @@
-"""Parts that rotary position encodings share. An additional leading axis is that of stacked runs."""
+"""Parts that rotary position encodings share. If runs are stacked, tensors have one more leading axis, the run axis."""
 
 import math
 from collections.abc import Sequence
@@ -15,30 +15,31 @@ from synthbench.positions.base import PositionEncoding
 
 
 class LearnedRotation(Rotation):
-    """A learned rotation, in which the coordinates of the tokens can be replaced."""
+    """A rotation by position with learned parameters; the coordinates of the tokens can be replaced."""
 
     coordinates: Tensor
     num_heads: int
     dim: int
     """Width of a head."""
     num_active: int
-    """Number of channels that rotate with the position: the first ones, in the basis of the generators."""
+    """Number of channels that rotate with the position; in the basis of the rotation, these channels come first."""
     is_null_kept: bool = True
-    """False if the other channels, which do not rotate, are zeroed."""
+    """True if the channels that do not rotate are kept; False if they are zeroed."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def unmixed(self) -> "LearnedRotation":
-        """Copy the rotation without P, a mixing of channels that all positions share; by default, there is no P."""
+        """Copy the rotation without P, a channel mixing that is equal at all positions; by default, there is no P."""
         return deepcopy(self)
 
     @torch.no_grad()
     def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*run heads"]:
-        r"""Measure how far the map between two tokens is from the plain rotation by their offset, in float64.
+        r"""Measure, per head, how far the map between two tokens is from the plain rotation by their offset.
 
-        The measure is IR_spec of T8'.7 in the ESPR derivation,
-        :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, A projects on the active channels,
-        and :math:`R_{STR}` is the rotation without P. Each offset :math:`\Delta` is one of ``moves``, along all axes at
-        once. The maximum is taken over the coordinates r of the tokens, in the derivation over a ball.
+        The measure is IR_spec of T8'.7 in the ESPR derivation, with the spectral norm: :math:`E_\Delta \max_r |A
+        (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this rotation at the coordinates r, and
+        :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. A projects on the first ``num_active`` channels.
+        The mean is over the offsets ``moves``, each of which is added to every coordinate. The maximum is over the
+        coordinates of the tokens here, but over a ball in the derivation. The computation is in float64.
         """
         whole, plain = deepcopy(self).double(), self.unmixed().double()
         whole.is_null_kept = plain.is_null_kept = True
@@ -65,7 +66,7 @@ def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
 
 
 def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
-    """Check that every axis of the coordinates gets at least one plane of a head to rotate.
+    """Check that a head has at least one plane (a pair of channels) for every axis of the coordinates.
 
     Raises:
         UsageError: If there are fewer planes than axes.
@@ -81,9 +82,9 @@ def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
 def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
     """Compute the angle of each plane per unit of each coordinate, in float64.
 
-    Every plane rotates with a single axis. The i-th of the n planes of an axis, counted from 0, has the frequency
-    base^(-i / n). The first planes belong to the first axis. If the axes do not divide the number of planes, the first
-    axes get one plane more than the others.
+    The angle of a plane depends on a single axis. The i-th of the n planes of an axis, counted from 0, has the
+    frequency base^(-i / n). The first planes belong to the first axis. If the number of planes is not a multiple of the
+    number of axes, the first axes get one plane more than the others.
 
     Source: Su et al. (2024), section 3.2.2, for one axis: base^(-2i / d) with d = 2n.
     """
@@ -97,7 +98,7 @@ def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tens
 def rows_of(
     table: Float[Tensor, "*leading rows columns"], length: int, first: int
 ) -> Float[Tensor, "*leading length columns"]:
-    """Return the rows of ``length`` positions, beginning with ``first``.
+    """Return ``length`` rows of a table with one row per position, beginning with row ``first``.
 
     Raises:
         UsageError: If the table has too few rows.
@@ -113,7 +114,7 @@ def combine(
 ) -> Float[Tensor, "*run heads length numbers"]:
     """Sum coordinates times rates over the axes, for every position and head.
 
-    It is computed as a sum, since a matrix product in TF32 would round large angles too coarsely.
+    No matrix product is used, since TF32 would round large angles too coarsely.
 
     Raises:
         UsageError: If coordinates and rates have different numbers of axes.
@@ -139,14 +140,14 @@ def turn_planes(
 
 
 def num_entries(dim: int) -> int:
-    """Number of independent entries of a skew-symmetric matrix of this size."""
+    """Number of independent entries of a skew-symmetric matrix of size ``dim``."""
     return dim * (dim - 1) // 2
 
 
 def skew_matrix(entries: Float[Tensor, "*leading entries"], dim: int) -> Float[Tensor, "*leading dim dim"]:
     """Build a skew-symmetric matrix whose entries above the diagonal, row by row, are the negated ``entries``.
 
-    For example, a single entry a gives a J with J = [[0, -1], [1, 0]], whose exponential rotates by the angle a.
+    For example, the single entry θ gives [[0, -θ], [θ, 0]], whose exponential rotates a plane by the angle θ.
     """
     rows, columns = torch.triu_indices(dim, dim, offset=1, device=entries.device)
     upper = entries.new_zeros(*entries.shape[:-1], dim, dim)

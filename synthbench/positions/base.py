@@ -33,7 +33,7 @@ class PositionEncoding(FieldModule, RunLayer):
     version: ClassVar[int] = 1
     source: ClassVar[str]
     rotates: ClassVar[bool] = False
-    """True if it rotates queries and keys; the mechanism must then have both."""
+    """True if this encoding rotates queries and keys; the mechanism must then have both."""
     extends: ClassVar[bool] = True
     """True if a trained model can be rebuilt for longer sequences; False for a learned table of positions."""
 
@@ -41,7 +41,7 @@ class PositionEncoding(FieldModule, RunLayer):
     num_heads: int = 4
     length: int = 512
     coordinates: Tensor | None = None
-    """Coordinates of the tokens, [length, axes]; 0, 1, ... on one axis if None."""
+    """Coordinates of the tokens, [length, axes]; if None, there is one axis with the coordinates 0, 1, ..."""
     generator: InitVar[torch.Generator | None] = None
 
     def __post_init__(self, generator: torch.Generator | None) -> None:

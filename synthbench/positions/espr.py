@@ -42,7 +42,7 @@ class MixedRotation(LearnedRotation):
         is_commuting: bool,
         is_null_kept: bool,
     ) -> None:
-        """Begin with the given frequencies and the given entries of S, from which P is computed."""
+        """Begin with the given frequencies and entries of the skew-symmetric matrix S, from which P is computed."""
         super().__init__()
         self.num_heads, self.dim = len(skew), dim
         self.num_active = 2 * len(frequencies)
@@ -56,7 +56,7 @@ class MixedRotation(LearnedRotation):
         self.rates = nn.Parameter(rates.repeat(len(skew), 1, 1))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Multiply row t by R(r) P or P R(r) Pᵀ, with r the coordinates of token ``first + t``; see :class:`Espr`."""
+        """Multiply row t by R(r) P or P R(r) Pᵀ, where R(r) rotates by the coordinates r of token ``first + t``."""
         mixing = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
         if not self.is_null_kept:
             x = self._without_null(x)
@@ -80,7 +80,7 @@ class MixedRotation(LearnedRotation):
         return padded
 
     def _turn(self, x: Tensor, first: int) -> Tensor:
-        """Rotate the active channels by R(r)."""
+        """Rotate the active channels by position."""
         numbers = combine(rows_of(self.coordinates, x.shape[-2], first), self.rates)
         if self.is_commuting:
             angles = numbers.unsqueeze(-4)
@@ -104,34 +104,39 @@ class Espr(PositionEncoding):
     r"""Rotations of some channels by learned generators, and a learned rotation that mixes all channels.
 
     Of the d channels of a head, 2m are *active*: :math:`R(r) = \exp(\sum_k r_k L_k)` rotates them, where r are the
-    coordinates of the token. The others are the *null* channels, which R(r) does not change. The learned matrix
-    :math:`P = (I - S)(I + S)^{-1}`, with S skew-symmetric, mixes active and null channels. Each head has its own L and
-    S.
+    coordinates of the token and :math:`L_k` is the generator of axis k. The other channels are the *null* channels,
+    which R(r) does not change. The learned matrix :math:`P = (I - S)(I + S)^{-1}`, with S skew-symmetric, mixes active
+    and null channels. Each head has its own L and S.
 
     ``order``: the derivation writes :math:`R(r) P` in T3.5 and :math:`P R(r) P^T` in T8'.7, which are different maps.
-    ``post``, the default, is the first map, which is also that of its scores (T4.3); ``conjugate`` is the second.
+    ``post``, the default, is the first map, which the derivation uses for its scores (T4.3); ``conjugate`` is the
+    second.
 
     ``null=drop`` follows T4.3 and T4.4: null channels are zeroed before and after the map, and scores are divided by
     :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the mechanism's
-    scale. Scores q·k depend on offsets only, unless generators do not commute or ``drop`` is combined with
-    ``conjugate``. In that combination, null channels are zeroed between two mixings P, so that scores also depend on
+    scale. Scores q·k depend on offsets only, with two exceptions: generators that do not commute, and ``drop`` with
+    ``conjugate``. In the second case, null channels are zeroed between two mixings P, so that scores also depend on
     absolute positions.
 
-    ``commuting``: if true, generators have the block form of T2.5 with learned :math:`\beta`, for any number of axes.
-    If false, each :math:`L_k` is a free skew-symmetric matrix on the active channels, initially of that form, and R(r)
-    is a matrix exponential per position and head. With one axis, scores still depend on offsets only; with several
-    axes, they do not. In float32, such an R(r) deviates from a rotation by about 2e-3 at position 8 000.
+    ``commuting``: if true, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
+    and axis. If false, each :math:`L_k` is a free skew-symmetric matrix on the active channels, initially
+    block-diagonal, and R(r) is a matrix exponential per position and head. Scores then still depend on offsets only
+    with one axis, but not with several. In float32, such an R(r) deviates from a rotation by about 2e-3 at position
+    8000.
 
     Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7, where U = I and P takes the role of U. The
     derivation specifies neither m nor the initial S. Here, the option ``active`` sets m as a fraction of all planes,
     and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since S = 0 is a stationary
     point of the mixing of active and null channels (T6'.7 is quadratic in S).
 
-    Some bounds of the derivation hold in other forms than printed. In T6'.1, the middle sum is a maximum over planes.
-    In T5.8 and T6'.8, A is near an orthogonal matrix, not near I. In T6'.9, :math:`|P - I|` is linear in the mixing
-    :math:`\eta`; only the active block is quadratic. T6'.11 and T8'.13 lack a factor. With :math:`\rho = |S| < 1`, the
-    residual is at most :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 / (1 - \rho)` for the scores of T4.4. For T6'.10
-    and T8'.7, which omit the projection in the middle, the factor 4 becomes 8. T8'.14 contradicts T8'.23.
+    Some bounds of the derivation (whose symbols are used here) hold only in a corrected form. In T6'.1, the middle sum
+    is a maximum over planes. In T5.8 and T6'.8, A is near an orthogonal matrix, not near I. Below, :math:`\eta` is the
+    norm of the block of S between active and null channels, and :math:`\varepsilon` that of the generators' commutator.
+    In T6'.9, :math:`|P - I|` is linear in :math:`\eta`; only the active block is quadratic. T6'.11 and T8'.13 lack a
+    factor. The residual is the deviation of the map between tokens at r and s from the rotation by their offset. With
+    :math:`\rho = |S| < 1`, it is at most :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 / (1 - \rho)` for the scores of
+    T4.4. For T6'.10 and T8'.7, which omit the projection in the middle, the factor 4 becomes 8. T8'.14 contradicts
+    T8'.23.
     """
 
     name: ClassVar = "espr"

@@ -12,8 +12,8 @@ from synthbench.positions.rope import TabledRotation, rotary
 class Own(PositionEncoding):
     """RoPE in layers whose mechanism's authors use RoPE, nothing in other layers.
 
-    The stored rows of a single mechanism carry the name ``rope`` or ``none``, whichever its authors use. The name
-    ``own`` remains only for hybrids whose layers differ.
+    In stored rows, ``own`` is replaced by ``rope`` or ``none``, whichever the mechanism's authors use. It is kept only
+    for hybrids whose layers differ in this.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """

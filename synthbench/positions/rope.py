@@ -57,12 +57,12 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
 class Rope(PositionEncoding):
     r"""Pairs of channels rotate in proportion to the position, so that scores depend on offsets only.
 
-    Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by
-    :math:`\exp(\mathrm{i}\, r\, \theta_i)` with :math:`\theta_i = \mathrm{base}^{-2i/d}`.
+    Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by :math:`\exp(\mathrm{i}\, r\,
+    \theta_i)`, where r is the position and :math:`\theta_i = \mathrm{base}^{-2i/d}`.
 
     Source: Su et al. (2024), eq. 14-16. Positions begin at 0 here and at 1 in the paper, which makes no difference to
-    scores. The paper does not treat several axes of coordinates. Here, the planes of channels are divided among the
-    axes, the first planes to the first axis, and :math:`d` is twice the number of planes of an axis. Angles are
+    scores. The paper does not treat several axes of coordinates. Here, the pairs of channels are divided among the
+    axes, with the first pairs on the first axis. Then :math:`d` is twice the number of pairs on an axis. Angles are
     computed in float64.
     """
 

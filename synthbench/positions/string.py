@@ -46,7 +46,7 @@ class BasisRotation(LearnedRotation):
             self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(dim)))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Rotate row t by U exp(Σ_k r_k Λ_k) Uᵀ, where r are the coordinates of token ``first + t``."""
+        """Rotate row t in the planes of each head's basis by the coordinates of token ``first + t``."""
         angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()
         if not self.is_basis_learned:
@@ -60,9 +60,10 @@ class String(PositionEncoding):
     r"""Rotations by learned, commuting generators, so that scores depend on positions only by their difference.
 
     Row t is rotated by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)] U^T`, where r are the
-    coordinates of token t. Each head learns its own frequencies :math:`\beta_u` and its own orthogonal basis
-    :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric. Training begins at RoPE, with S = 0. RoPE is the special
-    case of one axis, U = I and fixed :math:`\beta`.
+    coordinates of token t and :math:`L_k` is the generator of axis k. The sum :math:`\oplus_u` is a block-diagonal
+    matrix, whose block :math:`R_2` rotates plane u by the given angle. Each head learns its own frequencies
+    :math:`\beta_u` and its own orthogonal basis :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric. Training begins
+    at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
 
     Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both allow any
     number of axes. In a head of odd width, one channel of the basis does not rotate: the null part of T2.3.

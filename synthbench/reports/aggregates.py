@@ -242,9 +242,9 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     """Rank every mechanism by balanced mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
 
-    The interval of a rank lies below all mechanisms that are certainly better and above all that are certainly worse. A
-    difference is certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval,
-    no difference is certain.
+    The interval of a rank starts after all mechanisms that are certainly better and ends before all that are certainly
+    worse. A difference is certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an
+    interval, no difference is certain.
 
     Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals follow Tukey, with a standard
     error for each pair of mechanisms from their differences on the tasks.

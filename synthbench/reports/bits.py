@@ -1,6 +1,7 @@
 """Tables of tasks scored in bits per token, with intervals over seeds.
 
-Each table has a column per kind of positions, and a row per reference, that is, per predictor without a mechanism.
+Each table has a column per kind of positions, and a row per mechanism and per reference (a predictor without a
+mechanism).
 """
 
 import json

@@ -60,7 +60,7 @@ class TaskFacts(NamedTuple):
     local_ceiling: float
     """Best score from a token and its position alone; NaN if unknown."""
     shortcut: tuple[str, float] | None
-    """The best rule that avoids what the task tests, and its score; None if the rows contain none."""
+    """Name and score of the best shortcut baseline, a rule that avoids what the task tests; None if unknown."""
     source: str
     ladder: Ladder | None = None
     """The levels over which a score is a mean; None if scores are accuracies or bits."""
@@ -366,7 +366,7 @@ def mechanism_key(row: Row) -> Key:
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Read arguments by name from JSON; a value that is no object (only in foreign rows) is named ``arguments``."""
+    """Read arguments by name from JSON; any value but an object (only in foreign rows) is named ``arguments``."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
@@ -523,7 +523,7 @@ def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[flo
 
 
 def clipped(skill: float) -> float:
-    """Clip a skill to [0, 1], as for every mean: 0 is the floor and 1 the ceiling."""
+    """Clip a skill to [0, 1], as before every mean: 0 is the floor and 1 the ceiling."""
     return min(1.0, max(0.0, float(skill)))
 
 

@@ -62,7 +62,7 @@ def cell_data(report: Report, content: str) -> Data:
 def row_data(store: Store) -> dict[str, Data]:
     """Return the rows and curves of a store as tables, by name.
 
-    Each table has the columns that all of its files have, since old files have fewer columns.
+    Each table lists only the columns that all of its files share, since old files have fewer columns.
     """
     tables = {}
     for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):

@@ -242,8 +242,8 @@ def export(
         mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
         seeds: Root seeds. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
-        across: Kind of the table's columns: ``columns`` for the selected columns, or ``tasks`` or ``mechanisms`` if a
-            single column is selected.
+        across: Kind of the table's columns: ``columns`` for the selected columns. If a single column is selected,
+            ``tasks`` and ``mechanisms`` are allowed too.
         has_variants: True to include variants, that is, settings run on only some tasks of a fuller setting of the
             same mechanism.
 

@@ -110,7 +110,7 @@ class Leaderboard:
 
     cells: Cells
     tasks: tuple[TaskFacts, ...]
-    """The ranked tasks: floor and ceiling are far enough apart for differences in skill to exceed noise."""
+    """The ranked tasks, whose floor and ceiling are far enough apart for differences in skill to exceed noise."""
     entries: tuple[Entry, ...]
     """The ranked mechanisms, best first."""
     partial: dict[MechanismFacts, int]
@@ -168,7 +168,7 @@ class Leaderboard:
 
     @property
     def mechanisms(self) -> tuple[Entry, ...]:
-        """The entries without the controls, best first."""
+        """The entries, best first, without controls (references that learn no mixing)."""
         return tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
 
     @property
@@ -187,7 +187,7 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict: one line per category, then a line on the signs used and on a fresh set of tasks."""
+        """Return the verdict: a line per category, then one that explains the signs and the effect of fresh tasks."""
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
@@ -287,7 +287,7 @@ def seeds_words(fewest: int, most: int) -> str:
 
 
 def leaderboard(cells: Cells) -> Leaderboard:
-    """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0, chance level.
+    """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0 (chance level).
 
     The variance of a single run is estimated from mechanisms with several runs of the same task, or else from other
     tasks. Without either, there are no intervals over seeds.

@@ -143,7 +143,7 @@ class Report:
 
     @cached_property
     def own(self) -> frozenset[Key]:
-        """Keys of mechanisms with rows of the user's own; empty unless there are packaged rows too."""
+        """Keys of the mechanisms that the user's own rows contain; empty unless there are packaged rows too."""
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()
         rows = [row for row in self.records if self.origins[row["run_id"]] != PACKAGED]

@@ -39,7 +39,7 @@ TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 AROUND = ["mech", "block", "positions"]
 """The columns that identify a mechanism with its block and positions, without its setting."""
 SETTING = ["match", "mech_args"]
-"""Columns of which the first that is not null is the setting; with ``AROUND``, it identifies a column of a table."""
+"""Columns whose first value that is not null is the setting; with ``AROUND``, it identifies a column of a table."""
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
@@ -90,8 +90,8 @@ class Selection:
     def without_variants(self) -> "Selection":
         """Drop variants: settings that were run on only some tasks of a fuller setting of their mechanism.
 
-        Rows that the suite's view marks as variants are dropped too, such as layers in no condition of the suite.
-        Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both.
+        Rows that :mod:`synthbench.trust.view` marks as variants, such as layers in no condition of the suite, are
+        dropped too. Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both.
         """
         # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
         # In a suite with conditions, each condition of a mechanism has a main setting of its own. In other suites, two
@@ -144,8 +144,8 @@ def select(
 
     Raises:
         UnknownName: If there is no full run of the suite or of its version; the message lists those that exist.
-        UsageError: If no full run has these mechanisms and seeds, all are of withdrawn versions of tasks, or none
-            passed the check of causality.
+        UsageError: If no full run has these mechanisms and seeds. Also if every such run is of a withdrawn version of a
+            task, or of a mechanism that did not pass the check of causality.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
@@ -260,7 +260,7 @@ def _now(suite: str) -> str:
 
 
 def mechanism_in(rows: pd.DataFrame, name: str) -> str:
-    """Find the mechanism in the rows that a user means by a name or label, by :func:`synthbench.options.resolve`."""
+    """Resolve a name or label that a user typed to a mechanism in the rows, by :func:`synthbench.options.resolve`."""
     return resolve("mechanism", name, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""The page on differences: tasks on which mechanisms differ significantly, and tasks with all scores at a bound."""
+"""The page on differences: tasks on which mechanisms differ significantly, or with all scores at floor or ceiling."""
 
 import math
 from collections import Counter

@@ -356,8 +356,8 @@ def holm(p: PValues) -> PValues:
 def benjamini_hochberg(p: PValues) -> PValues:
     """Adjust p values by the Benjamini-Hochberg procedure, which controls the false discovery rate. NaN stays NaN.
 
-    If every hypothesis with an adjusted p below a level is rejected, on average at most that share of rejections is
-    false.
+    If every hypothesis with an adjusted p below a level is rejected, the expected share of false ones among the
+    rejections is at most that level.
 
     Source: Benjamini & Hochberg (1995). ``scipy.stats`` has this procedure too but takes most of a second to import.
     """

@@ -54,7 +54,7 @@ class Cell:
 
     value: str = NOTHING
     std: str = ""
-    """Sample standard deviation, or half of an interval; may be empty."""
+    """Sample standard deviation, or half the width of an interval; may be empty."""
     remarks: tuple[str, ...] = ()
     """Remarks in brackets: ``n = 2``, ``1 failed``."""
     mark: Mark = ""
@@ -446,7 +446,7 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Mark the best, second and tied cells of one task; nothing is marked if its best is not among the mechanisms."""
+    """Mark the best, second and tied cells of a task; nothing is marked if its best is not in ``mechanisms``."""
     if verdict.best not in mechanisms:
         return list(printed)
     can_win = compared(cells)
@@ -466,7 +466,7 @@ def marked(
 
 
 def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """Format a mean score with half the width of its 95 % interval; if seeds are far apart, count the learned ones."""
+    """Format a mean score ± half its 95 % interval; if scores of seeds are far apart, count the seeds that learned."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
     # An interval that is cut at the top of the ladder is described by its other half.
@@ -495,7 +495,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a remark, after a space, on seeds that may have been added to decide pairs; empty without such seeds."""
+    """Return a remark on seeds that may have been added to decide pairs; it begins with a space, or is empty."""
     return ADDED if cells.has_ladder and len(cells.seeds) > (LOOKS[0].num_seeds or 0) else ""
 
 

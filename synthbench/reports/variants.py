@@ -135,7 +135,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """Keep variants of another state size; of these, only those with the most common set of tasks and seeds."""
+    """Keep variants whose state size is not that of their main setting, on the most common tasks and seeds only."""
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
     return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
@@ -248,7 +248,7 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate means by category of the stock and the bare layer of every mechanism, with Kendall's τ of both rankings.
+    """Tabulate means by category of the stock and the bare layer of every mechanism, with Kendall's τ of the rankings.
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.

@@ -60,7 +60,7 @@ class Verdict:
     """Share of the variance that lies between mechanisms, ω²; NaN below two mechanisms, or if none has two seeds."""
     place: Place
     best: MechanismFacts | None
-    """The mechanism with the highest mean; None unless ``separates`` and two mechanisms have all ranked tasks."""
+    """The mechanism with the highest mean; None unless ``separates`` and two or more have all ranked tasks."""
     near_best: frozenset[Key]
     """Keys of mechanisms that a t test does not distinguish from the best, and that are not ``FAR`` below it."""
 
@@ -87,10 +87,10 @@ def judge(cells: Cells) -> Verdicts:
 
     A task separates mechanisms if their means differ significantly and by a relevant amount. They differ significantly
     if shuffling the task's runs among its mechanisms seldom puts means as far apart (5 % after Benjamini & Hochberg
-    (1995) over the tasks). A difference is relevant from ``MARGIN`` of the gap between floor and ceiling, or from half
-    a level on a ladder. If a task separates, the pairs are named that differ by a relevant amount and by a moderated t
-    test (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others is
-    named instead.
+    (1995) over the tasks). A difference is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling,
+    or half a level on a ladder. If a task separates mechanisms, a pair is named if its difference is relevant and
+    significant in a moderated t test (5 % after Holm over the task's pairs). If no pair is named, a mechanism that
+    stands out from all others is named instead.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. On a ladder, p values are
     adjusted for interim analyses: :mod:`synthbench.reports.looks`. Mechanisms with a single run take part in all tests,
@@ -150,7 +150,7 @@ class Standing(NamedTuple):
     num_within: int
     num_open: int
     undecided: frozenset[tuple[str, str]]
-    """Names of task and mechanism, for every mechanism in an undecided pair."""
+    """Pairs of a task's name and the name of a mechanism that is in an undecided pair on this task."""
 
 
 def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
@@ -186,8 +186,8 @@ def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms that tests compare: those with a run of every ranked task.
 
-    Controls are left out, since they differ from any mechanism on most tasks. If fewer than two mechanisms are left, as
-    in a suite with tasks of many papers, each task compares all that ran on it, without calling one the best.
+    Controls are left out, since they differ from any mechanism on most tasks. If fewer than two are left, as in a suite
+    with tasks of many papers, all mechanisms that ran on a task are compared. Then none is called the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]

@@ -80,8 +80,8 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
 
     Args:
         store: The store; open for writing if it is to be repaired.
-        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that the same ``run`` command makes
-            the rows again. A row that lost its curve is moved too.
+        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that the ``run`` command, if
+            repeated, makes the rows again. A row that lost its curve is moved too.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
     _, lost = curves_of(store, rows)
@@ -110,8 +110,9 @@ class Leftover:
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     """Delete and list the files that no reader needs: remains of killed writers, replaced rows, curves without a row.
 
-    Compact files are never deleted. A loose file of rows is deleted only if no row in use would be lost with it. A file
-    of curves is deleted only if it is so old that no writer can still be about to write its rows.
+    Compact files are never deleted. A loose (not yet merged) file of rows is deleted only if its rows were
+    replaced or are in other files too. A file of curves is deleted only if it is over an hour old, since curves are
+    written before their rows.
 
     Args:
         store: The store; open for writing unless ``is_dry`` is set.

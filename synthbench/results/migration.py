@@ -1,4 +1,4 @@
-"""Migration of rows of schemas 3 and 4, whose ids also hashed the name and version of a suite, to schema 5.
+"""Migration of rows to schema 5 from schemas 3 and 4, in which run ids also depended on the suite and its version.
 
 In schema 5, a row belongs to a protocol and not to a suite, so a task can enter or leave a suite without new training.
 The columns ``suite`` and ``suite_version`` are kept. :func:`migrated` gives rows their new ids. :func:`former`
@@ -17,7 +17,7 @@ from synthbench.canonical import canonical_json, sha256
 from synthbench.results.schema import RUNS, row_sha256
 
 LAST_BY_SUITE = 4
-"""The last schema version whose ids hashed the suite; a migrated row gets the next version."""
+"""The last schema version in which run ids depended on the suite; a migrated row gets the next version."""
 SUITE = ("suite", "suite_version")
 """The configuration keys that name the suite; the columns have the same names."""
 

@@ -8,7 +8,7 @@ To add a column:
   that states what decides the value, such as ``result_or_null``;
 - set the value in ``runner/rows.py``, or in ``runner/environment.py`` if it describes the machine or the software. A
   result is null in the row of a failed run;
-- limit the value in ``trust/audit.py`` if its size can be implausible;
+- add a limit to ``trust/audit.py`` if some values would be implausible;
 - name the column in ``tests/runner/runs.py`` if it may differ between runs that are otherwise the same;
 - run ``python docs/generate.py``, write a store of the new version with ``tests/golden/stores/write.py``, and add the
   store to ``tests/results/test_versions.py``.
@@ -44,8 +44,9 @@ ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64",
 """Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
-"""Origin of a value. ``verify`` checks in every row what the configuration and the code decide. It trains a sample of
-the rows again to check what training decides. Circumstances are the rest, such as when and where a row was made."""
+"""Origin of a value. ``verify`` checks, for every row, the values decided by the configuration and the code. It
+retrains a sample of the rows to check the values decided by training. Circumstances are all other values, such as the
+time and the machine."""
 
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
 """Pattern of a term: a name, with arguments or without, like ``aether:norm=pre``."""
@@ -255,11 +256,11 @@ VERIFICATION_COLUMNS = (
     Column("device_name", "string", "", "model name of the device that ran it again"),
     or_null("score", "float64", "fraction", "score of the re-run; null if it has none"),
 )
-"""Columns of the verifications, a separate table, so that a verified row keeps its id and checksum."""
+"""Columns of the table of verifications; it is separate, so that a verified row keeps its id and checksum."""
 
 
 def join_match(asked: str, term: str) -> str:
-    """The value of column ``match`` for a mechanism resized by ``--match``, e.g. ``state=4096 of slay:P=8``."""
+    """Join the requested size and the original term into a value of column ``match``: ``state=4096 of slay:P=8``."""
     return f"{asked} of {term}"
 
 
@@ -288,7 +289,7 @@ def run_id(identity: dict[str, Any]) -> str:
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Rescale a score so that the floor becomes 0 and the ceiling 1; None without a score or if both are equal."""
+    """Rescale a score so that the floor becomes 0 and the ceiling 1; None if there is no score or both are equal."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)

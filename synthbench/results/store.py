@@ -13,10 +13,10 @@ File names contain the hash of the content, so no writer replaces another's file
 several rows, the one that finished last is used. Format 1 had one file per row, ``runs/run-<run_id>.parquet``; such
 files are still read.
 
-A file of rows is *sealed* if its name contains the hash of its bytes: no accident has changed it since it was written,
-from valid rows. Readers of a sealed file therefore skip the checksums of its rows. A seal does not tell who wrote the
-file, so the values are checked nevertheless. Before rows are copied to another file or verified, their checksums are
-computed too.
+A file of rows is *sealed* if its name contains the hash of its bytes: it was written from valid rows, and no accident
+has changed it since. Readers of a sealed file therefore skip the checksums of its rows. A seal does not tell who wrote
+the file, so the values are checked nevertheless. Before rows are copied to another file or verified, their checksums
+are computed too.
 
 Parts of this module, from top to bottom: the store; choosing rows and curves; validating rows; one Parquet file; the
 disk.
@@ -83,7 +83,7 @@ _LOCK = "_tmp/compact.lock"
 _NAME = re.compile(r"(run|job|runs|curves|verified)-[0-9a-f]{16}\.parquet")
 
 _STALE_S = 3600.0
-"""Age in seconds from which a half-written file is taken as left by a killed writer; writing takes only seconds."""
+"""Age in seconds above which a half-written file is taken to be from a killed writer; writing takes only seconds."""
 _MAX_JSON_BYTES = 2**24
 """Size limit of ``store.json``, in bytes."""
 _AT_ONCE = 1000
@@ -97,7 +97,7 @@ class Limits:
     """Limits on what is read or written at once, since a store may come from a stranger or have a million rows."""
 
     file_bytes: int = 2**31
-    """Size limit of a file, packed and unpacked, since a few kilobytes of zstd can claim to hold terabytes."""
+    """Size limit of a file, compressed and decompressed, since a few kilobytes of zstd can expand to terabytes."""
     written_rows: int = 20_000
     """Limit on the rows of one compact file; their curves go into another file. Both files together take 200 MB."""
     batch_rows: int = 4096
@@ -109,7 +109,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A file, or a row in a file, that was left out on reading."""
+    """A file, or a row in a file, that was left out when the store was read."""
 
     file: str
     """The file, as a path relative to the store."""
@@ -136,7 +136,7 @@ class Store:
 
     @classmethod
     def open(cls, root: Path, *, create: bool, limits: Limits = LIMITS) -> "Store":
-        """Open a store for reading or, with ``create``, also for writing; then a missing store is created.
+        """Open a store for reading. With ``create``, open it for writing too, and make it if it is missing.
 
         Opening or reading without ``create`` changes nothing on the disk.
 
@@ -146,8 +146,8 @@ class Store:
             limits: Limits on what is read or written at once.
 
         Raises:
-            StoreError: If there is no store (and ``create`` is False), it cannot be written, it contains a link as a
-                folder, or a newer synthbench made it.
+            StoreError: If the store is missing and ``create`` is False, or it is not writable and ``create`` is True.
+                Also if one of its folders is a link, or a newer synthbench made it.
         """
         store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
@@ -163,7 +163,7 @@ class Store:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """Rows and files left out on reading so far, each listed once; code that prints a report prints these too."""
+        """Rows and files left out so far, each listed once; code that prints a report should print them too."""
         return list(self._left_out)
 
     # Reading
@@ -174,8 +174,8 @@ class Store:
         The column ``verified_by`` comes from the store's own table of verifications, never from a file of rows.
 
         Args:
-            is_checked: Whether to compute the checksum of every row. By default, checksums of rows in sealed files are
-                skipped, which is enough for the user's own store.
+            is_checked: Whether to compute the checksum of every row. By default, rows in sealed files (whose names
+                contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
             columns: Columns to return. The values of all other columns are checked too, unlike in :meth:`outline`.
 
         Raises:
@@ -188,7 +188,7 @@ class Store:
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Read some columns of one row per run, in the order of :meth:`table`.
 
-        In sealed files, only these columns are decoded, so this is fast if files have many rows.
+        Files whose names contain the hash of their bytes are read fast, since only these columns are decoded.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -203,7 +203,7 @@ class Store:
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Read the rows of some runs, by run_id. This is fast: files without these runs are read only for their ids."""
+        """Read the rows of some runs, by run_id. This is fast, since other files are read only for their run ids."""
         rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
@@ -373,10 +373,10 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and some rows to ``quarantine/``; write the other rows of their files to compact files.
+        """Move damaged files and some rows to ``quarantine/``; write all other rows of the same files to compact files.
 
         Args:
-            damaged: Files of rows with damaged and valid rows.
+            damaged: Damaged files of rows; their valid rows stay in the store.
             checksums: Checksums of further rows to move.
 
         Raises:
@@ -415,7 +415,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn an error of the disk into a StoreError that says how much space is free.
+        """Convert operating-system errors in the ``with`` block into a StoreError that states the free space.
 
         Raises:
             StoreError: If writing fails, or the store was opened for reading.
@@ -437,7 +437,7 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock that keeps other processes from writing or deleting compact files.
+        """Hold, for the ``with`` block, the lock that keeps other processes from writing or deleting compact files.
 
         Raises:
             StoreError: If the store cannot be written, or another process holds the lock.
@@ -530,7 +530,7 @@ class Store:
         self.report(path, reason, is_moved=is_moved)
 
     def report(self, path: Path, reason: str, *, is_moved: bool = False) -> None:
-        """Record that a file or something in it was left out; each reason is recorded only once."""
+        """Record that a file, or something in it, was left out; repeated reports are recorded only once."""
         self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
     def _paths(self, folder: str, kind: str = "") -> list[Path]:
@@ -562,10 +562,10 @@ class Store:
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Yield every file of ``runs``, ``curves`` or ``verified``: loose, then compact, then those new since.
+        """Yield every file of ``runs``, ``curves`` or ``verified``: loose, then compact, then those written meanwhile.
 
-        So no row is missed if its file is merged during reading: the compact file exists before the loose one is
-        deleted.
+        In this order, no row is missed if its file is merged during reading, since the compact file exists before the
+        loose one is deleted.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -641,20 +641,21 @@ KEYS = ("run_id", "finished_at", "row_sha256")
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing") -> pa.Table:
-    """Read one row per run of a store, in the order of a report; see :func:`parts_of` for the arguments."""
+    """Read one row per run, sorted by suite, task, mechanism, seed and run id; see :func:`parts_of` for arguments."""
     return newest(collected(parts_of(store, names, seal)), names)
 
 
 def parts_of(
     store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing", paths: Iterable[Path] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the valid rows of each file, with ids of the present schema; damaged files and rows are reported.
+    """Yield the valid rows of each file, with run ids migrated to the present schema; report damaged files and rows.
 
     Args:
         store: The store to read.
-        names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
-            (its path in the store) are added. Most text columns are dictionary-encoded.
-        seal: Checks that are skipped for sealed files. With ``values``, only the needed columns of them are decoded.
+        names: Columns to read. Always added are ``KEYS``, the columns that reports sort by, ``is_migrated``,
+            ``is_result`` and ``file`` (path in the store). Most text columns are dictionary-encoded.
+        seal: Checks that are skipped for sealed files (whose names contain the hash of their bytes). With ``values``,
+            only the needed columns of these files are decoded.
         paths: Files to read; None for all files of rows.
     """
     held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
@@ -717,7 +718,7 @@ def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
 
 
 def plain(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Convert some columns of dictionary-encoded rows to the types of ``RUNS``."""
+    """Select some columns and convert them from dictionary encoding to the types of ``RUNS``."""
     schema = pa.schema([RUNS.field(name) for name in names])
     return table.select(list(names)).cast(schema).combine_chunks()
 
@@ -728,10 +729,10 @@ def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
 
 
 def newest_numbers(table: pa.Table) -> pa.Array:
-    """Choose the row of each run that finished last, and return the row numbers in the order of a report.
+    """For each run, choose the row that finished last; return the row numbers in the order of a report.
 
-    If two rows finished at the same time, the one with the larger checksum is chosen. Migration can make one run of
-    rows from different sources, so a migrated failure never replaces a result.
+    If two rows finished at the same time, the one with the larger checksum is chosen. Migration can give rows of
+    different runs the same id, so a migrated row of a failed run never replaces a row with status ``ok``.
     """
     by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
     names = table["run_id"].take(by_age).combine_chunks()
@@ -741,7 +742,7 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select the migrated rows that are not used, because migration merged their run with another one."""
+    """Select the migrated rows not among ``numbers``; for each, another row with the same run id is used."""
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
 
@@ -752,7 +753,7 @@ def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Table:
-    """Select the rows of some runs, or those with one of the given values in another column."""
+    """Select the rows that have one of the given values in a column, by default the run id."""
     return rows.filter(pc.is_in(rows[column], pa.array(set(values), pa.string())))
 
 
@@ -787,7 +788,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
     Args:
         store: The store to read.
         rows: Rows with the columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
-        paths: Files to search; None for all files of curves. Lost curves are reported to the store only with None.
+        paths: Files to search; None for all files of curves. Lost curves are reported only if it is None.
     """
     wanted: dict[tuple[str, str], int] = {}
     columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
@@ -870,7 +871,7 @@ def _fault_of(row: Mapping[str, Any]) -> str | None:
 
 
 def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
-    """Find rows of a readable table that ``check_values`` might refuse: all of these, and perhaps some valid rows."""
+    """Mark the rows of a table that ``check_values`` might refuse: all that it refuses, and perhaps some valid rows."""
     is_suspect = np.zeros(table.num_rows, dtype=bool)
     for column in columns:
         values = table[column.name].combine_chunks()
@@ -931,7 +932,7 @@ class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on with
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file whose footer and columns were checked, but not yet its values."""
+    """A Parquet file with checked footer and columns; its values are not yet checked."""
 
     path: Path
     is_sealed: bool
@@ -1122,7 +1123,7 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         OSError: If the file cannot be read, or is a link.
-        ValueError: If it is no plain file, such as a pipe or a device, or has more than ``max_bytes``.
+        ValueError: If it is a pipe, a device or anything else but a plain file, or has more than ``max_bytes`` bytes.
     """
     with _opened(path) as file:
         status = os.fstat(file.fileno())
@@ -1134,7 +1135,7 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
 
 def is_old(path: Path) -> bool:
-    """Return whether a file is older than any writer takes from its first file to its last."""
+    """Return whether a file is over an hour old, far longer than writing all files of a job takes."""
     status = status_of(path)
     return status is not None and time.time() - status.st_mtime > _STALE_S
 
@@ -1148,7 +1149,7 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def mark_in_use(file: BinaryIO) -> None:
-    """Lock an open file, so that ``store gc`` does not delete it as left by a killed process."""
+    """Lock an open file, so that ``store gc`` does not delete it as a remnant of a killed process."""
     # The kernel releases the lock when the process ends, however it ends. On network disks without locks, only the age
     # of a file decides.
     with contextlib.suppress(OSError):

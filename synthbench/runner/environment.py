@@ -1,4 +1,4 @@
-"""The machine and the software, as a row describes them."""
+"""Facts about the machine and the software that are recorded in each row."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
 
 @lru_cache
 def software() -> dict[str, Any]:
-    """Return versions of software, the commit and a hash of the host, by column of a row."""
+    """Return the software versions, the commit and a hash of the host name, keyed by the column name of a row."""
     packages = {}
     for package in (*RELEVANT_PACKAGES, *(kind.package for kind in EXECUTORS.values() if kind.package)):
         try:
@@ -67,7 +67,7 @@ def software() -> dict[str, Any]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Return the device and its numeric settings, by column of a row."""
+    """Return the device and the settings that may affect its results, keyed by the column name of a row."""
     return {
         "device_type": device.type,
         "device_name": _gpu_name(device) if device.type == "cuda" else _cpu_name(),
@@ -79,7 +79,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes: of a GPU since the last reset, or else of this process."""
+    """Return the peak memory in bytes: on a GPU, of the tensors since the last reset; on a CPU, of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -92,7 +92,7 @@ def _gpu_name(device: torch.device) -> str:
 
 
 def num_memory_kills() -> int:
-    """Count how often the kernel has killed a process of this machine for its memory; 0 if unknown."""
+    """Count the processes that the kernel of this machine has killed because memory ran out; 0 if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -121,7 +121,7 @@ def stated_commit() -> str | None:
     """Return the commit in the environment variable ``SYNTHBENCH_COMMIT``; None if it is not set.
 
     Raises:
-        UsageError: If it is not 40 hex digits.
+        UsageError: If the variable is set to anything but 40 hex digits.
     """
     stated = os.environ.get(COMMIT, "")
     if stated and not re.fullmatch("[0-9a-f]{40}", stated):

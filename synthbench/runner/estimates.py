@@ -1,6 +1,6 @@
 """Estimates how long jobs will take, from the times of measured rows or else from the amount of work.
 
-Estimates decide only the order of jobs and the time left that is shown; they affect no number in a row.
+Estimates decide only the order of jobs and the displayed remaining time; they affect no number in a row.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ COST_KEYS = (
     ("device_type", "mech_family"),
     ("device_type",),
 )
-"""Sets of columns, most specific first: rows equal in one set are taken to need equal time for equal work."""
+"""Sets of columns, most specific first; rows that agree on a set are assumed to take the same time per unit of work."""
 
 TIMED = (
     *dict.fromkeys(name for key in COST_KEYS for name in key),
@@ -29,7 +29,7 @@ TIMED = (
 
 
 def cost_columns(cell: Cell) -> dict[str, Any]:
-    """Return the values that decide how long a run of a cell takes, by column of its rows."""
+    """Return the values that decide how long a run of a cell takes, keyed by the column name of a row."""
     model, training = cell.suite.model, cell.suite.training
     return {
         "device_type": cell.device_type,
@@ -54,11 +54,11 @@ def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
 
 
 class Estimates:
-    """Estimates the time of a run from the most similar measured rows, as their median time for the same work.
+    """Estimates the time of a run: its work, times the median time per unit of work of the most similar measured rows.
 
     Args:
-        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them; those without a
-            finished training are ignored. None if nothing was measured.
+        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only those with
+            status ``ok`` or ``diverged`` are used. None if nothing was measured.
     """
 
     def __init__(self, rows: pd.DataFrame | None = None) -> None:
@@ -81,9 +81,9 @@ class Estimates:
         return None
 
     def cost(self, cell: Cell) -> float:
-        """Estimate the seconds of one run, or return its work if none was measured on this type of device.
+        """Estimate the seconds of one run; if nothing was measured on its type of device, return its :func:`work`.
 
-        Both can be compared among runs on one type of device.
+        The values of runs on the same type of device can be compared with each other.
         """
         seconds = self.seconds(cell)
         return float(work(cost_columns(cell))) if seconds is None else seconds

@@ -40,10 +40,10 @@ SAID = "worker.score"
 """Name of the metric that records the score claimed by the worker, for information only."""
 
 QUESTIONS_A_SEQUENCE = 2
-"""Number of questions per test sequence; questions are about half as long, so twice as many take no longer."""
+"""Number of questions per test sequence; a question is about half as long, so two take no longer than one sequence."""
 
 MOST_DRAWS = 64
-"""Limit on repeated draws of sequences for the questions of a level on which few sequences are scored."""
+"""Limit on the draws of sequences for one test: if few have scored positions, one draw gives too few questions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Questions:
 
 
 class Result(NamedTuple):
-    """Measurements of the judge in one test."""
+    """Measurements in one test by the judge, the process that scores the answers."""
 
     num_correct: int
     num_questions: int
@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw the questions of a run, by test number.
+    """Draw the questions of the held-out tests of a run, and return them by test number.
 
     A ladder has one test per level, numbered from 1; any other task has the single test 1.
 
@@ -116,7 +116,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
 
 
 def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) -> None:
-    """Write the inputs and positions of the questions of a run, which a worker may see, but no targets."""
+    """Write the inputs and positions of the questions of a run for the worker to read, without the targets."""
     for number, some in questions.items():
         for kind, array in (("inputs", some.inputs), ("places", some.places)):
             with _file(folder, run_id, number, kind).open("wb") as file:
@@ -125,12 +125,12 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 @torch.inference_mode()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
-    """Answer the questions in a folder with the trained model, and write the answers; do nothing without questions.
+    """Answer the questions in a folder with the trained model and write the answers; do nothing if it has no questions.
 
     Args:
         model: The model that was trained for all of the runs together.
-        runs: The runs, in the order of the model.
-        folder: Folder of their job, which may have questions.
+        runs: The runs, in the order of the first dimension of the model.
+        folder: Folder of the job that the runs belong to, with or without questions.
         device: Device of the model.
     """
     was_training = model.training
@@ -284,7 +284,7 @@ def folder_of(job: Job, results: Path, driver: str) -> Path:
 
 
 def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
-    """Return the folder of all jobs of a command or, with ``run_id``, of the job whose first run has this id."""
+    """Return the temporary folder of a command or, with ``run_id``, of its job whose first run has this id."""
     return results / "_tmp" / f"held-out-{driver}" / run_id
 
 
@@ -295,7 +295,7 @@ class HeldOutTest:
 
     Args:
         results: Folder of the store that receives the rows.
-        driver: Id of the command, part of the path of its jobs' folders, which :meth:`close` removes.
+        driver: Id of the command. It is part of the path of the folders of its jobs, which :meth:`close` removes.
     """
 
     def __init__(self, results: Path, driver: str) -> None:
@@ -315,9 +315,10 @@ class HeldOutTest:
                 write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
-        """Move the rows of a job into the store with the judge's scores, and return them.
+        """Move the rows of a job into the store, with their scores replaced by the judge's, and return them.
 
-        Rows of runs that the job was not asked to make are ignored. A job of built-in components returns nothing.
+        Rows of runs that the job was not asked to make are ignored. Return an empty list for a job of built-in
+        components.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:

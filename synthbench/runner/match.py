@@ -46,7 +46,7 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
 
 
 def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """Resize cells as ``--match`` asks; controls, which have no size, stay as they are.
+    """Resize cells as ``--match`` asks; mechanisms of the family ``control`` stay as they are.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -89,7 +89,7 @@ def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:
-    """Count the parameters of the whole model, or the state elements of one layer after a training sequence."""
+    """Count the parameters of the model, or the state elements of one layer after it has read a training sequence."""
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
     states = [
@@ -107,7 +107,7 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 
 
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """Find a cell within 5 % of the target size, changing one or two numbers if necessary.
+    """Find a variant of a cell within 5 % of the target size, by changing at most two numbers.
 
     A cell that fits is returned unchanged. Otherwise, two kinds of numbers are tried: the mechanism's integer
     arguments, in order of declaration, and the model's width, which for attention stays a multiple of the number of
@@ -137,7 +137,7 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
 
 
 def reference_of(cell: Cell) -> Cell:
-    """Return the cell of the suite's first mechanism on the same task; its size is the target if none is given."""
+    """Return the cell of the suite's first mechanism on the same task; ``--match`` uses its size by default."""
     name, arguments = next(iter(cell.suite.mechanisms.items()))
     return replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], arguments))
 

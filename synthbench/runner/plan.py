@@ -28,7 +28,7 @@ from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
 
 GPU_GROUP_SIZE = 64
-"""Number of runs that a GPU trains as one program; its steps are bound by kernel launches, not by arithmetic."""
+"""Number of runs that a GPU trains as one program; kernel launches, not arithmetic, limit the speed of its steps."""
 
 RERUNS = ("none", "failed", "all")
 
@@ -47,8 +47,8 @@ class Job:
 
     The runs belong to one cell, or to several cells that share a :attr:`Cell.program`. At most ``group_size`` of them
     train as one program. The grouping does not depend on which rows are missing, so a resumed sweep trains the same
-    groups as an uninterrupted one. If the suite tunes, a job has all runs of its cells. ``tuning_skills`` has the skill
-    of each tuning run that already has a row, or None if that row has no score.
+    groups as an uninterrupted one. If the suite tunes learning rates, a job has all runs of its cells.
+    ``tuning_skills`` maps each tuning run that already has a row to its skill, or to None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -59,12 +59,12 @@ class Job:
 
     @property
     def untuned(self) -> tuple[Run, ...]:
-        """Tuning runs, which choose a learning rate, that have no row yet."""
+        """The tuning runs (those that serve to choose a learning rate) that have no row yet."""
         every = (run for cell in self.cells for run in cell.tuning_runs())
         return tuple(run for run in every if run not in self.tuning_skills)
 
     def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
-        """Return the job with the chosen learning rate of each cell set in its runs, which had none."""
+        """Set the learning rate that was chosen for each cell in all runs of that cell, and return the new job."""
         runs, missing = (
             tuple(replace(run, learning_rate=learning_rates[run.cell]) for run in some)
             for some in (self.runs, self.missing)
@@ -73,7 +73,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Run, ...]]:
-        """The groups of runs that train as one program; groups that have all their rows are left out."""
+        """The groups of runs that train as one program; groups without missing rows are left out."""
         if len(self.runs) <= self.group_size:
             return [self.runs] if self.missing else []
         missing = set(self.missing)
@@ -101,7 +101,7 @@ class Plan:
     num_failed: int = 0
     """Number of rows without a score among those already done."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Finishing times of the rows that are made again, by run id; of two rows of a run, the later one is used."""
+    """Finishing times of the stored rows that are made again, by run id; the new rows must finish later to be used."""
     notices: tuple[str, ...] = ()
     """Remarks for the user before the first job, one sentence each."""
 
@@ -234,7 +234,7 @@ def select_components(request: Request) -> Selected:
 def cells_and_seeds(
     request: Request, device: torch.device, selected: Selected | None = None
 ) -> tuple[list[Cell], Sequence[int]]:
-    """Return the cells of a request, shortened and resized as it asks, and the root seeds of their runs.
+    """Return the cells (task × mechanism) of a request, with its limits and sizes, and the root seeds of their runs.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -296,7 +296,7 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
 
 
 def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
-    """Shorten a suite to fewer steps, or to at most ``limit`` sequences in every evaluation.
+    """Shorten a suite to ``steps`` training steps and to at most ``limit`` sequences per evaluation; None: no change.
 
     Raises:
         UsageError: If a number is not positive.
@@ -319,10 +319,10 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
 
 
 def surrounded(suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None) -> Suite:
-    """Return the suite with another condition, block or position encoding for its mechanisms.
+    """Return the suite with the given condition, block and position encoding; None keeps that of the suite.
 
-    A suite older than conditions has one position encoding for all mechanisms. If a condition is given for it, each
-    mechanism gets its authors' encoding, unless ``positions`` is given too.
+    A suite made before conditions were introduced has one position encoding for all mechanisms. If a condition is
+    given for such a suite, each mechanism gets its authors' encoding, unless ``positions`` is given too.
 
     Raises:
         UnknownName: If there is no such condition.
@@ -341,7 +341,7 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """Restrict a suite to some of its learning rates; the ids of the remaining rows stay the same.
 
     Raises:
-        UsageError: If the suite lacks one of the rates, or tunes: then its set of rates is part of each row's id.
+        UsageError: If the suite lacks one of the rates, or tunes, since each row's id then depends on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
@@ -359,19 +359,20 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select tasks by expressions, the suite's first; ``@category`` selects a category.
+    """Select tasks by name or expression, with those of the suite first; ``@category`` selects a category.
 
-    A task that the suite does not list is selected only by its exact name. A package is imported only if it is named.
+    A task that the suite does not list is selected only by its exact name. An installed package is imported only if
+    one of its tasks is named.
     """
     unlisted = [name for name in TASKS if name not in suite.tasks]
     return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category(), unlisted=unlisted)
 
 
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select registered mechanisms by expressions, the suite's first; ``@family`` selects a family.
+    """Select mechanisms by name or expression, with those of the suite first; ``@family`` selects a family.
 
-    Packages are imported only if they are named, or if an expression is open: ``all``, a family or a pattern. An open
-    expression skips mechanisms that cannot be imported.
+    Installed packages are imported only if a mechanism of theirs is named, or if an expression is open: ``all``, a
+    family or a pattern. An open expression skips mechanisms that cannot be imported.
     """
     terms, named = _registered(expressions)
     broken = set[str]()
@@ -393,12 +394,12 @@ def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
     """Make one cell per task and mechanism; arguments from the command line override those of the suite.
 
-    Cells of tasks that the suite does not list belong to its extension by :func:`~synthbench.suites.extended`.
+    Tasks that the suite does not list get cells in the suite that :func:`~synthbench.suites.extended` returns.
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
-        UsageError: If a value is out of range, a task has no sequence of its length, or the suite tunes by skill and a
-            task has none.
+        UsageError: If a value is out of range, a task cannot draw sequences of its length, or the suite tunes by skill
+            and a task has no skill.
     """
     if suite.tuning is not None and (in_bits := [name for name in tasks if TASKS[name].measure == "bits"]):
         raise UsageError(
@@ -444,7 +445,7 @@ def _has_phases(cell: Cell) -> bool:
 
 
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
-    """Return the options of a mechanism in a suite: those of its condition, overridden by those of the suite."""
+    """Return the options of a mechanism in a suite: those of the condition, overridden by those that the suite sets."""
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
 
@@ -478,10 +479,10 @@ def make_plan(
 
     Args:
         cells: Cells to train.
-        seeds: Root seeds. Each cell has one run per seed, and per learning rate unless tuning chooses the rate.
-        done: Skill of each run that is done, by run id; None if it has none.
-        group_size: Number of runs that train as one program; None: chosen from the length and the device of the cells.
-        is_across_tasks: Whether cells share a program if all of their runs fit into it.
+        seeds: Root seeds. Each cell has one run per seed or, without tuning, one per seed and learning rate.
+        done: Skill of each run that is already done, by run id; None for a run without a skill.
+        group_size: Number of runs that train as one program; None: that of :func:`default_group_size`.
+        is_across_tasks: Whether cells may train together as one program if all of their runs fit into it.
         estimates: Expected times of runs; None: computed from their work.
 
     Raises:

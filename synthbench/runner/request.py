@@ -45,14 +45,16 @@ class Request:
     positions: str | None = None
     """Position encoding for all mechanisms; None: as in the suite.
 
-    None means each mechanism's own encoding if ``condition`` is given for a suite that is older than conditions.
+    There is one exception. If ``condition`` is given for a suite made before conditions were introduced, None means
+    each mechanism's own encoding.
     """
     condition: str | None = None
     """``stock`` (as the authors build it) or ``bare`` (the scores or the recurrence alone); None: that of the suite."""
     match: str | None = None
-    """Size to equalise: ``params`` or ``state``, as in ``state=4096``; without a number, the first mechanism sets it.
+    """Size that all mechanisms get: ``params`` or ``state``, with a number (``state=4096``) or without.
 
-    None: every mechanism has the size that its arguments give.
+    Without a number, the size is that of the suite's first mechanism. None: every mechanism has the size that its
+    arguments give.
     """
     device: str = "auto"
     steps: int | None = None
@@ -63,7 +65,7 @@ class Request:
     """Address of a running Ray cluster, or ``local`` to try the slurm executor on this machine."""
     workers: int | None = None
     per_gpu: int | None = None
-    """Processes that share a GPU; None: one."""
+    """Number of processes that share a GPU; None: one."""
     timeout_s: float | None = None
     group_size: int | None = None
     rerun: str = "none"

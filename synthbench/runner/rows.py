@@ -132,7 +132,7 @@ def _standard_error(ceiling: float, num_sequences: int) -> float:
 
 
 def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
-    """Make the row of a run that could not be trained: it has a status but no score, never an accuracy of 0."""
+    """Make the row of a run that could not be trained: its status says why, and its score is null, never 0."""
     return {
         **dict.fromkeys(
             column.name for column in RUN_COLUMNS if column.is_nullable and column.decided_by != "configuration"
@@ -321,11 +321,11 @@ def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str
 # Predictions of trained models on their tests, one file per run, for questions that a score does not answer.
 
 NOT_SCORED = -1
-"""Prediction at positions that are not scored. No target is -1, so the score counts where both are equal."""
+"""Prediction at positions that are not scored. No target is -1, so prediction and target differ there."""
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a folder for predictions before anything is trained.
+    """Make the folder for predictions, and check that files can be written there, before anything is trained.
 
     Raises:
         StoreError: If no file can be written there.
@@ -345,11 +345,11 @@ def predictions_file(folder: Path, run_id: str) -> Path:
 
 
 def write_predictions(folder: Path, result: RunResult) -> None:
-    """Write the test sequences of a run and the predictions for them; do nothing without predictions.
+    """Write the test sequences of a run and the predictions for them; do nothing if the run kept none.
 
     ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]; ``(predictions == targets).sum()``
-    is ``n_correct`` of the row. ``metadata`` is JSON text: facts of the task, ``run_id``, and ``config``, the complete
-    configuration of the row.
+    equals ``n_correct`` of the row. ``metadata`` is JSON text: facts of the task, ``run_id``, and ``config``, the
+    complete configuration of the row.
 
     Raises:
         StoreError: If the file cannot be written; no partial file is left behind.

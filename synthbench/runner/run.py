@@ -102,7 +102,7 @@ class RunReport:
 def planned_rows(runs: Mapping[str, Run], results: Path) -> pd.DataFrame:
     """Read the rows of some runs from a store, labelled with the suites of these runs.
 
-    A row may have been made for another suite with the same protocol; its suite and version are replaced.
+    A row may have been made for another suite with the same protocol; it is returned with the suite of the planned run.
 
     Args:
         runs: Planned runs, by run id.
@@ -126,18 +126,18 @@ def run(
     stop: threading.Event | None = None,
     most_loose: int = 200,
 ) -> RunReport:
-    """Run what is missing and write a row for each run; a repeated request runs only what is still missing.
+    """Run what is missing and write one row per run; a repeated call runs only what is still missing.
 
     Args:
         request: What to run, and where.
         on_plan: Called once with the plan and the executor, before the first job.
         on_outcome: Called for every row once it is written.
         stop: Event that, once set, keeps further jobs from starting.
-        most_loose: Number of loose job files above which the store is compacted at the end.
+        most_loose: Number of loose files (one per job) above which they are merged at the end.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
-        StoreError: If the store cannot be written; if possible, this is found before any training.
+        StoreError: If the store cannot be written; where possible, this is checked before any training.
         ContractError: If a plugin cannot be loaded, or one of its components cannot be built.
     """
     began = time.monotonic()
@@ -236,14 +236,14 @@ def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
 
 
 def device_of(request: Request) -> torch.device:
-    """Return the device that a request names; for a cluster, this machine need not have it."""
+    """Return the device that a request names; if a cluster runs the jobs, this machine need not have the device."""
     if EXECUTORS.get(request.executor, EXECUTORS["auto"]).is_elsewhere and request.device == "cuda":
         return torch.device("cuda")
     return resolve_device(request.device)
 
 
 def devices_of(device: torch.device) -> Devices:
-    """Name the devices on which components are checked before training: the CPU in float64, and the GPU if present."""
+    """List the devices on which components are checked: the CPU and, if ``device`` is a GPU and present, that GPU."""
     is_here = device.type != "cpu" and torch.cuda.is_available()  # the GPU of a cluster may be on another machine
     return ("cpu", str(device)) if is_here else ("cpu",)
 
@@ -251,13 +251,13 @@ def devices_of(device: torch.device) -> Devices:
 def findings_on(selected: Selected, trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)) -> Findings:
     """Check the selected components that do not come with synthbench, and return the results.
 
-    A mechanism that fails a check raises nothing here; its rows get the status ``contract``.
+    If a mechanism fails a check, nothing is raised here, but its rows will have the status ``contract``.
 
     Args:
         selected: The suite, tasks and mechanisms that a request names.
         trial: The processes in which components are tried.
         cache: Folder with earlier results; None to check again.
-        devices: Devices on which mechanisms are checked: each on the first that it runs on.
+        devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
 
     Raises:
         ContractError: If a component cannot be built, or a component other than a mechanism fails a check.

@@ -1,4 +1,4 @@
-"""Detects that a plugin has replaced training code, whether to cheat or by patching PyTorch's attention for all code.
+"""Detects plugins that have replaced training code, for example to cheat or to patch PyTorch's attention globally.
 
 The code that trains is recorded when this module is imported, before a worker loads a plugin. It is compared again
 before and after each job that runs foreign code.
@@ -18,14 +18,14 @@ from synthbench import layers, training
 from synthbench.runner import held_out, rows
 
 SET_BY_DTYPE = "torch.Storage"
-"""Name that is not compared: PyTorch itself replaces this class when the default dtype changes."""
+"""Name of a class that is not compared, since PyTorch itself replaces it when the default dtype changes."""
 
 INNER = ("__func__", "fget", "func", "__wrapped__")
 """Attributes that hold the inner function of a class method, property, cached property and decorated function."""
 
 
 def replaced() -> str | None:
-    """Name the training code that was replaced, in a message; None if nothing was."""
+    """Return a message that names the replaced training code; None if nothing was replaced."""
     now = _codes()
     changed = [name for name, code in _SEALED.items() if not _is_same(code, now.get(name, []))]
     # A new name may hide a built-in of Python.

@@ -40,7 +40,7 @@ class RunContext:
     plugins: Sequence[str] = ()
     """Plugins that a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
-    """First failed check of each plugin mechanism that failed any, by name of the mechanism."""
+    """For each plugin mechanism that failed a check, the message of the first such check, by mechanism name."""
     is_deterministic: bool = False
     """True if only deterministic algorithms may be used."""
     is_alone: bool = True
@@ -52,9 +52,9 @@ class RunContext:
     foreign: tuple[str, ...] = ()
     """Modules of those components of the jobs that do not come with synthbench."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
-    """Random id of this command in the names of its logs, since other commands may use the same store at that time.
+    """Random id of this command in the names of its logs, since other commands may use the same store meanwhile.
 
-    Host and process id would not do: two containers may share both, and a store must not name hosts.
+    Host name and process id would not be enough: two containers may share both, and a store must not name hosts.
     """
 
 
@@ -64,7 +64,7 @@ class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The result of one run, for the driver."""
+    """The result of one run, as reported to the driver (the process of the command)."""
 
     run_id: str
     task: str
@@ -88,11 +88,11 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
     Args:
         job: The job; its plugins are already loaded in this process.
-        context: Context of the command.
-        number: Number of the try, from 1.
+        context: Settings of the command.
+        number: Number of this try at the job, counted from 1.
 
     Raises:
-        StoreError: If a row cannot be written; nothing is left half done.
+        StoreError: If a row cannot be written; no partial file is left behind.
         UsageError: If deterministic results are required, and this process can no longer guarantee them.
         OutOfMemoryBesideOthers: If a single run does not fit into memory beside the other workers.
     """
@@ -232,7 +232,7 @@ class _Worker:
 
 
 def replaced_code(job: Job) -> str | None:
-    """Name the training code that foreign code of a job has replaced; None if nothing was."""
+    """Return a message that names the training code replaced by foreign code of a job; None if there is none."""
     return seal.replaced() if any(map(held_out.is_foreign, job.cells)) else None
 
 

@@ -32,7 +32,7 @@ Positive = Annotated[int, Field(gt=0)]
 CONDITIONS = ("stock", "bare")
 """``stock``: layers as their authors build them. ``bare``: the recurrence or the scores alone."""
 BEFORE = "2026.1"
-"""Condition of suites older than ``CONDITIONS``: layers without the parts that were added together with these."""
+"""Condition of older suites: layers without the parts that were added when ``CONDITIONS`` was introduced."""
 EXTRA = ".extra"
 """Suffix of a suite's name for tasks that the suite does not list, but that are trained with its protocol."""
 Arguments = dict[str, bool | int | float | str]
@@ -48,9 +48,9 @@ class ModelSettings(_Strict):
     block: str
     """Name of the block, with the arguments that differ from the defaults: ``aether:norm=pre``."""
     positions: str
-    """Name of the position encoding, with arguments as for ``block``; ``own`` is that of each mechanism's authors."""
+    """Name of the position encoding, with arguments as for ``block``; ``own``: that of the mechanism's authors."""
     positions_otherwise: str | None = None
-    """Encoding for mechanisms without queries and keys, if ``positions`` rotates these. None: they are refused."""
+    """Encoding for mechanisms without queries and keys if ``positions`` rotates them. None: refuse such mechanisms."""
     model_dim: Positive
     num_heads: Positive
     num_layers: Positive
@@ -59,7 +59,7 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """Training of a run. ``adamw`` decays every parameter, without clipping."""
+    """Training of a run. The optimiser ``adamw`` decays every parameter; gradients are not clipped."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -76,15 +76,15 @@ class TrainingSettings(_Strict):
     ] = "constant"
     """Schedule of the learning rate.
 
-    ``geometric-curriculum`` also adds the geometries of a mechanism one after another. ``curriculum-rates`` has the
-    same learning rates, but all geometries are used from the start.
+    ``geometric-curriculum`` also adds the geometries of a mechanism (such as spherical) one after another.
+    ``curriculum-rates`` has the same learning rates, but all geometries are used from the start.
     """
     warmup_steps: Positive | None = None
     """Number of steps over which the learning rate grows linearly from 0."""
     decay_steps: Positive | None = None
     """Number of last steps over which ``warmup-stable-decay`` lowers the learning rate linearly to 0."""
     stop_at: Annotated[Finite, Field(gt=0, le=1)] | None = None
-    """Skill on the validation sequences at which a run's training stops. If left out, it does not stop early."""
+    """Skill on the validation sequences at which a run's training stops. None: training does not stop early."""
 
     @model_validator(mode="after")
     def _warms_up_where_it_says_so(self) -> "TrainingSettings":
@@ -111,7 +111,7 @@ class LadderSettings(_Strict):
     batch_tokens: Positive
     """Target number of tokens per step: a batch has as many sequences as fit, but at least ``batch_size``."""
     batch_answers: Positive
-    """Smallest mean number of answers per step; a task with one question per sequence needs more sequences for it."""
+    """Smallest mean number of answers per step; tasks with one question per sequence need more sequences for it."""
     extended: bool = False
     """True to use the extended ladder of each task that has one. It enters run ids only through the levels."""
 
@@ -128,7 +128,7 @@ class TuningSettings(_Strict):
 
 
 class EvaluationSettings(_Strict):
-    """Measurements. The test sequences are used once, after the last step."""
+    """Measurements of a run; the test sequences are used once, after the last step."""
 
     test_sequences: Positive
     """Number of test sequences; on a ladder, the number per level."""
@@ -170,7 +170,7 @@ class Suite(_Strict):
     condition: Literal["stock", "bare", "2026.1"] = "stock"
     """Condition of the mechanisms: one of ``CONDITIONS``, or ``BEFORE``. It enters run ids only through the options."""
     merged: dict[str, str] = {}
-    """Name under which a category with few tasks is shown, by category; no part of a row's id."""
+    """Names under which categories with few tasks are shown, by category; no part of a row's id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
     """Tasks of a first verdict; all tasks of the suite if left out. No part of a row's id, since it changes no run."""
     studies: Annotated[tuple[str, ...], AfterValidator(_distinct)] = ()

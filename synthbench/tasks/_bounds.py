@@ -45,7 +45,7 @@ def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Floa
     """Compute the probability that independent Poisson counts are all at most ``cap`` and sum to each of 0..largest.
 
     Given their total, Poisson counts are multinomial. So the result for a total, divided by that total's own
-    probability, is the probability that in as many uniform draws no symbol occurs more than ``cap`` times.
+    probability, is the probability that in that many uniform draws no symbol occurs more than ``cap`` times.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

@@ -40,7 +40,7 @@ def measured_bases(level: Level) -> dict[str, float]:
     """Measure the accuracy of each baseline of a level on its new targets, by name.
 
     ``floor`` answers with one constant per position, and ``local`` by the best rule that sees only its own token and
-    position. For each position, ``place`` copies the token at the position, up to it, that is right most often.
+    position. ``place`` copies, for each position, the token at one fixed place: the place that is right most often.
     ``seen`` guesses among the answers read so far, and ``unasked`` only among those not yet asked for. Then come all
     shortcuts of the task, and the best rule of each family of :mod:`synthbench.tasks._rules`.
     """

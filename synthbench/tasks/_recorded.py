@@ -26,7 +26,7 @@ def key_of(task: Task, length: int) -> str:
 
 
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
-    """Compute the entry of a task at a length; for a stretched test only what its rows report, floor and ceiling."""
+    """Compute the entry of a task at a length; ``is_stretched`` leaves out the local ceiling and the shortcuts."""
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
         entry["references"] = found

@@ -1,6 +1,6 @@
 """A wider search for rules that beat a level's shortcut baseline; any such rule should be added to the baseline.
 
-The search draws other sequences than the baselines do, and also tries rules that no baseline includes. The file
+The search draws its own sequences, not those of the baselines, and also tries rules that no baseline includes. The file
 ``shortcuts.csv`` holds the results for all levels; ``synthbench shortcuts --write`` recreates it.
 """
 
@@ -29,7 +29,7 @@ SEEDS = (1000, 1001)
 MOST_SKILL = 0.05
 """Skill up to which a rule need not be added to the baseline."""
 TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
-"""Random forest: number of trees, least samples per leaf, and numbers of positions to learn from and to test on."""
+"""Random forest: number of trees, minimum samples per leaf, and numbers of positions to learn from and to test on."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Found:
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields, ``skill`` and ``is_beaten``, with numbers rounded for the file."""
+        """Return all fields together with ``skill`` and ``is_beaten``; numbers are rounded for the file."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 

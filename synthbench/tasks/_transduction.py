@@ -62,7 +62,7 @@ class Transduction(Task):
         return (length - 1) // self.tokens_per_symbol
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Lengthen strings to more than ``factor / 2`` and up to ``factor`` times the longest string of ``length``."""
+        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest one that fits ``length``."""
         longest = factor * self.longest(length)
         return dataclasses.replace(self, shortest=longest // 2 + 1), self.tokens_per_symbol * longest + 1
 

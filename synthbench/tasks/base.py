@@ -30,7 +30,7 @@ IGNORE = -100
 """The target of a position that is neither trained nor scored."""
 
 Split = Literal["train", "validation", "test"]
-"""Purpose of a sequence: to train on, to choose the learning rate by, or to measure the score on."""
+"""Purpose of a sequence: training, choosing the learning rate, or measuring the score."""
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
@@ -69,7 +69,7 @@ class Level(NamedTuple):
     load: int
     """Difficulty, in the unit of :attr:`Task.load`."""
     first_new: int
-    """First scored position. Earlier targets are trained but not scored: a lower level has them, or they are easier."""
+    """First scored position. Earlier targets are only trained on: a lower level scores them, or they are easier."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
         """Keep the targets that this level scores; replace the others by ``IGNORE``."""

@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A combination of task, length, mechanism and suite: one number of a table, of which each run is a sample.
+    """A combination of task, length, mechanism and suite: one cell of a table. Each run is a sample of its value.
 
     ``task_arguments`` and ``mechanism_arguments`` hold the options that the suite or the command line sets; all other
     options keep their defaults. ``is_full`` is False if ``--steps`` or ``--limit`` shortened the protocol.
@@ -93,7 +93,7 @@ class Cell:
 
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
-        """Task and length of each test: by level, from 1, on a ladder, else by multiple of trained length or load."""
+        """Task and length of each test: by level number on a ladder, else by multiple of the trained length or load."""
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
         stretches = {
@@ -111,7 +111,7 @@ class Cell:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest test sequence; on a ladder, the suite's limit for all tasks."""
+        """Number of tokens of the longest test sequence; on a ladder, the suite's limit on the length."""
         if self.suite.ladder is not None:
             return self.suite.ladder.longest
         return max(length for _, length in self.tests.values())
@@ -236,7 +236,7 @@ class Cell:
 
     @property
     def note(self) -> str | None:
-        """A warning if positions are rotations, which have no meaning for the mechanism; otherwise None."""
+        """A warning if the position encoding rotates, which has no meaning for this mechanism; otherwise None."""
         positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
         return (
             f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"

@@ -37,8 +37,8 @@ def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch leng
     """Mark inputs within an answer that repeat the target of the position before: a decoding model writes them itself.
 
     An answer of several tokens is a stretch of scored positions. From its second position on, each input is the target
-    of the position before. If any two neighbouring scored positions of a run break this rule, none of its inputs are
-    marked. None are marked either if a sequence is scored at its first position, as in language modelling: no
+    of the position before. If any two neighbouring scored positions of a run break this rule, none of the run's inputs
+    are marked. None are marked either if a sequence is scored at its first position, as in language modelling: no
     question precedes it.
 
     >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
@@ -59,8 +59,9 @@ def decode(
     """Predict the most probable token at every position; the model reads its own predictions in place of some inputs.
 
     Both forms return the same tokens, except for ties within rounding. The parallel form makes several passes over all
-    positions: each pass makes at least one more of these inputs right. It stops when they no longer change. The result
-    is unique, since the model is causal. The method is Jacobi iteration (Santilli et al., 2023, algorithm 1).
+    positions: each pass makes at least one more of these inputs right. The passes stop when the inputs no longer
+    change. The result is unique, since the model is causal. The method is Jacobi iteration (Santilli et al., 2023,
+    algorithm 1).
 
     Args:
         model: The stacked model of all runs.

@@ -46,7 +46,8 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
 
     Raises:
         UnknownName: If the task or an option does not exist.
-        UsageError: If a value is out of range, or if the suite has a ladder and the task has none or gets options.
+        UsageError: If a value is out of range. In a suite with a ladder, also if options are given or the task has no
+            ladder.
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
@@ -105,8 +106,8 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
 
     A level of that length that the task itself defines is preferred. If there is none, or if it has tokens that no
     trained level has, the last trained level is stretched instead. The load of a stretched level is unknown and set to
-    0. If the last level scores only new positions, the stretched level scores only positions beyond the trained length.
-    A factor is missing if neither kind of level exists.
+    0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the stretched level scores
+    only positions beyond the trained length. A factor is missing if neither kind of level is possible.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}

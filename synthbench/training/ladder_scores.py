@@ -25,8 +25,8 @@ USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics",
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Recompute a row's score, skill and metrics from its accuracies per level and the committed baselines.
 
-    A row is returned unchanged if it has no ladder score, or if its task is a plugin's or of a version that is not
-    installed.
+    A row is returned unchanged if it has no ladder score, its task comes from a plugin, or its version of the task is
+    not installed.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
     trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ()
@@ -68,8 +68,9 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """Write the tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` ...
 
-    If the level has a committed baseline, skill is measured from it, and otherwise from the task's floor. Either is
-    named ``x2.floor``, as in suites without ladders. The load is null if the task itself does not define the level.
+    If a test's level has a committed baseline, skill is measured from the baseline, and otherwise from the task's
+    floor. Both are named ``x2.floor``, as in suites without ladders. The load is null if the task itself does not
+    define the level.
 
     Args:
         trained: The levels of the run, easiest first.

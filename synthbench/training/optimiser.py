@@ -198,8 +198,8 @@ def make_optimiser(
     """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
     ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
-    complex, and no run may have to stop before the others. With ``is_capturable``, values that change between steps are
-    kept in tensors, so that a CUDA graph can replay a step.
+    complex, and all runs stop together: there is one run, or no ``stop_at``. With ``is_capturable``, values that change
+    between steps are kept in tensors, so that a CUDA graph can replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1

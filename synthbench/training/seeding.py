@@ -1,7 +1,7 @@
 """Random streams of a run, all derived from one root seed: ``init``, ``train``, ``validation``, ``test``.
 
 The data streams are keyed by task, task version, length, options, split and seed, never by mechanism or learning rate.
-So every mechanism sees the same batches, and a worker keeps the blocks that it has drawn for the next mechanism. The
+So every mechanism sees the same batches, and a worker can keep drawn blocks and use them for the next mechanism. The
 ``init`` stream is keyed by the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is
 counter-based: its streams are the same on every machine.
 """

@@ -28,10 +28,10 @@ six pieces take 40 % less time than the whole batch for slay, and 60 % less for 
 class DeviceBlock(NamedTuple):
     """Many batches of all runs, moved to the device at once.
 
-    ``inputs`` is [batches, runs, batch, length]; ``targets`` is [batches, runs, batch, columns], where
-    ``columns`` are the positions at which any sequence is scored. Inputs after the last of these positions are cut off,
-    since mechanisms are causal and no scored output depends on them. They are kept if answers are read from the last
-    token.
+    ``inputs`` is [batches, runs, batch, length]; ``targets`` is [batches, runs, batch, columns], where ``columns`` are
+    the positions at which any sequence is scored. Inputs after the last of these positions are cut off, since
+    mechanisms are causal and no scored output depends on them. If the model reads its answers from the last token,
+    nothing is cut off.
     """
 
     inputs: Tensor
@@ -97,7 +97,8 @@ def in_pieces(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Cut a batch into nearly equal pieces of up to ``tokens_at_once`` tokens, but at least one sequence per run.
 
-    ``targets`` may hold any values per sequence. None stands for the device's ``TOKENS_AT_ONCE``.
+    ``targets`` may hold any values per sequence. If ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is
+    used.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)

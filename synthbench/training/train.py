@@ -36,7 +36,7 @@ from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 SEQUENCES_BEYOND = 128
-"""Number of test sequences beyond the trained length, times the factor: 64 sequences at factor 2, 32 at factor 4."""
+"""Limit on test sequences beyond the trained length, before division by the factor: 64 at factor 2, 32 at factor 4."""
 TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
 """Limit on the tokens of these sequences that pass through the model at once, by device type.
 
@@ -231,7 +231,7 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
-        """Rebuild the trained models of a cell's runs for a test at a larger length or load, or with a shift."""
+        """Rebuild trained models of a cell's runs for a test at a larger length or load, or with shifted positions."""
         trained = self.model
         if len(runs) < len(self.runs):
             # First drop the tokens of other tasks: the task of a longer test may have more tokens of its own.
@@ -450,7 +450,7 @@ def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
 
 
 def on_levels(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[LevelScore]]]:
-    """Score every run on all levels; return its total, whose accuracy is the ladder score, and its score per level."""
+    """Score every run on all levels; return its total (whose accuracy is the ladder score) and its scores by level."""
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
     by_level = [

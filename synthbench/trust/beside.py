@@ -26,7 +26,7 @@ _Part = tuple[str, pd.DataFrame, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Joined:
-    """Rows of several stores, each run once."""
+    """Rows of several stores, with one row per run and suite."""
 
     rows: pd.DataFrame
     curves: pd.DataFrame
@@ -44,12 +44,12 @@ class Joined:
         """Return the suite and the version that a report shows.
 
         Args:
-            suite: Name of the suite; None: that of the newest own row, or else the main suite.
-            version: Version of the suite; None: the newest with full own rows, or else the newest of all.
+            suite: Name of the suite. None means the suite of the newest own row, or else the main suite.
+            version: Version of the suite. None means the newest with own rows of full runs, or else the newest of all.
 
         Raises:
-            UnknownName: If there is no full row of the suite or of its version.
-            UsageError: If the other store that was named has no full row of them.
+            UnknownName: If there is no full run of the suite or of its version.
+            UsageError: If the named other store has no full run of the suite or of its version.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         own = self.rows[self.is_own]
@@ -63,7 +63,8 @@ class Joined:
         """Return the rows as a suite shows them, and add rows made in other suites that also fit this suite.
 
         Args:
-            suite: Name of the suite; None: as in :meth:`shown`. If it is not installed, nothing changes.
+            suite: Name of the suite; None has the meaning that it has in :meth:`shown`. If the suite is not installed,
+                nothing changes.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         rows = view.seen_from(self.rows.assign(is_own=self.is_own), suite)

@@ -13,7 +13,7 @@ Points = list[tuple[Any, ...]]
 """The points of a learning curve."""
 
 STANDARD_ERRORS = 4.0
-"""Tolerance on other devices or versions, in standard errors of the difference of two scores on such test sets."""
+"""Tolerance on other devices or versions, in standard errors of the difference of scores on two test sets."""
 SEED_DEVIATIONS = 3.0
 """Tolerance in standard deviations of the cell's scores over seeds; the larger of the two tolerances applies.
 
@@ -54,14 +54,14 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
     """Compute the allowed difference of a score on another device or with other versions, in units of the score.
 
-    Different rounding changes the course of training like another seed would. The re-run may therefore differ as much
-    as two seeds of the cell or two test sets of this size do, whichever is more.
+    Different rounding changes the course of training as another seed would. The re-run may therefore differ as much as
+    two seeds of the same cell do, or two test sets of this size, whichever is more.
 
     Args:
         row: The row as recorded.
         deviation: Standard deviation of the cell's scores over seeds.
-        standard_error: Standard error of a score that a judge measured with new questions; None if both runs had the
-            same test.
+        standard_error: Standard error of the re-run's score if it was measured on a new test set; None if both runs had
+            the same test.
     """
     if row["score"] is None:
         return 0.0
@@ -89,8 +89,8 @@ def judged(
         again: The row of the re-run; None if it made none.
         curves: Learning curves of the row and of the re-run; None for one that is missing.
         tolerance: Allowed difference of the scores where bitwise equality cannot be expected.
-        is_asked: Whether a judge measured both scores with different questions. Then only the scores are compared, and
-            facts equal on every device.
+        is_asked: Whether the two scores were measured on different test sets. Then only the scores are compared, and
+            the facts that are equal on every device.
     """
     if again is None:
         return "not run", "it made no row"

@@ -33,16 +33,16 @@ from synthbench.trust.compare import Row, equal
 COMPONENTS: Mapping[str, Registry[Any]] = {
     "task": TASKS, "mech": MECHANISMS, "block": BLOCKS, "positions": POSITIONS
 }  # fmt: skip
-"""The registry of each kind of component, by the key of its name in a configuration."""
+"""The registry of each kind of component, by the configuration key that names such a component."""
 
 SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full")
-"""Columns by which a cell is looked up, besides the names in its configuration; the audit limits their values."""
+"""Columns that identify a cell, together with the names in its configuration; the audit limits their values."""
 
 OF_RUN = ("seed", "learning_rate", "role", "tuning")
-"""Keys of a configuration that differ between the runs of a cell; they share all others."""
+"""Keys of a configuration whose values differ between the runs of a cell; all other values are shared."""
 
 WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source", "plugins_loaded")
-"""Descriptive columns, not compared since another source of the same version may word them differently."""
+"""Descriptive columns, not compared since another copy of the same version's code may word them differently."""
 
 
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
@@ -140,7 +140,7 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return the rows that were trained together with this one, including it; only it if some are missing."""
+        """Return the rows trained together with a row, itself included; it alone if some are missing or do not fit."""
         together = self._batches.get(row["run_id"], [row])
         return together if self._is_one_program(together) else [row]
 
@@ -156,7 +156,7 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Return the run ids in a row's cell with its learning rate, one per seed, including its own."""
+        """Return the ids of all runs with the cell and learning rate of a row, its own included."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
@@ -216,7 +216,7 @@ def _what_is_not_here() -> Iterator[None]:
 
 
 def tested_by(row: Row) -> Cell:
-    """Return a cell with the suite and task of a row, for its tests; the mechanism is only a name here.
+    """Return a cell from which to make the tests of a row: it has the row's suite and task, and no mechanism options.
 
     Raises:
         CannotVerify: If the suite or the task is not installed in the version of the row.

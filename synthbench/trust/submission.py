@@ -116,7 +116,7 @@ def receive(
         on_plan: Called with the number of rows to be run again.
 
     Raises:
-        UsageError: If a value is not allowed, or a manifest names what is not installed.
+        UsageError: If a value is not allowed, or a manifest names something that is not installed.
         StoreError: If the rows cannot be read or the store cannot be written.
         ContractError: If a plugin cannot be loaded.
     """
@@ -199,7 +199,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
-    """Plan a submission, in a process with its code; return its rows, described by run id, and the failed checks."""
+    """Plan a submission in a process that has its code; return descriptions of rows by run id, and failed checks."""
     subjects = foreign_subjects(select_components(request))
     broken = [f"contract: {said}" for subject in subjects if (said := first_failure(examine(subject)))]
     return _wanted(_whole(request, device_type)), broken

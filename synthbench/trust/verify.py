@@ -40,7 +40,7 @@ from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, to
 from synthbench.trust.replan import CannotVerify, Checked, Groups, is_foreign
 
 AGAIN = "again"
-"""Stands for the id of the command in the folder names of jobs that are run again."""
+"""Word that replaces the id of the command in the folder names of jobs that are run again."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Verification:
 class Sampling:
     """Choice of the rows to run again, and settings of the re-runs.
 
-    With a sampled row, the whole group that was trained together is run again. That takes no longer, and the last bits
-    of a result depend on the group.
+    With each sampled row, all rows that were trained together with it are run again. That takes no longer, and the last
+    bits of a result depend on the group.
     """
 
     fraction: float = 0.05
@@ -245,12 +245,12 @@ class Made:
     again: Row | None
     curves: tuple[Points | None, Points | None] = (None, None)
     standard_error: float | None = None
-    """Standard error of the score if the judge measured it; otherwise None."""
+    """Standard error of the score if it was measured anew from a foreign model's answers; otherwise None."""
     problem: str | None = None
     """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Return the verdict and its reason; ``deviation`` is the standard deviation of the cell's scores."""
+        """Return the verdict and its reason; ``deviation`` is the standard deviation of scores over seeds."""
         row, tolerance = with_committed_baselines(self.row), self.tolerance(deviation)
         if self.problem is not None:
             return "not run", self.problem
@@ -266,7 +266,7 @@ class Made:
         return verdict, f"{reason}; without its validation, which was counted from other baselines"
 
     def tolerance(self, deviation: float) -> float:
-        """Return the allowed difference of the scores; ``deviation`` is the standard deviation of the cell's scores."""
+        """Return the allowed difference of the scores; ``deviation`` is the standard deviation over seeds."""
         return tolerance_of(self.row, deviation, self.standard_error)
 
     @property

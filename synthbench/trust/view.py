@@ -38,8 +38,8 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the rows of other suites that also fit a suite, labelled as rows of that suite.
 
-    A row fits if its protocol is that of the suite, and the suite lists its task. It fits ``suite.extra`` if the suite
-    does not list its task.
+    A row fits a suite if its protocol is that of the suite, and the suite lists its task. If the protocol agrees but
+    the task is not listed, the row fits ``suite.extra``.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -79,11 +79,12 @@ def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Add what the board shows to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
 
-    A row older than conditions gets a condition if a run in that condition would have the same configuration. A
-    recurrence stays ``bare`` with a rotation (``rope``) that tells it only offsets between positions. ``sees_places``
-    tells whether the layer sees absolute positions; it is null if the mechanism is not installed, or if its positions
-    are not its authors'. A row is a variant if its layer has no condition of the suite. A packaged row is also a
-    variant if it has options other than those of the layer that its name means.
+    A row older than conditions gets a condition if a run in that condition would have the same configuration. A bare
+    recurrence with an added rotation (``rope``) stays ``bare`` if the rotation reveals only offsets between positions.
+    ``sees_places`` tells whether the layer sees absolute positions. It is null if the mechanism is not installed, or if
+    the row's options or positions are not those of a condition. A row is a variant if its layer is in no condition of
+    the suite. A packaged row is also a variant if its options differ from those that the mechanism's name alone stands
+    for.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -123,8 +124,8 @@ def conditions_of(
 ) -> dict[str, tuple[str, bool]]:
     """Find the configurations of a mechanism in each condition of a suite.
 
-    The value of each configuration is its condition, and whether it sees absolute positions. For ``known``
-    configurations, this is not measured again.
+    The result maps each configuration to its condition and to True if its layer sees absolute positions. For ``known``
+    configurations, the latter is not measured again.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch

@@ -13,21 +13,21 @@ the limits below. A mechanism uses its kernel automatically at lengths where tha
 :func:`saves_launches`; most tasks are shorter. In all other cases the PyTorch form runs. The environment variable
 ``SYNTHBENCH_KERNELS`` changes this: with ``off`` no kernel runs, and with ``always`` kernels run at every length.
 
-Every kernel must pass two checks, whatever the setting. On compute capability 9, its assembler must be known to be good
-(``_assembler``). On every device, it must agree with float64 when it is first used (``self_test``). If a check fails,
-PyTorch's form runs, and one warning says why.
+Every kernel must pass two checks, whatever the setting. On compute capability 9, the assembler that Triton uses must be
+known to be good (``_assembler``). On every device, it must agree with float64 when it is first used (``self_test``). If
+a check fails, PyTorch's form runs, and one warning says why.
 
 Sums are in float32. The operands of products are bfloat16 for bfloat16 inputs, and TF32 for float16 inputs. Float32
 inputs also use TF32 if ``torch.backends.cuda.matmul.allow_tf32`` is set. Otherwise a float32 operand is split into
 three bfloat16 parts; six products of such parts are as accurate as a product in float32. All products run on tensor
 cores.
 
-On a CPU, tests compare values and gradients under Triton's interpreter with float64, with the rounding of products
-emulated. All kernels compile for compute capability 9.0; ``reports/bench/sm_90`` lists their registers, spilled bytes
-and tensor-core instructions. On an H100 and an H200 with Triton 3.6, values and gradients were compared with float64 at
-the sizes in docs/benches.md. On an H100, SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms. Some sizes gave wrong
-sums on these devices, probably because of the assembler, ptxas 12.8. The limits that exclude these sizes stay until a
-newer assembler has been tried on such a device.
+On a CPU, tests run the kernels in Triton's interpreter, with the rounding of products emulated. They compare values and
+gradients with float64. All kernels compile for compute capability 9.0; ``reports/bench/sm_90`` lists their registers,
+spilled bytes and tensor-core instructions. On an H100 and an H200 with Triton 3.6, values and gradients were compared
+with float64 at the sizes in docs/benches.md. On an H100, SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms. Some
+sizes gave wrong sums on these devices, probably because of the assembler, ptxas 12.8. The limits that exclude these
+sizes stay until a newer assembler has been tried on such a device.
 """
 
 import os
@@ -82,10 +82,10 @@ def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
 
 
 def saves_launches(q: Tensor) -> bool:
-    """Return whether a kernel takes fewer launches than PyTorch's form, or kernels are chosen for every length.
+    """Return True if a kernel needs fewer launches than PyTorch's form, or if kernels are to run at every length.
 
-    Up to ``GPU_GRAM_MAX_LENGTH``, PyTorch attends in one piece with about as few launches, and its products are as
-    fast.
+    Up to ``GPU_GRAM_MAX_LENGTH`` tokens, PyTorch attends in one piece with about as few launches, and its products are
+    as fast.
     """
     return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
@@ -120,7 +120,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """True if kernels fit the device and its assembler is known to be good; warn once if only the assembler is not."""
+    """True if kernels fit the device and no fault of its assembler is known; warn once if only the assembler is bad."""
     if not fits(device):
         return False
     objection = load("_assembler").objection(torch.cuda.get_device_capability(device))

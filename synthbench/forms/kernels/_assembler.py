@@ -1,8 +1,8 @@
 """Check of the assembler of Triton's kernels, and search for a better one on this machine.
 
 On compute capability 9 (Hopper), ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
-product that has not read them yet. Then sums are wrong; a newer ``ptxas`` assembles the same code correctly. On these
-devices Triton 3.6 to 3.8 use ptxas 12.8 or 12.9, and Triton 3.9 uses 13.4.
+product that has not read them yet. The sums are then wrong; a newer ``ptxas`` assembles the same code correctly. On
+these devices Triton 3.6 to 3.8 use ptxas 12.8 or 12.9, and Triton 3.9 uses 13.4.
 
 Sources: https://github.com/triton-lang/triton/pull/11781, https://github.com/triton-lang/triton/pull/11854 and
 https://github.com/fla-org/flash-linear-attention/pull/1262.
@@ -29,7 +29,7 @@ _PROBLEMS = (AttributeError, OSError, RuntimeError)
 
 
 def objection(capability: tuple[int, int]) -> str | None:
-    """Explain, in one line, why kernels assembled for a compute capability may be wrong; None if nothing is known.
+    """Explain, in one line, why kernels assembled for a compute capability may be wrong; None if no reason is known.
 
     >>> objection((8, 0)) is None
     True
@@ -55,7 +55,7 @@ def objection(capability: tuple[int, int]) -> str | None:
 def substitute(capability: tuple[int, int]) -> dict[str, str]:
     """Name the environment variable and the path that give Triton a good assembler; empty if none is needed or found.
 
-    All kernels of a process are then assembled by it, so set the variable for processes of your own only.
+    The assembler then serves all kernels of a process, so set the variable only for processes that you start.
     """
     with suppress(*_PROBLEMS):
         tool, variable = _in_use(capability)

@@ -1,14 +1,16 @@
 """SLAY with features made on chip: computes the same function as ``slay``, but never writes features to memory.
 
-With its unit vector û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
-log_scale). A score is ⟨a, a'⟩⟨b, b'⟩: two small products per tile, instead of one as wide as a ⊗ b. Up to a crossing
-length, only tiles of scores are computed. Longer sequences are cut into segments. One launch computes the states of the
-segments, b (a ⊗ v)ᵀ, for a few anchors at a time, and b aᵀ for the denominators. Running sums add them up, in bfloat16
-if the inputs are, and the output kernel starts a query from the state before its segment.
+A key or a query with the unit vector û has the factors a = (û · anchors)² and b = exp(û · directions - shift +
+log_scale). The score of a query (a, b) and a key (a', b') is ⟨a, a'⟩⟨b, b'⟩: two small products per tile, instead of
+one as wide as a ⊗ b. Up to the length of one segment, only tiles of scores are computed. Longer sequences are cut into
+segments. One launch sums b (a ⊗ v)ᵀ over each segment, for a few anchors at a time, and b aᵀ for the denominators.
+Running sums over the segments are the states, stored in bfloat16 if the inputs are. The output kernel starts each query
+from the state before its segment.
 
-In the backward pass, g = [d_out, -(d_out · out)] / N(den) plays the part for a query that [v, 1] plays for a key. The
-gradient of a score is the inner product of the two. One kernel computes the gradients of queries, from the keys before
-them, and of keys, from the queries after them. The states of later queries are sums of b aₚ gᵀ.
+In the backward pass, each query has the vector g = [d_out, -(d_out · out)] / N(den), where N(den) is its guarded
+denominator. The gradient of a score is the inner product of the query's g and the key's [v, 1]. One kernel computes the
+gradients of queries, from the keys before them, and of keys, from the queries after them. For keys, the states are sums
+of b aₚ gᵀ over later queries, for every anchor p.
 """
 
 import math
@@ -50,14 +52,14 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 from synthbench.forms.streaming import gradient_of_sums
 
 TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
-"""Rows of a tile of queries and number of keys that it processes at once, or the reverse."""
+"""Rows of a tile of queries, and number of keys (``step``) that it processes at once; or with both roles exchanged."""
 
 WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
-"""Sizes backward except in bfloat16, and forward for float32 without TF32 if heads are padded to at least 32. Features
-of the other tokens are computed for more rows at once."""
+"""Sizes for the backward pass except in bfloat16, and for the forward pass in float32 without TF32 if heads are padded
+to at least 32. Features of the other tokens are computed for more rows at once."""
 
 WIDEST_TILES = {"rows": SEGMENTS, "step": ROWS, "num_warps": 8}
-"""Sizes forward in bfloat16, whose operands take few registers. Steps of 128 rows give wrong sums, see
+"""Sizes for the forward pass in bfloat16, whose operands take few registers. Steps of 128 rows give wrong sums, see
 ``gradient_tiles``."""
 
 STATE_SIZE = 16_384
@@ -90,9 +92,9 @@ class Constants(NamedTuple):
     """Tensors that make the features; leading axes broadcast against those of the queries."""
 
     anchors: Tensor
-    """[..., key_dim, P]."""
+    """Anchors, [..., key_dim, num_anchors]."""
     directions: Tensor
-    """[..., key_dim, features]."""
+    """Directions, [..., key_dim, features]."""
     shift: Tensor
     """[features], or [..., 1, features]."""
     log_scale: Tensor
@@ -100,7 +102,7 @@ class Constants(NamedTuple):
 
 
 class MadeBy(NamedTuple):
-    """Constants as kernels read them: contiguous sets, one after another, and in ``which`` the set of each head."""
+    """Constants as kernels read them: contiguous sets, stacked; ``which`` holds the index of each head's set."""
 
     anchors: Tensor
     directions: Tensor
@@ -139,7 +141,7 @@ def polynomial(x, roots, anchors, precision: tl.constexpr):
 @triton.jit
 @no_type_check
 def scaled(values, scales):
-    """Values times scales; bfloat16 values with scales rounded to bfloat16, two in one instruction."""
+    """Multiply values by scales. For bfloat16 values, scales are rounded too, and one instruction does two products."""
     if values.dtype != tl.bfloat16:
         out = values * scales
     elif IS_INTERPRETED:
@@ -195,9 +197,10 @@ def state_kernel(
     num_halvings: tl.constexpr, is_after: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr,
     columns: tl.constexpr, features: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ for some anchors, per segment; the last, or first, segment is left out.
+    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ over each segment but the last for some anchors.
 
-    A row beyond the length has a = 0. A state is [features, anchors, value_dim], a total [features, anchors].
+    With ``is_after``, the first segment is left out instead of the last. A row beyond the length has a = 0. A state is
+    [features, anchors, value_dim], a total [features, anchors].
     """
     head, index, group = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     which = tl.load(which_ptr + head)
@@ -393,10 +396,10 @@ def gradient_kernel(
     is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     features: tl.constexpr, anchor_columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Compute gradients of a tile of queries, from the keys before; or of keys and values, from the queries after.
+    """Compute gradients of a tile of queries from earlier keys, or of a tile of keys and values from later queries.
 
-    The values and weights of keys are [v, 1], those of queries are g. The states are sums over other tokens in other
-    segments.
+    Values and weight together are [v, 1] for a key and g for a query. The states are sums over the other tokens (keys
+    for a query, queries for a key) in other segments.
     """
     head, first = head_and_row(length, rows, is_key)
     index = first // segment
@@ -478,8 +481,8 @@ def attend(
 ) -> ValueRows:
     """Attend as ``slay`` does; q, k and v receive gradients of the first order only.
 
-    ``segment`` is the length of a segment, a multiple of the rows of a tile; None chooses it by cost. Up to this length
-    there is no state.
+    ``segment`` is the length of a segment, a multiple of the rows of a tile; with None, the length is chosen by cost.
+    Sequences up to this length need no state.
     """
     num_anchors, num_features = constants.anchors.shape[-1], constants.directions.shape[-1]
     segment = segment or segment_length(num_anchors * num_features, v.shape[-1], num_anchors + num_features)
@@ -568,11 +571,11 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
 
 
 def gradient_tiles(precision: str) -> dict[str, int]:
-    """Tile sizes of the gradient kernel; in bfloat16 the small ones.
+    """Tile sizes of the gradient kernel: small tiles in bfloat16, wide ones otherwise.
 
-    On an H200 the small tiles gave correct results. Wider tiles, compiled by Triton 3.6, gave wrong sums or an illegal
-    memory access. The cause is probably Triton's assembler, see ``_assembler``; they have not been tried with a newer
-    assembler on such a device yet.
+    On an H200, in bfloat16, the small tiles gave correct results. Wider tiles, compiled by Triton 3.6, gave wrong sums
+    or an illegal memory access. The cause is probably Triton's assembler, see ``_assembler``. Wider tiles have not been
+    tried with a newer assembler on such a device yet.
     """
     return TILES if precision == "bf16" else WIDE_TILES
 
@@ -580,7 +583,7 @@ def gradient_tiles(precision: str) -> dict[str, int]:
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
     """Number of anchors whose states the output kernel reads at once; 1 unless operands are bfloat16.
 
-    With operands in three parts, the state of one anchor fills the registers.
+    If operands are split into three parts, the state of one anchor fills the registers.
     """
     return min(STATE_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
 

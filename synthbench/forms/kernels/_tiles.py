@@ -60,7 +60,7 @@ def load_tile(
 @triton.jit
 @no_type_check
 def power_of_two(x):
-    """2^x in one instruction. Triton's own function takes four, so that denormal numbers are exact."""
+    """2^x in one instruction. Triton's own function takes four instructions, which keep denormal numbers exact."""
     if IS_INTERPRETED:  # noqa: SIM108 - Triton compiles both sides of an expression
         power = tl.exp2(x)
     else:
@@ -209,7 +209,7 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def step(precision: str) -> int:
-    """Number of keys that a tile of queries meets at once, or the reverse: fewer if operands take more registers."""
+    """Number of keys processed at once for a tile of queries, or the reverse; lower if operands take more registers."""
     return ROWS if precision == "bf16" else ROWS // 2
 
 
@@ -221,8 +221,10 @@ def by_head(x: Tensor) -> Tensor:
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:
     """Length up to which scores are cheaper than a state: a multiple of ``SEGMENTS``, and at least two of them.
 
-    The length is estimated, not measured. At length L, half of the scores take L (gram_width + value_dim + 1) flops per
-    token. At the length returned, this equals the cost of reading and updating a state of features x (value_dim + 1).
+    ``features`` is the number of features, and ``gram_width`` the number of products per score. The length is
+    estimated, not measured. At length L, half of the scores take L (gram_width + value_dim + 1) flops per token. At the
+    length returned, before rounding, this equals the cost of reading and updating a state of features x (value_dim +
+    1).
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
     return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))
@@ -269,9 +271,10 @@ def running_kernel(
 
 
 def running_sums(sums: Tensor, precision: str, *, is_reversed: bool = False) -> Tensor:
-    """Running sums of [heads, states, ...] up to each state, or from each state on, computed in float32.
+    """Running sums over the axis ``states`` of [heads, states, ...], from the first state or backwards from the last.
 
-    The result has the dtype that products read: bfloat16 for ``bf16``, otherwise float32 in the place of ``sums``.
+    Sums are computed in float32. The result has the dtype that products read: a new bfloat16 tensor for ``bf16``;
+    otherwise ``sums`` itself is overwritten.
     """
     running = torch.empty_like(sums, dtype=torch.bfloat16) if precision == "bf16" else sums
     heads, num_states, *of_state = sums.shape

@@ -41,14 +41,14 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 @triton.jit
 @no_type_check
 def cosines_of(q, k, precision: tl.constexpr):
-    """Products of unit vectors; never in bfloat16, since its error is as large as the smallest gap C - 2x."""
+    """Products of unit vectors; never in bfloat16, whose rounding error is as large as the smallest gap C - 2x."""
     return product(q, tl.trans(k), "tf32" if precision == "bf16" else precision)
 
 
 @triton.jit
 @no_type_check
 def roots_of(cosines, constant):
-    """1 / √(C - 2x), with the gap C - 2x held above 0, to which it could round."""
+    """1 / √(C - 2x), with the gap C - 2x held above 0, since rounding could make it 0."""
     return tl.rsqrt(tl.maximum(constant - 2 * cosines, 1e-6))
 
 
@@ -139,7 +139,7 @@ def query_gradient_kernel(
     q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_q_ptr, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of a tile of queries, from all keys up to them."""
+    """Compute the gradient of a tile of queries, from all keys at or before each query."""
     head, first = head_and_row(length, rows, is_key=False)
     k_ptr += head * length * key_dim
     v_ptr += head * length * value_dim
@@ -192,7 +192,7 @@ def key_gradient_kernel(
     key_dim: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of a tile of keys and their values, from all queries from them on."""
+    """Compute the gradients of a tile of keys and their values, from all queries at or after each key."""
     head, first = head_and_row(length, rows, is_key=True)
     q_ptr += head * length * key_dim
     g_ptr += head * length * value_dim

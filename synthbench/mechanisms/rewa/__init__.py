@@ -1,1 +1,1 @@
-"""REWA: attention by overlap or distance of witnesses, images of queries and keys in a geometric or other space."""
+"""REWA: attention by the overlap or distance of witnesses, which represent queries and keys as points or functions."""

@@ -1,6 +1,7 @@
 """Geometric witnesses: points in Euclidean space, on the sphere and in the Poincaré ball, with distances and weights.
 
-A witness is the point to which a linear map takes a query or key.
+A witness is the point that represents a query or key: a linear map of it, then placed on the sphere or in the ball if
+that is the geometry. "The paper" is Phadke (2025).
 """
 
 import math
@@ -26,12 +27,12 @@ WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
 """The paper's name for the weight of each geometry."""
 
 RADIUS = 1 - 4e-3
-"""Largest norm of a point in the ball, at hyperbolic distance 6.2 from the centre. Distances come from inner products,
-and their float32 rounding error is amplified by 1 / ((1 - |u|²)(1 - |v|²)), 1.6e4 at this norm. The value is the same
-in float64, so that both precisions compute the same function."""
+"""Largest norm of a point in the ball, at hyperbolic distance 6.2 from the centre. Distances come from inner products;
+for points u and v, their float32 rounding error is amplified by 1 / ((1 - |u|²)(1 - |v|²)), 1.6e4 at this norm. The
+value is the same in float64, so that both precisions compute the same function."""
 
 UNFROZEN = {1: ("spherical",), 2: ("spherical", "euclidean")}
-"""The geometries that are active in phases 1 and 2 of the curriculum; from phase 3 on all are."""
+"""The geometries that are active in phases 1 and 2 of the curriculum; from phase 3 on, all geometries are active."""
 
 
 def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -66,7 +67,7 @@ def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
 
 
 def poincare_distance(distances: Float[Tensor, "*batch"], rooms: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """The Poincaré distance of x and y, from their Euclidean distance and ``rooms``, (1 - ‖x‖²)(1 - ‖y‖²)."""
+    """The Poincaré distance of x and y, from their Euclidean distance and ``rooms`` = (1 - ‖x‖²)(1 - ‖y‖²)."""
     return 2 * (distances / rooms.sqrt()).asinh()
 
 
@@ -114,7 +115,7 @@ class Witnesses(nn.Module):
     def points(
         self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Map queries or keys, the first at position ``first``, to one geometry, rotated by position if that is set."""
+        """Map queries or keys, from position ``first`` on, to one geometry; apply its rotation by position, if any."""
         mapped: Tensor = self.map(geometry)(x, side)
         if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
             even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)
@@ -138,24 +139,27 @@ class Witnesses(nn.Module):
         return self.active[..., index : index + 1]
 
     def starts(self) -> dict[str, float]:
-        """The paper's initial weights, 1/√m, 1 and 1/√p, which bring distances to similar size (eq. 100 to 102)."""
+        """The paper's initial weights (eq. 100 to 102): 1 for the sphere, 1/√width for the other geometries.
+
+        They bring distances to similar size.
+        """
         return {
             geometry: 1.0 if geometry == "spherical" else 1 / math.sqrt(width)
             for geometry, width in self.widths.items()
         }
 
     def enter_phase(self, phase: int) -> None:
-        """Activate the geometries of a phase; if none of these is present, activate every geometry that is."""
+        """Activate the geometries of a phase of the curriculum; if all of them have width 0, activate all others."""
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WitnessAttention(Attention):
-    """Attention by geometric witnesses, rotated by position, so that positions affect distances through offsets only.
+    """Attention by geometric witnesses that are rotated by position, so that distances depend on offsets only.
 
-    In each geometry the rotation acts on an even number of channels; an odd last channel is not rotated. With
-    ``turns=heads`` queries and keys are rotated instead of witnesses.
+    In each geometry, the rotation acts on an even number of channels; an odd last channel is not rotated. With
+    ``turns=heads``, queries and keys are rotated instead of witnesses.
     """
 
     turns: Literal["witnesses", "heads"] = option(
@@ -184,7 +188,7 @@ class WitnessAttention(Attention):
         return tuple(width // 2 * 2 for width in self.geometric.widths.values())
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
-        """Set the rotations by position: one per geometry, or with ``turns=heads`` one for queries and keys."""
+        """Set the rotations by position: one per geometry or, with ``turns=heads``, one for queries and keys."""
         if self.turns == "heads":
             super().turn_by(rotations)
             return
@@ -192,7 +196,7 @@ class WitnessAttention(Attention):
 
 
 class ProductMetric(nn.Module):
-    """The product of up to three geometries; each head learns one weight per geometry and a temperature."""
+    """The metric of a product of up to three geometries; each head learns a weight per geometry and a temperature."""
 
     def __init__(self, witnesses: Witnesses, *, num_heads: int, tau: float) -> None:
         """Start from the paper's weights and the temperature ``tau``."""
@@ -222,7 +226,7 @@ class ProductMetric(nn.Module):
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
-    """The paper's weights alpha, beta and gamma (0 if the geometry is absent), and its kappa.
+    """The weights by their names in the paper: alpha, beta and gamma (0 if the geometry is absent); and its kappa.
 
     The effective curvature kappa = (gamma - beta) / (alpha + beta + gamma), eq. 59, runs from -1 (spherical) to 1
     (hyperbolic). This sign is opposite to that of the curvatures in definition 2.3, and to that of kappa in the
@@ -234,7 +238,7 @@ def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[
 
 
 class Perceptron(nn.Module):
-    """One network per head with a hidden tanh layer, so that the outputs are bounded by the weights."""
+    """One network per head with a hidden tanh layer, so that outputs are bounded whatever the inputs."""
 
     def __init__(self, num_heads: int, dim: int, hidden: int, width: int, *, generator: torch.Generator | None) -> None:
         """Draw weights and biases as PyTorch's linear layers do."""
@@ -250,7 +254,7 @@ class Perceptron(nn.Module):
 
 
 class Gate(nn.Module):
-    """A gate: a network that computes the shares of the geometries from each query."""
+    """A gate: a network that computes from each query the shares (weights with sum 1) of the geometries."""
 
     def __init__(
         self,

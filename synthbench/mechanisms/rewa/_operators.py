@@ -85,9 +85,9 @@ def grams(
 
 
 def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
-    """tr(Aᵀ B) for every pair of tokens, by whichever of two forms takes fewer operations.
+    """tr(Aᵀ B) for every pair of operators A and B, by whichever of two forms takes fewer operations.
 
-    Flattened operators take m² operations per pair, factors take 2 r² m. No tensor of queries x keys x m² is formed.
+    Flattened operators take m² operations per pair; factors take 2 r² m. No tensor of queries x keys x m² is formed.
     """
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:
@@ -96,7 +96,7 @@ def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
 
 
 def product_of_factors(left: Factors, right: Factors) -> PairScores:
-    """tr(Aᵀ B) = Σ (U_Aᵀ U_B) ∘ (V_Aᵀ V_B) for every pair of tokens."""
+    """tr(Aᵀ B) for every pair: the sum of all entries of (U_Aᵀ U_B) ∘ (V_Aᵀ V_B), with ∘ elementwise."""
     return (grams(left[0], right[0]) * grams(left[1], right[1])).sum((-3, -1))
 
 

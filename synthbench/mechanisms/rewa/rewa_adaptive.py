@@ -17,8 +17,10 @@ from synthbench.options import option
 class RewaAdaptive(RewaGeometric):
     r"""Softmax of :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau` for query i.
 
-    Witnesses and distances are those of ``rewa-geometric``. In each head, a network with one hidden layer reads the
-    query, and a softmax turns its outputs into weights. A width of 0 drops a geometry; at least two must be left.
+    Witnesses and their Euclidean, spherical and hyperbolic distances are those of ``rewa-geometric``, and :math:`\pi`
+    is ``power``. In each head, a network with one hidden layer reads the query, and a softmax turns its outputs into
+    the weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. A width of 0 drops a geometry; at least two must
+    remain.
 
     In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all. The
     softmax covers the active geometries only.

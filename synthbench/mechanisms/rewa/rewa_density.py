@@ -81,9 +81,9 @@ def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*b
 def nuclear_norm(matrices: Float[Tensor, "*batch rows rows"]) -> Float[Tensor, "*batch"]:
     """The sum of singular values.
 
-    The sum is the inner product of the matrix with U Vᵀ, and U Vᵀ is also its gradient. Because U Vᵀ is held constant,
-    no gradient of the singular vectors is needed, which would be infinite where singular values coincide. Singular
-    values that are 0 up to rounding are left out of U Vᵀ.
+    The sum is the inner product of the matrix with U Vᵀ, the product of its singular vectors, which is also the
+    gradient. Because U Vᵀ is held constant, no gradient of the singular vectors is needed, which would be infinite
+    where singular values coincide. Singular values that are 0 up to rounding are left out of U Vᵀ.
     """
     with torch.no_grad():
         u, singular, vh = torch.linalg.svd(matrices, full_matrices=False)

@@ -66,10 +66,10 @@ def fisher_rao(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*b
 
 
 def published(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
-    """Distance of eq. 115 for every pair of categorical distributions, given as logarithms of probabilities.
+    """Distance of Phadke (2025), eq. 115, for every pair of distributions, given as logarithms of probabilities.
 
-    Where two distributions are equal up to rounding, the gradient is 0. The denominator p + q is clamped to at least
-    the squared machine epsilon, so that gradients do not overflow for rare categories.
+    Where two distributions are equal up to rounding, the gradient is 0. The denominator, the sum of both probabilities,
+    is clamped to at least the squared machine epsilon, so that gradients do not overflow for rare categories.
     """
     p, q = left.exp().unsqueeze(-2), right.exp().unsqueeze(-3)
     floor = torch.finfo(p.dtype).eps ** 2

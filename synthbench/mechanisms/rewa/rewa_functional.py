@@ -19,7 +19,8 @@ class RewaFunctional(FeatureAttention):
     r"""Overlap in the space of the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, by random Fourier features.
 
     The features are :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]`. Each head has D / 2
-    frequencies Ω, drawn from :math:`N(0, I / \sigma^2)` and frozen. The norm of :math:`\phi(x)` is always 1.
+    frequencies Ω, drawn from :math:`N(0, I / \sigma^2)` and frozen, where σ is ``bandwidth``. The norm of
+    :math:`\phi(x)` is always 1.
 
     State: ``D * (value_dim + 1)`` numbers per head.
 

@@ -9,10 +9,10 @@ from synthbench.options import option
 
 @mechanism
 class RewaHyperbolic(RewaGeometric):
-    r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau` for images x, y in the ball.
+    r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau` for points x, y in the ball.
 
-    ``rewa-geometric`` ablated to a single geometry. The images x and y of q and k lie in the Poincaré ball. The
-    default width of an image, 15, equals the total width of the three geometries of ``rewa-geometric``.
+    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total width of the three
+    geometries there. The points x and y are q and k, mapped linearly and then into the Poincaré ball.
 
     State: every key and value so far.
 

@@ -19,10 +19,10 @@ class RewaLsh(RewaGeometric):
 
     There are L hash tables. A token's hash in a table combines the cell of its Euclidean witness in a randomly shifted
     grid with ``bits`` signs for each of its other two witnesses. A sign tells on which side of a random hyperplane the
-    witness lies; for the hyperbolic witness it depends only on the direction from the centre of the ball. The
+    witness lies; for the hyperbolic witness, it depends only on the direction from the centre of the ball. The
     candidates of a query are the key at its own position and all earlier keys with the same hash in at least one table.
-    Among more than K candidates the nearest K are kept, and any that tie with the K-th. The first K queries keep all
-    keys up to their position, so with K at least the length this is ``rewa-geometric``.
+    If there are more than K candidates, only the nearest K are kept, and any that tie with the K-th. The first K
+    queries keep all keys up to their position. So if K is at least the length, this is ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen. Nothing is sorted across positions, so later tokens have no
     influence. All pairs are computed and then masked: this shows what the sparse mechanism learns and recalls, not its
@@ -49,7 +49,7 @@ class RewaLsh(RewaGeometric):
     cell: float = option(2.0, "width of a cell of the grid", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the maps to witnesses, then the frozen shifts, hyperplanes and factors that make a hash an integer."""
+        """Draw the maps to witnesses, then frozen shifts, hyperplanes, and factors that turn a hash into an integer."""
         super().initialise(generator)
         self.shifts = nn.Buffer(torch.rand(self.num_heads, 1, self.L * self.m, generator=generator))
         for geometry, width in (("spherical", self.n), ("hyperbolic", self.p)):

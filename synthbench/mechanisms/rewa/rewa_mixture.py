@@ -18,10 +18,11 @@ from synthbench.options import option
 class RewaMixture(WitnessAttention):
     r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`: an expert per geometry.
 
-    The experts g are Euclidean, spherical and hyperbolic. Their witnesses, and the rotation of these by position, are
-    those of ``rewa-geometric``. The gate G of a head is a network with one hidden layer that reads the query, followed
-    by a softmax. Each expert learns one temperature per head, which starts at √m ``tau`` (Euclidean), ``tau``
-    (spherical) or √p ``tau`` (hyperbolic). A width of 0 drops an expert; at least two must be left.
+    The experts g are Euclidean, spherical and hyperbolic. Their witnesses, rotated by position, and the distances
+    :math:`d_g` between witnesses are those of ``rewa-geometric``; :math:`\pi` is ``power``. The gate G of a head is a
+    network with one hidden layer that reads the query, followed by a softmax. Each expert learns one temperature
+    :math:`\tau_g` per head, which starts at √m ``tau`` (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A
+    width of 0 drops an expert; at least two must remain.
 
     In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all. The
     softmax of the gate covers the active geometries only.

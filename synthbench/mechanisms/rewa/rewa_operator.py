@@ -17,8 +17,8 @@ class RewaOperator(ScoreAttention):
     r"""Softmax of :math:`-\|A_q - A_k\|_{HS}^p / \tau` for m x m operators of rank r.
 
     A linear map of q or k computes the factors U and V of the token's operator :math:`A = U V^T`. Distances are
-    computed from the inner products :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`. The exponent p is the
-    option ``power``. Each head learns a temperature.
+    computed from the inner products :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`, an elementwise product
+    summed over all entries. The exponent p is the option ``power``. Each head learns a temperature.
 
     State: every key and value so far.
 

@@ -22,11 +22,11 @@ class RewaPath(Attention):
 
     Every token has an entity A and a relation R, both m x m operators of rank r. The factors of the query's A are
     linear in q, those of the key's A and R linear in k. The two relations of a path are those of any two tokens s and t
-    up to the query, which is included; s and t may be equal. The sum over s and t is therefore a product of prefix
-    sums, :math:`tr(A_i M_i M_i A_j^*)` with :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated: the cost is m³
-    per token and hop and m² per pair of tokens, quadratic in the length, not cubic. A and M are scaled to
-    Hilbert–Schmidt norm 1; the scaling of M multiplies all scores of a query by the same factor. The scores are divided
-    by a temperature that each head learns.
+    up to and including the query; s and t may be equal. The sum over s and t is therefore a product of prefix sums,
+    :math:`tr(A_i M_i M_i A_j^*)` with :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated, and the cost is
+    quadratic in the length, not cubic: m³ per token and relation of the path, and m² per pair of tokens. A and M are
+    scaled to Hilbert–Schmidt norm 1; the scaling of M multiplies all scores of a query by the same factor. The scores
+    are divided by a temperature that each head learns.
 
     State: every key and value so far, and ``m ** 2`` numbers per head.
 
@@ -70,7 +70,7 @@ class RewaPath(Attention):
     def paths(
         self, q: KeyHeads, k: KeyHeads, *, state: State | None = None
     ) -> Float[Tensor, "*batch heads length m m"]:
-        """A_i, multiplied ``hops`` times by M_i, for every query i."""
+        """Entity A_i of every query i, multiplied ``hops`` times by the sum of relations M_i."""
         relations = self._operators(self.relation(k, "key"))
         relations = self._scaled(relations.cumsum(-3) if state is None else state.add("relations", relations))
         paths = self._scaled(self._operators(self.entity(q, "query")))

@@ -22,10 +22,11 @@ BLOCK = 256
 class RewaTopological(Attention):
     r"""Softmax of :math:`-W_2(PD_i, PD_j) / \tau`, the distance of two persistence diagrams.
 
-    In each head, queries and keys are mapped linearly to witnesses of m numbers. The diagram of a query or key is that
-    of its own witness and the k nearest witnesses of keys. A query sees the keys up to its position, a key only earlier
-    ones. The diagram has one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The
-    number d is the length of the edge: at the scale d two clusters merge. Each head learns a temperature.
+    Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
+    mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the k
+    nearest witnesses of keys. A query sees the keys up to its position, a key only earlier ones. The diagram has one
+    point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length of the
+    edge: at the scale d two clusters merge. Each head learns a temperature.
 
     Three things are approximate. The diagram has dimension 0 only, so it ignores loops and voids. If there are fewer
     than k keys to see, the token's own witness replaces the missing ones, which adds points (0, 0) on the diagonal.

@@ -25,7 +25,8 @@ from synthbench.options import option
 class QuadratureAttention(FeatureAttention):
     r"""Attention by features, one set per node of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`.
 
-    This integral is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``.
+    This integral is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``. The
+    quadrature replaces it by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`.
     """
 
     unbiased: ClassVar[bool]
@@ -41,7 +42,7 @@ class QuadratureAttention(FeatureAttention):
     omega: Omega = option("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
-        """Quadrature node and weight of every feature, with ``per_node`` features per node."""
+        """Quadrature nodes and weights, each repeated for the ``per_node`` features of a node."""
         return node_constants(self.R, self.epsilon, per_node)
 
     def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:

@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 def table_1() -> list[Row]:
-    """One row per polynomial factor, with its width, its cost per vector, and if it is unbiased and never negative.
+    """One row per polynomial factor: its width, its cost per vector, and flags for "unbiased" and "never negative".
 
     The table differs from the paper's in three points. The exact map keeps each product once and so has d (d + 1) / 2
     entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased; TensorSketch is exactly

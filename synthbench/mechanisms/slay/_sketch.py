@@ -8,7 +8,7 @@ from synthbench.forms.linear import widened
 
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Draw matrices [..., inner, width] with a single nonzero entry per row, of random column and random sign, ±1.
+    """Draw matrices [..., inner, width] with one nonzero entry per row, ±1 with random sign, in a random column.
 
     The matrices are dense: at the width of a head, multiplying by them is faster than adding up entries by index.
 
@@ -23,10 +23,10 @@ def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor
 def circular_convolution(
     a: Float[Tensor, "*batch width"], b: Float[Tensor, "*batch width"]
 ) -> Float[Tensor, "*batch width"]:
-    """Σ_i a_i b_(k - i mod width); if a and b are sketches of a' and b', this is a sketch of a' ⊗ b'.
+    """Circular convolution of a and b; if they are sketches of a' and b', the result is a sketch of a' ⊗ b'.
 
-    The sketch of a' ⊗ b' has as the column of an entry the sum of the two columns, modulo the width. The sign is the
-    product of the two signs.
+    Entry k is Σ_i a_i b_j with j = k - i modulo the width. In the sketch of a' ⊗ b', the column of an entry is the sum
+    of the columns of its two factors, modulo the width. Its sign is the product of their signs.
 
     Source: Pham & Pagh (2013).
     """

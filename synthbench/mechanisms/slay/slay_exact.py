@@ -17,7 +17,8 @@ from synthbench.options import option
 class SlayExact(ProductAttention):
     r"""The exact square x² ⊗ positive random features.
 
-    The square of the cosine x is exact because :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
+    Let u and v be the unit vectors of a query and a key, and x their cosine. The square of x is exact because
+    :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
 
     ``form=symmetric`` keeps each product :math:`u_i u_j` once and multiplies it by :math:`\sqrt 2` for i < j. The
     kernel is the same, with d (d + 1) / 2 features instead of the d² of ``form=full``.

@@ -15,7 +15,8 @@ from synthbench.options import option
 class SlayLaplace(QuadratureAttention):
     r"""Only the Laplace factor of the spherical Yat kernel: :math:`\psi_r = \sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
 
-    The Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Dropping the affine terms leaves
+    The Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Here, x is the cosine of a query
+    and a key, :math:`\hat u` the unit vector of either, and C = 2 + epsilon. Dropping the affine terms leaves
     :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, with :math:`w_r = \alpha_r / C` for the Gauss–Laguerre weights
     :math:`\alpha_r`. This kernel is always positive, even at x = 0, where the Yat kernel is 0.
 

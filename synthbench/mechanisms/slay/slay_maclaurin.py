@@ -17,8 +17,9 @@ from synthbench.options import option
 class SlayMaclaurin(ProductAttention):
     r"""Products of two random projections, :math:`P^{-1/2} [(r_i \cdot u)(t_i \cdot u)]_i`, ⊗ positive random features.
 
-    The entries of r and t are random signs, so that the expected kernel is :math:`x^2`. Kernel values and denominators
-    can be negative or vanish, which the guard "add" does not hide. All heads share the projections.
+    Here, u is the unit vector of a query or key. The entries of r and t are random signs, so that the expected kernel
+    is :math:`x^2`. Kernel values and denominators can be negative or vanish, which ``guard=add`` does not prevent. All
+    heads share the projections.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 

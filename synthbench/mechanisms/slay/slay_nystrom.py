@@ -16,10 +16,11 @@ from synthbench.options import option
 class SlayNystrom(ProductAttention):
     r"""Anchor features, whitened: :math:`[(u \cdot a_p)^2]_p (K + \lambda I)^{-1/2}`, ⊗ positive random features.
 
-    The matrix K has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the
-    polynomial kernel is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. It is biased. As λ goes to 0, it becomes exact on the
-    anchors, and everywhere if d (d + 1) / 2 anchors span all quadratic forms. Because of the whitening, kernel values
-    and denominators can be negative or vanish, which the guard "add" does not hide. All heads share the anchors.
+    Here, u is the unit vector of a query or key, and the P anchors :math:`a_p` are random unit vectors. The matrix K
+    has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel
+    is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. It is biased. As λ goes to 0, it becomes exact on the anchors, and
+    everywhere if d (d + 1) / 2 anchors span all quadratic forms. Because of the whitening, kernel values and
+    denominators can be negative or vanish, which ``guard=add`` does not prevent. All heads share the anchors.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 

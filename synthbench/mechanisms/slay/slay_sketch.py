@@ -23,7 +23,7 @@ class SlaySketch(QuadratureAttention):
     The sketch :math:`S_r` maps the P D entries of one node's tensor product to S numbers. The product is not formed:
     both factors are sketched, and the two sketches are convolved circularly. Every head and node has its own sketch;
     all heads share the anchors. The expected kernel is that of ``slay``, including the bias of the anchors. Because of
-    the sketch, kernel values and denominators can be negative, which the guard "add" does not hide.
+    the sketch, kernel values and denominators can be negative, which ``guard=add`` does not prevent.
 
     State: ``R * S * (value_dim + 1)`` numbers per head.
 

@@ -17,8 +17,9 @@ from synthbench.options import option
 class SlayTensorsketch(ProductAttention):
     r"""A sketch of u ⊗ u: two CountSketches of u, convolved circularly at width P, ⊗ positive random features.
 
-    The sketch is unbiased for :math:`x^2`. Kernel values and denominators can be negative or vanish, which the guard
-    "add" does not hide. All heads share the sketches.
+    Here, u is the unit vector of a query or key, and x is the cosine of a query and a key. The sketch is unbiased for
+    :math:`x^2`. Kernel values and denominators can be negative or vanish, which ``guard=add`` does not prevent. All
+    heads share the sketches.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 

@@ -20,7 +20,7 @@ from synthbench.runner.request import EXECUTORS, Request
 __all__ = ["Executor", "Inline", "JobDone", "Pool", "make_executor"]
 
 LONG_S = 30.0
-"""Total seconds below which two jobs run in this process, since starting worker processes takes a few seconds."""
+"""Seconds; two jobs with less total time run in this process, since starting worker processes takes a few seconds."""
 
 
 def make_executor(
@@ -28,19 +28,21 @@ def make_executor(
 ) -> Executor:
     """Make the executor that a request names.
 
-    ``auto`` is inline for one job, for two short jobs, and for one GPU with one process. Otherwise it is a pool, on
-    GPUs with one process per slot. It is never a cluster, even if the environment names one: a cluster must be asked
-    for.
+    ``auto`` chooses the inline executor for one job, for two short jobs, and for one GPU with one process. Otherwise,
+    or if the number of workers, the time limit or the processes per GPU are set, it chooses the pool. It never chooses
+    a cluster, even if the environment names one.
 
     Args:
         request: The request, which names the executor and may set the number of workers and a time limit.
         plan: The plan whose jobs the executor will run.
         device: The device that trains the runs.
         is_foreign: Whether a component does not come with synthbench; ``auto`` then keeps it out of this process.
-        is_in_session: Whether a component was defined in a notebook or a script, where other processes cannot find it.
+        is_in_session: Whether a component was defined in a notebook or a script, where other processes cannot find it;
+            ``auto`` then chooses the inline executor.
 
     Raises:
-        UsageError: If the name or a number is not allowed, or its package is not installed.
+        UsageError: If the name or a number is not allowed, the package of the executor is not installed, or worker
+            processes could not find a component.
     """
     _check_choice(request, device)
     slots, name = _slots(request, device), request.executor

@@ -5,10 +5,10 @@ A new executor whose jobs run in other processes subclasses :class:`WorkerExecut
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
-memory runs out               the worker halves the number of runs that train together, down to one; if one is too
-                              much beside other workers, the job is tried again when no other runs; then status
-                              ``oom``
-worker killed for its memory  the job is tried once more, when no other runs; then rows with status ``oom``
+memory runs out               the worker halves the number of runs that train together, down to one; if one does
+                              not fit beside other workers, the job is tried again while no other job runs; then
+                              status ``oom``
+worker killed for its memory  the job is tried once more, while no other job runs; then rows with status ``oom``
 the time limit is reached     rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
 a machine lacks a plugin      rows with status ``contract``, also if its code differs from the driver's; not tried
@@ -84,7 +84,7 @@ class Try:
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
-    """The worker process of a job, or its machine, died; ``status`` is that of the rows if there is no further try."""
+    """The worker process of a job, or its machine, died; if there is no further try, its rows get ``status``."""
 
     def __init__(self, how: str, status: str = "error") -> None:
         super().__init__(how)
@@ -149,7 +149,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Return the handles of jobs that have ended in any way; wait for one up to ``POLL_S`` seconds."""
+        """Return the handles of jobs that have ended in any way; wait for the first up to ``POLL_S`` seconds."""
 
     @abstractmethod
     def result(self, handle: Handle) -> list[RunOutcome]:
@@ -220,7 +220,7 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """Return a finished job, or the next try at it; rows that no worker can write are written here.
+    """Return a finished job, or the next try at it; if there is no further try, write the rows of the failure here.
 
     Args:
         attempt: The try that has ended.
@@ -264,7 +264,7 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:
-    """Return the path of the log of a job, which contains the id of its first run.
+    """Return the path of the log file of a job; its name contains the id of the first run of the job.
 
     The driver passes the path to the worker, which cannot compute the id before it has loaded the plugins.
 
@@ -296,9 +296,9 @@ def check_code(job: Job, context: RunContext, log: Path) -> None:
     """Load the plugins, and refuse a job if the code on this machine differs from the driver's.
 
     Raises:
-        UsageError: If this machine lacks a plugin. ContractError: If a plugin cannot be loaded, the source of a
-        component differs from the plan's, or the job's log path here is not ``log``, the
-            driver's.
+        UsageError: If this machine lacks a plugin.
+        ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's. Also if
+            :func:`log_of_job` on this machine does not return ``log``, the path that the driver computed.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

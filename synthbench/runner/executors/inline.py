@@ -27,7 +27,7 @@ class Inline(Executor):
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
     ) -> Iterator[JobDone]:
-        """Run the jobs one after the other, with those on the same data in a row."""
+        """Run the jobs one after the other, grouped so that jobs on the same data follow each other."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
         try:
@@ -46,8 +46,8 @@ class Inline(Executor):
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """Reorder jobs so that those that begin with the same data follow each other.
 
-    A single worker then draws the same data only once, and needs no longer in total. The first jobs on each set of
-    data, which are the longest, keep their order.
+    A single worker then draws the same data only once, and the total time does not grow. Each group of jobs on the
+    same data takes the place of its first job, which is its longest.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

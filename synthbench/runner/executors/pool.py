@@ -41,13 +41,14 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class Pool(WorkerExecutor[Future]):
     """Runs jobs in one process per core, or a few per GPU. A worker that is killed or hangs loses only its own job.
 
-    The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results.
+    The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results. There, ``RUN_ID`` is the id of
+    the first run of the job, and ``DRIVER`` that of the command.
 
     Args:
         num_workers: Number of processes.
         timeout_s: Seconds after which a job is killed; None for no limit.
         first_number: Number of the first try at a job.
-        slots: GPU slots, one per process; a worker sees only the GPU of its own. Empty on CPUs.
+        slots: GPU slots, one per process; a worker sees only the GPU of its slot. Empty on CPUs.
 
     Raises:
         UsageError: If worker processes could not import the running script.
@@ -66,12 +67,12 @@ class Pool(WorkerExecutor[Future]):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence["Slot"]) -> "Pool":
-        """Make a pool with one process per slot or, on CPUs, with the requested number of workers or one per core."""
+        """Make a pool with one process per GPU slot; on CPUs, with the requested number, by default one per core."""
         return cls(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Start the processes; if jobs must run alone, only one process, with a whole GPU."""
+        """Start the processes, and end them on exit; if jobs must run alone, start only one, with a whole GPU."""
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         slots = self.slots
         if slots:
@@ -110,7 +111,7 @@ class Pool(WorkerExecutor[Future]):
         return self._pool.active and not self._is_worn
 
     def capacity(self) -> int:
-        """Return one job per process, or 0 if the processes must be replaced first."""
+        """Return the number of processes, or 0 if they must be replaced first."""
         return self.num_workers if self._is_usable else 0
 
     def begin(self, attempt: Try) -> Future:
@@ -129,7 +130,10 @@ class Pool(WorkerExecutor[Future]):
         return not handle.running() and handle.cancel()
 
     def ended(self, handles: Iterable[Future]) -> list[Future]:
-        """Return the jobs that have ended, after a short wait; with no job left, replace worn-out or dead processes."""
+        """Return the jobs that have ended, after a short wait.
+
+        If there are no jobs, replace processes that died or ran out of memory.
+        """
         futures = list(handles)
         if not futures and not self._is_usable:
             self._end()
@@ -176,7 +180,7 @@ class Slot(NamedTuple):
 def gpu_slots(
     device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
 ) -> list[Slot]:
-    """List the slots of a command, going round the GPUs.
+    """List the slots of a command, one per worker process, alternating between the GPUs.
 
     >>> [slot.gpu for slot in gpu_slots(torch.device("cuda"), 2, num_gpus=2)]
     ['0', '1', '0', '1']

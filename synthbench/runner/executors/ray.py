@@ -1,6 +1,6 @@
 """Runs jobs as Ray tasks, on a private cluster on this machine or on a named cluster.
 
-Of Ray, only tasks are used. Ray does not retry failed tasks, since the rules for retries are in ``base``.
+Ray is used only for its tasks. Ray does not retry failed tasks, since the rules for retries are in ``base``.
 """
 
 import contextlib
@@ -52,7 +52,8 @@ AGAIN = "the same command runs what is missing"
 class Task:
     """A job that was submitted to Ray.
 
-    It answers twice: when a worker begins, so that time in the queue is not counted against the limit, and at the end.
+    It sends two answers. The first says that a worker has begun, so that time in the queue does not count towards the
+    time limit. The second is the result.
     """
 
     answers: ray.ObjectRefGenerator
@@ -73,11 +74,11 @@ class Ray(WorkerExecutor[Task]):
     Args:
         num_workers: Number of tasks that run at once; None for as many as the cluster has room for.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        address: ``host:port`` of a running cluster, or ``auto`` for the one that ``RAY_ADDRESS`` or Ray itself finds.
+        address: ``host:port`` of a running cluster, or ``auto`` for one that ``RAY_ADDRESS`` names or Ray finds.
         gpu_fraction: Fraction of a GPU that each job gets; the same fraction of its memory is enforced as a limit.
 
     Raises:
-        UsageError: If the address is one for a Ray client, with ``://``.
+        UsageError: If the address contains ``://``, as addresses for a Ray client do.
     """
 
     name: ClassVar = "ray"
@@ -107,7 +108,7 @@ class Ray(WorkerExecutor[Task]):
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Connect to a cluster, or start one, unless this process is connected already."""
+        """Connect to a cluster or start one, and leave it on exit; keep a connection that this process already has."""
         # A worker sees only the GPU that it was given, as its first.
         self._context = context = replace(context, device=torch.device(context.device).type)
         is_ours = not ray.is_initialized()
@@ -172,7 +173,11 @@ class Ray(WorkerExecutor[Task]):
             ) from None
 
     def capacity(self) -> int:
-        """Return how many jobs the cluster has room for now; its machines may come and go."""
+        """Return how many jobs the cluster has room for now; its machines may come and go.
+
+        Raises:
+            ClusterLost: If it has had no room for any job for ``PATIENCE_S`` seconds.
+        """
         has = ray.cluster_resources()
         room = min(int(has.get(_RESOURCES[name], 0) / amount) for name, amount in self._needs.items())
         now = time.monotonic()

@@ -39,7 +39,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext, RunOutcome
 
 FOLDER = "slurm"
-"""Folder within the results folder, through which the arrays of a command and its driver exchange files."""
+"""Folder, inside the results folder, through which the driver and the elements of its arrays exchange files."""
 
 CLUSTERS = ("slurm", "local")
 
@@ -47,12 +47,12 @@ NUM_ELEMENTS = 8
 """Number of elements of an array, unless the number of workers is given."""
 
 LONGEST_MIN = 24 * 60
-"""Minutes that an element requests unless ``SBATCH_TIMELIMIT`` is set; jobs left over then go into a new array."""
+"""Minutes that an element requests unless ``SBATCH_TIMELIMIT`` is set; jobs unfinished by then get a new array."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Jobs of one element of an array, and its settings."""
+    """The jobs and settings of one element of a job array."""
 
     jobs: tuple[Job, ...]
     logs: tuple[Path, ...]
@@ -69,12 +69,12 @@ class Share:
 
 @dataclass(eq=False)
 class Element:
-    """A submitted element of an array, as the driver sees it."""
+    """A submitted element of a job array, as seen by the driver (the process of the command)."""
 
     share: Share
     process: submitit.Job[SynthbenchError | None]
     num_read: int = 0
-    """Number of bytes of its notes that were read."""
+    """Number of bytes read so far from its file of outcomes."""
     ended: dict[int, JobDone] = field(default_factory=dict)
     """Jobs that have ended, by their index in the share."""
 
@@ -101,7 +101,7 @@ class Element:
         return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
 
     def problem(self) -> Exception:
-        """Return the error that the element returned or, if it returned none, that the element was lost."""
+        """Return the error that the element returned; if it returned none, a :class:`WorkerLost`."""
         process = self.process
         has_answered = process.paths.result_pickle.exists() and process.exception() is None
         lost = WorkerLost(f"state {process.state} of {process.job_id}, see {process.paths.stderr}")
@@ -120,7 +120,7 @@ class Slurm(Executor):
         cluster: ``slurm``, or ``local`` to try it out with processes on this machine.
 
     Raises:
-        UsageError: If the cluster is neither, or this machine has no SLURM.
+        UsageError: If ``cluster`` is neither of these, or is ``slurm`` on a machine without SLURM.
     """
 
     name: ClassVar = "slurm"
@@ -251,7 +251,7 @@ class Slurm(Executor):
 
 
 def run_share(share: Share) -> SynthbenchError | None:
-    """Run the jobs of an element; return the error that ended it, or None. If raised, an error would lose its type."""
+    """Run the jobs of an element; return the error that ended it, or None. A raised error would lose its type."""
     pool = Pool(1, share.timeout_s, share.number)
     try:
         for job, log in zip(share.jobs, share.logs, strict=True):

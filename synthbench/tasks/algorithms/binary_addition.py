@@ -53,7 +53,7 @@ class BinaryAddition(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The digits, the plus sign, the end token, the separator, the blank and the padding."""
+        """Number of ids: the digits, the plus sign, the end token, the separator, the blank and the padding."""
         return 7
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -45,7 +45,7 @@ class BucketSort(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the separator, the blank and the padding."""
+        """Number of ids: the symbols, the separator, the blank and the padding."""
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -62,7 +62,7 @@ class GridNeighbours(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the anchors and the directions."""
+        """Number of ids: the symbols, the anchors and the directions."""
         return self._first_direction + 4
 
     @property
@@ -75,7 +75,7 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """The shortest grid that has a cell with neighbours on all sides for each query, and the queries."""
+        """Number of tokens of the queries and of a grid with, per query, a cell that has neighbours on all sides."""
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries

@@ -61,12 +61,12 @@ class PeriodicPattern(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols."""
+        """Number of symbols."""
         return self.num_symbols
 
     @property
     def min_length(self) -> int:
-        """Twice the longest period of every stream, after which questions begin."""
+        """Twice the longest period, times the number of streams; the last of these positions is the first one asked."""
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:

@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols and the separator, or the counts if there are more."""
+        """Number of ids: the symbols and the separator; or of counts, if there are more."""
         return max(self._separator, self.max_count) + 1
 
     @property

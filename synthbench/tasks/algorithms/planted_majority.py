@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class PlantedMajority(Task):
-    """At the end, name the most frequent symbol, which occurs exactly ``margin`` times more than the second.
+    """At the end, name the most frequent symbol, which leads the second by exactly ``margin`` copies.
 
     With ``num_symbols=4`` and ``margin=2``, 1 occurs four times and 3 twice::
 
@@ -48,7 +48,7 @@ class PlantedMajority(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols."""
+        """Number of symbols."""
         return self.num_symbols
 
     @property

@@ -40,6 +40,6 @@ class Addition(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.vocabulary, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the highest probability of the number of ones, a fair binomial taken modulo ``vocabulary``."""
+        """Return the probability of the likeliest answer: a fair binomial count taken modulo ``vocabulary``."""
         classes = np.arange(length + 1) % self.vocabulary
         return Bound(float(np.bincount(classes, weights=binomial(length, 0.5)).max()))

@@ -30,7 +30,7 @@ class Parity(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The two tokens, 0 and 1."""
+        """Two tokens, 0 and 1."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -12,7 +12,7 @@ from synthbench.tasks._bounds import binomials
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 STANDARD_ERROR = 2e-4
-"""Standard error down to which the ceiling is averaged over sampled inputs."""
+"""Standard error at which the ceiling's average over sampled inputs is accurate enough."""
 
 
 @task
@@ -44,7 +44,7 @@ class Sort(Task):
     def floor(self, length: int) -> Bound:
         """Return the highest probability of a token at each position, averaged over the positions.
 
-        Counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
+        With positions counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
         """
         at_most = _tails(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))

@@ -48,7 +48,7 @@ SHORTCUTS = ("forwards", "backwards", "latest symbol")
 
 @dataclass(frozen=True)
 class Rearrangement(Transduction):
-    """A string of uniform symbols, where each answer slot asks for one of them. The symbols are the first ids."""
+    """Base of tasks whose answer slots each ask for a symbol of a random string; symbols have the first ids."""
 
     order: ClassVar[str]
     """What makes the task: a key of ``ORDERS``."""
@@ -56,7 +56,7 @@ class Rearrangement(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the separator, the blank and the padding."""
+        """Number of ids: the symbols, the separator, the blank and the padding."""
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -35,7 +35,7 @@ class BottleneckCompression(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols and the summary token."""
+        """Number of ids: the symbols and the summary token."""
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -26,7 +26,7 @@ class MissingDuplicate(Transduction):
     Tests comparing two halves whose border is known only at the separator. Networks with a tape solve it at any length.
     With many symbols and short strings, the symbols next to the mask are enough to find the same place in the other
     copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. With
-    ``num_erased`` above 0, so many other symbols are replaced by padding, each in one copy, which prevents this.
+    ``num_erased`` above 0, that many other symbols are each replaced by padding in one copy, which prevents this.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """
@@ -45,7 +45,7 @@ class MissingDuplicate(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the mask, the separator and the padding."""
+        """Number of ids: the symbols, the mask, the separator and the padding."""
         return self.num_symbols + 3
 
     @property
@@ -103,9 +103,9 @@ class MissingDuplicate(Transduction):
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a symbol with an odd count, the most frequent symbol, and votes by similar surroundings.
+        """Add rules that name a symbol with an odd count, the most frequent symbol, or the winner of votes.
 
-        The votes name the most frequent symbol among the places whose neighbours agree best with those of the mask.
+        The winner is the most frequent symbol among the places whose neighbours agree best with those of the mask.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {

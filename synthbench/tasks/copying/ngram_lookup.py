@@ -75,12 +75,12 @@ class NgramLookup(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols and the separator."""
+        """Number of ids: the symbols and the separator."""
         return self.num_symbols + 1
 
     @property
     def min_length(self) -> int:
-        """The planted n-grams with their followers, the separator and the n-gram again."""
+        """Room for the planted n-grams with their followers, the separator and the n-gram again."""
         return self._num_plants * (self.order + 1) + 1 + self.order
 
     @property
@@ -147,7 +147,10 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the most frequent symbols at the answer's distance from the n-gram's last, first, and any token."""
+        """Add votes: each copy of a token of the n-gram votes for the symbol at the answer's distance from it.
+
+        The rules count the votes of the last token, of the first token, or of all tokens of the n-gram.
+        """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))
         for distance in range(1, self.order + 1):

@@ -55,7 +55,7 @@ class Palindrome(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the separator and the padding."""
+        """Number of ids: the symbols, the separator and the padding."""
         return self.num_symbols + 2
 
     @property

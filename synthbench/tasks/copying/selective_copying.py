@@ -41,12 +41,12 @@ class SelectiveCopying(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, the blank and the separator."""
+        """Number of ids: the symbols, the blank and the separator."""
         return self.num_symbols + 2
 
     @property
     def min_length(self) -> int:
-        """The symbols without blanks, the separator, and a slot for each symbol."""
+        """Room for the symbols without blanks, the separator, and a slot for each symbol."""
         return 2 * self.num_tokens + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

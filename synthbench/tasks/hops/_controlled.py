@@ -106,7 +106,7 @@ class ControlledInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The background symbols and the triggers."""
+        """Number of ids: the background symbols and the triggers."""
         return self.num_symbols + max(self.num_triggers, self.trigger_ids, self.ids_used)
 
     @property
@@ -147,7 +147,7 @@ class ControlledInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Apply the other policies; with several questions, also this policy to all triggers' successors together."""
+        """Apply the other policies; with several questions, also apply this one to the successors of all triggers."""
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}
         # With a single question, adding this shortcut would require a new version of the task.

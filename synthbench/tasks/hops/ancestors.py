@@ -96,7 +96,7 @@ class Ancestors(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The nodes, the query, the end and the padding."""
+        """Number of ids: the nodes, the query, the end and the padding."""
         return self.node_ids + 3
 
     @property
@@ -163,7 +163,10 @@ class Ancestors(Task):
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add variants of "whole graph" and "child" that name the end after all parents of the node asked about."""
+        """Add variants of the first and the last rule of :meth:`shortcuts`.
+
+        They name the end once all parents of the node asked about are named.
+        """
         return self._guesses(inputs)
 
     def _guesses(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

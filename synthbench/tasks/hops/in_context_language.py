@@ -39,7 +39,8 @@ class InContextLanguage(Task):
     close part of the gap.
 
     Each sequence has its own automaton. Training and test sequences draw automata from the same distribution, which is
-    so large that they almost surely share none. Tests beyond the training length have more strings of one automaton.
+    so large that they almost surely share none. In tests beyond the training length, each automaton writes more
+    strings.
 
     Source: Akyürek et al. (2024). Ours fixes the numbers of states and symbols and has no edge from a state to itself.
     It scores the actual next symbol, while theirs accepts any symbol that the automaton allows.
@@ -71,7 +72,7 @@ class InContextLanguage(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols and the separator."""
+        """Number of ids: the symbols and the separator."""
         return self.num_symbols + 1
 
     @property

@@ -61,7 +61,7 @@ class KhopInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, and the id of marks and of the answer "none"."""
+        """Number of ids: the symbols, and the id of marks and of the answer "none"."""
         return self.num_symbols + 1
 
     @property
@@ -84,9 +84,9 @@ class KhopInduction(Task):
     def floor(self, length: int) -> Bound:
         """Return the accuracy of guessing "none" or any symbol at each position, whichever is likelier.
 
-        Going back from a token, each earlier token but its neighbour matches with probability ``1 / (num_symbols -
-        1)``, since it differs from the token after it. The next hop starts from the token after the match, which
-        differs from the match, so hop distances are independent and geometric.
+        Neighbours always differ. So the token just before never matches, and each token before that matches with
+        probability ``1 / (num_symbols - 1)`` if none after it did. The next hop starts from the token after the match,
+        which differs from the match, so hop distances are independent and geometric.
         """
         length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)

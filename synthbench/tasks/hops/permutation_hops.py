@@ -106,14 +106,14 @@ class PermutationHops(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The symbols, a token for each number of hops, and the padding."""
+        """Number of ids: the symbols, a token for each number of hops, and the padding."""
         return self.num_symbols + MOST_HOPS + 1
 
     @property
     def min_length(self) -> int:
-        """The tokens of the shortest cycle and the questions.
+        """Number of tokens of the shortest cycle and the questions.
 
-        The cycle has one edge more than the longest chain, or one per question if these are more.
+        The cycle has one edge more than the longest chain, or one edge per question if that is more.
         """
         return self._num_tokens(self._fewest_nodes)
 
@@ -141,7 +141,7 @@ class PermutationHops(Task):
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with more nodes than names; positions that fill no edge become padding at the front.
+        """Refuse a length with more nodes than there are names; leftover positions become padding at the front.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -189,7 +189,7 @@ class PermutationHops(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the first token after one hop, if more are asked, or after one hop too few.
+        """Name the first token of the node after one hop (if more are asked) or after one hop too few.
 
         For the next tokens, look at the tokens of the answer shown so far, and complete them like the latest listed
         node that begins with them.
@@ -219,10 +219,10 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add guesses among the nodes that are not near the start, for nodes of two tokens and one number of hops.
+        """Add guesses that exclude nodes near the start, if nodes have two tokens and all chains the same length.
 
-        They name the most frequent first token of these nodes. After the first token is shown, they name the largest
-        second token among those of these nodes that begin with it.
+        The guesses name the most frequent first token of the remaining nodes. After the first token is shown, they name
+        the largest second token among the remaining nodes that begin with it.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:

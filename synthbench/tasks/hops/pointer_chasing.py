@@ -89,14 +89,14 @@ class PointerChasing(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The nodes, the hop mark, the query and the padding."""
+        """Number of ids: the nodes, the hop mark, the query and the padding."""
         return self.num_nodes + 3
 
     @property
     def min_length(self) -> int:
-        """Tokens for the shortest cycle and its question.
+        """Number of tokens of the shortest cycle and its question.
 
-        The cycle has one edge more than the longest chain, or one per start if these are more.
+        The cycle has one edge more than the longest chain, or one edge per start if that is more.
         """
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
@@ -108,7 +108,7 @@ class PointerChasing(Task):
         return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that leaves half an edge, or that has more edges than there are nodes.
+        """Refuse a length with more edges than nodes or, with a single start, one that leaves half an edge.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -152,7 +152,7 @@ class PointerChasing(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the node after one hop, if more are asked, or after one hop too few."""
+        """Name the node after one hop (if more are asked) or after one hop too few."""
         num_edges = self._num_edges(inputs.shape[1])
         num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
         # Ids that are no node on the cycle are followed by themselves.

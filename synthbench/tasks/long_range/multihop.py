@@ -21,7 +21,7 @@ class Multihop(Task):
         targets   . . . . . . . . 5
 
     Tests one hop: find the unique second marker and read the token after it. The first marker stands in the first third
-    of the sequence, the second in the second third.
+    of the sequence, the second marker in the middle third.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. Their documentation describes a
     chain of pointers at the start and after one and two thirds of the sequence. Their code has two markers at random

@@ -62,6 +62,6 @@ class SelectiveCopy(Task):
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of guessing only the answers that the next marker overwrote, one per adjacent pair."""
+        """Return the accuracy if only overwritten answers are guessed: one for each pair of adjacent markers."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

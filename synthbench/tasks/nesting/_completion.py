@@ -38,9 +38,9 @@ class LabelledNodes(NamedTuple):
 class TreeCompletion(Task):
     """Base of tasks that show trees and an ``=``, then ask for a tree that these determine.
 
-    The number of nodes of each tree is uniform. Blanks hide the end of the last tree, from a uniform position on and at
-    least one token. With ``is_shown`` nothing is hidden: each token of the last tree except the first is asked at the
-    position before it.
+    The number of nodes of each tree is uniform. Blanks hide the end of the last tree, at least one token, from a
+    uniform position on. With ``is_shown`` nothing is hidden: each token of the last tree except the first is asked at
+    the position before it.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -96,7 +96,7 @@ class TreeCompletion(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens of a sequence whose trees have the fewest nodes."""
+        """Number of tokens of a sequence whose trees have the fewest nodes."""
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:

@@ -39,7 +39,7 @@ class Evaluation(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens of the shortest expression and the separator."""
+        """Number of tokens of the shortest expression and the separator."""
         return self.shortest + 1
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:

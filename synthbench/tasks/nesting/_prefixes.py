@@ -30,7 +30,7 @@ class NextSymbols(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens up to the first scored position."""
+        """Number of tokens up to the first scored position."""
         return self.unscored + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -40,14 +40,14 @@ class Expansion(TreeCompletion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Choose which tree uses which names; return the pieces before and after the ``=``.
+        """Choose which tree uses which names; return the pieces to join before and after the ``=``.
 
         Args:
             rng: Generator that draws the choice.
             trees: Tokens of the main tree, then of the templates, all padded to the same width.
             num_nodes: Number of nodes of each tree.
-            wholes: Piece of the table that holds each tree.
-            names: Piece of the table that holds each template's name.
+            wholes: Piece of the table of :meth:`write` that holds each tree.
+            names: Piece of that table that holds each template's name.
         """
 
     @property
@@ -62,7 +62,7 @@ class Expansion(TreeCompletion):
 
     @property
     def num_marks(self) -> int:
-        """Two tokens per name, in its definition and where it is used, and the ``=``."""
+        """Two tokens per template (its name in the definition and in use), and the ``=``."""
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
@@ -137,7 +137,7 @@ class Expansion(TreeCompletion):
 
         Args:
             inputs: Tokens of the sequences.
-            parts: Number of the part to which each position belongs; names come after all parts.
+            parts: Number of the part to which each position belongs; names are moved behind all parts.
         """
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)

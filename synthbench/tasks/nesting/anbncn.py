@@ -19,8 +19,8 @@ class AnBnCn(Task):
     """Read words of n times a, n times b, n times c, each after a gap; say which symbol must follow.
 
     Only the last two symbols of each run of b and of c are scored: after the first of them the run goes on, after the
-    second it ends. There exactly one symbol can follow, and it is the target; after an a two symbols can follow, so
-    nothing is asked. Each word has its own n, and the last word is cut off at the length. The symbols a, b and c are 0,
+    second it ends. At both, exactly one symbol can follow, and it is the target; after an a, an a or a b can follow,
+    so nothing is asked. Each word has its own n, and the last word may be cut off. The symbols a, b and c are 0,
     1 and 2, and the gap is 3. With ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
@@ -74,7 +74,7 @@ class AnBnCn(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens of the longest gap and the longest word."""
+        """Number of tokens of the longest gap and the longest word."""
         return LONGEST_GAP + 3 * self.largest
 
     def check_length(self, length: int) -> None:

@@ -17,11 +17,11 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 class Dyck(NextSymbols):
     """Read nested brackets of several types; name the set of brackets that may follow.
 
-    The brackets are balanced, at most ``depth`` of them are open at once, and the word is cut off at the length. The
-    closing bracket of the innermost open one may follow, and any opening bracket unless ``depth`` brackets are open.
-    With k types, class 0 stands for all openings. Classes 1 to k stand for all openings and the closing bracket of type
-    0 to k-1. Classes k+1 to 2k stand for the closing bracket of type 0 to k-1 alone. The example is ``([()])[``, with
-    openings 0 1 and closings 2 3. With ``num_types=2`` and ``depth=3``::
+    The brackets are balanced, at most ``depth`` of them are open at once, and the word is cut off at the sequence
+    length. The closing bracket of the innermost open one may follow, and any opening bracket unless ``depth`` brackets
+    are open. With k types, class 0 stands for all openings. Classes 1 to k stand for all openings and the closing
+    bracket of type 0 to k-1. Classes k+1 to 2k stand for the closing bracket of type 0 to k-1 alone. The example is
+    ``([()])[``, with openings 0 1 and closings 2 3. With ``num_types=2`` and ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
@@ -83,7 +83,7 @@ class Dyck(NextSymbols):
 
     @property
     def min_length(self) -> int:
-        """Tokens up to the first scored position; after the innermost open bracket, brackets come in pairs."""
+        """Number of tokens up to the first scored position; brackets after the innermost open one come in pairs."""
         first = max(self.unscored, self.nearest + self.nearest % 2)
         # With depth=2 that bracket is on the first level, and so at an even position.
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
@@ -121,7 +121,7 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing the likeliest set at each position or, with ``nearest``, any type.
+        """Return the accuracy of guessing the likeliest set at each position or, with ``nearest``, one type's set.
 
         With ``nearest``, the depth at scored positions is never 0 and never the greatest, so each type has one set.
         """

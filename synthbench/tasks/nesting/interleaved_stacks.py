@@ -95,7 +95,7 @@ class InterleavedStacks(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens up to the first POP that can be asked: PUSHes and as many POPs, each with a value except the last."""
+        """Number of tokens up to the first POP asked: PUSHes, as many POPs, and the values of all but the last POP."""
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -157,7 +157,7 @@ class InterleavedStacks(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that name the value pushed onto the stack some number of pushes ago, popped or not.
 
-        That number is the POPs in the stack's last 1, 2, 3 or 4 streaks of POPs, or ``buried`` + 1 or + 2.
+        That number is the total of POPs in the stack's last 1, 2, 3 or 4 runs of POPs, or ``buried`` + 1 or + 2.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

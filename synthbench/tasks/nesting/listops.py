@@ -56,7 +56,7 @@ class Listops(Evaluation):
 
     @property
     def min_length(self) -> int:
-        """Tokens of the shortest possible expression with at least ``shortest`` symbols, and of the end."""
+        """Number of tokens of the shortest possible expression with at least ``shortest`` symbols, and of the end."""
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:

@@ -93,8 +93,8 @@ class StackManipulation(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that place the end by the numbers of PUSHes and POPs.
 
-        Before that end they write what :meth:`shortcuts` writes, or the stack if each POP undoes only a PUSH right
-        before it.
+        Before that end, they write what :meth:`shortcuts` writes, or the stack that would remain if a POP only undid a
+        PUSH right before it.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

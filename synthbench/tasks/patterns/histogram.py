@@ -16,7 +16,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class Histogram(Task):
     """At position v, say how often symbol v occurs in the whole sequence; afterwards, answer 0.
 
-    A count above ``largest_count``, here the 4 of symbol 0, is written as the largest. With
+    A count above ``largest_count``, here the count 4 of symbol 0, is written as ``largest_count``. With
     ``largest_count=3`` and ``num_symbols=3``::
 
         inputs    0 1 1 0 2 0 1 0

@@ -44,8 +44,8 @@ def corpus_at(path: str) -> Corpus:
     The text is cached until a file changes.
 
     Raises:
-        UsageError: If the path cannot be read, has no text or too much, or has anything but UTF-8 text without zero
-            bytes.
+        UsageError: If the path cannot be read, has no text or too much, or contains zero bytes or anything but UTF-8
+            text.
     """
     if not path:
         return frozen()

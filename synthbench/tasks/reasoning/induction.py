@@ -18,7 +18,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class Induction(Task):
     """The second-last token repeats a token of the first half; name the token that followed it there.
 
-    The last token is irrelevant, and the repeated one, here 1, may come from positions 1 to 3. With ``vocabulary=8``::
+    The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3. With ``vocabulary=8``::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4

@@ -32,7 +32,7 @@ class Pattern(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens of one period."""
+        """Number of tokens in one period."""
         return self.period
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

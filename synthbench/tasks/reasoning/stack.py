@@ -62,7 +62,7 @@ class Stack(Task):
         return Bound(self._accuracy(length))
 
     def ceiling(self, length: int) -> Bound:
-        """Return the floor: positions without a POP are recognizable, but 0 is right there anyway."""
+        """Return the floor: positions without a POP are recognisable, but 0 is right there anyway."""
         return Bound(self._accuracy(length))
 
     def _accuracy(self, length: int) -> float:

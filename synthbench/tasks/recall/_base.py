@@ -10,7 +10,7 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Base of tasks whose answers are equally likely before the tokens that determine them are read."""
+    """Base of tasks in which all answers are equally likely until the tokens that determine the answer are read."""
 
     @property
     @abstractmethod
@@ -70,7 +70,7 @@ class Dictionary(Recall):
 
     @property
     def num_keys_used(self) -> int:
-        """Number of keys that pairs draw from, the first ones."""
+        """Number of keys that pairs draw from; these are the first keys."""
         return self.tokens_used or self.num_key_tokens
 
     @property

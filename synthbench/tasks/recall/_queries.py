@@ -18,9 +18,9 @@ def ask(
 ) -> Int[np.ndarray, "batch length"]:
     """Write queries for the keys into the inputs, from position ``start`` on, and return the targets.
 
-    Each key is asked once or, ``with_replacement``, each of equally many queries asks for a random key. The positions
-    from ``start`` on are cut into slots with room for a key and one token more. Keys draw free slots in turn: slot 1,
-    2, ... with probability proportional to ``slot ** (alpha - 1)``. The last token of a key asks for its answer.
+    Each key is asked once. ``with_replacement`` writes as many queries, but each asks for a random key. The positions
+    from ``start`` on are cut into slots with room for a key and one token more, numbered from 1. Keys draw free slots
+    in turn, with probability proportional to ``slot ** (alpha - 1)``. The last token of a key asks for its answer.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]

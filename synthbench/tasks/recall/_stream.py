@@ -43,7 +43,7 @@ class Stream(Recall):
 
     @property
     def min_length(self) -> int:
-        """Tokens of one pair and of its key repeated."""
+        """Three tokens: a key, its value and the key again."""
         return 3
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
@@ -65,7 +65,7 @@ def sample_stream(
     num_noise: int = 1,
     only_last: bool = False,
 ) -> Batch:
-    """Draw slots of a key and its value; a repeated key asks for its value.
+    """Draw sequences of slots, each with a key and its value; a repeated key asks for its value.
 
     Among the ids, keys come first, then values, then noise. A slot holds a uniform key and its value or, with
     probability ``noise``, two uniform noise tokens. The last slot repeats one of the earlier keys, all equally likely.
@@ -76,7 +76,7 @@ def sample_stream(
         length: Number of tokens in each sequence; if odd, the last value is cut off.
         num_keys: Number of keys; each sequence draws a uniform value for each key.
         num_values: Number of values.
-        keys_used: Number of keys that occur, the first ones; 0 for all.
+        keys_used: Number of keys that may occur, which are the first keys; 0 for all.
         noise: Probability of noise in each slot except the last and a random earlier one.
         num_noise: Number of noise tokens.
         only_last: True to score only the last slot.

@@ -37,10 +37,10 @@ class CompositeRecall(Recall):
     Tests recall by two tokens together: two layers, or a short convolution below one layer, can bind the tokens of a
     key first.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. In it, the number of keys
-    is a square, with as many first as second tokens. Values are distinct within a sequence, positions of queries follow
-    a power law, and random tokens stand between queries. Ours may draw fewer first than second tokens; values may
-    coincide, positions are uniform, and blanks stand between queries.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There, the number of
+    keys is a square, with as many first as second tokens. Also, values are distinct within a sequence, positions of
+    queries follow a power law, and random tokens stand between queries. Ours may draw fewer first than second tokens;
+    values may coincide, positions are uniform, and blanks stand between queries.
     """
 
     name: ClassVar = "composite_recall"

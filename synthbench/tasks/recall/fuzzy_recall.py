@@ -14,7 +14,7 @@ from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
 ABSENT = -1
-"""Filler that extends a motif, the tokens of a key or a value, to the largest size."""
+"""Filler that extends a motif (the tokens of a key or of a value) to the largest size."""
 
 
 @task
@@ -94,7 +94,7 @@ class FuzzyRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Tokens of all keys with their values, and one key again, all at their longest."""
+        """Number of tokens of all keys with their values and one repeated key, if all have the largest size."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

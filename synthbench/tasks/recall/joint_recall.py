@@ -24,10 +24,10 @@ class JointRecall(Recall):
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by a context and a key together, one read long before the other: a context stands once, before its keys
-    in random order. In composite_recall, both parts of a key stand next to the value.
+    Tests recall by a context and a key together, where the context is read long before most keys: it stands once,
+    before its keys in random order. In composite_recall, both parts of a key stand next to the value.
 
-    The values of a key differ between contexts, so naming any one of them is right once in ``num_contexts`` times.
+    The values of a key differ between contexts, so a random one of them is right once in ``num_contexts`` times.
     Questions fill the rest of the sequence, each about a uniform key and context.
 
     Source: after Zhan et al. (2025), multi-query joint recall; the layout is ours.
@@ -99,7 +99,7 @@ class JointRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Tokens of all contexts with their keys and values, and of one question."""
+        """Number of tokens of all contexts with their keys and values, and of one question."""
         return self._num_read + 2
 
     @property

@@ -55,7 +55,7 @@ class Memorization(Recall):
 
     @property
     def min_length(self) -> int:
-        """Tokens of a key and a blank."""
+        """Two tokens: a key and a blank."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

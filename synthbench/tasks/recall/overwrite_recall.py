@@ -132,7 +132,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add a rule that names any value of the key.
+        """Add a rule that names one of the values of the key.
 
         The choice changes from sequence to sequence, so each value is named equally often.
         """

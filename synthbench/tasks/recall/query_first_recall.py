@@ -105,8 +105,8 @@ class QueryFirstRecall(Recall):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Name the last value, or the most frequent value of some pairs.
 
-        These are all pairs, those of the later half, or those whose key occurs once. The most frequent value is the
-        best guess of the value of a random pair.
+        The rules count all pairs, those of the later half, or those whose key occurs once. The most frequent value is
+        the best guess of the value of a random pair.
         """
         keys, values = inputs[:, 1:-1:2], inputs[:, 2:-1:2] - self.num_keys
         num_pairs = keys.shape[1]

@@ -65,7 +65,7 @@ class Group:
 
     @cached_property
     def representatives(self) -> Int[np.ndarray, " order"]:
-        """Smallest number in each element's class modulo commutators; a class ignores the order of factors."""
+        """Smallest number in each element's class modulo commutators; changing the order of factors keeps the class."""
         first: Int[np.ndarray, " order"] = self.products[:, self.commutators].min(axis=1)
         return first
 

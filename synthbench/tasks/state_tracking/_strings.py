@@ -73,7 +73,7 @@ class StringTask(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens of the shortest string and the separator."""
+        """Number of tokens of the shortest string and the separator."""
         return int(self.string_lengths(self.shortest + 3)[0]) + 1
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:

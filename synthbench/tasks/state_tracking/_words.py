@@ -37,12 +37,12 @@ class GroupWords(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The order of the group: every element can be an answer."""
+        """Order of the group: every element can be an answer."""
         return self.group.order
 
     @property
     def min_length(self) -> int:
-        """Tokens of one element."""
+        """Number of tokens of one element."""
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

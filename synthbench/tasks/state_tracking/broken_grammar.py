@@ -99,7 +99,7 @@ class BrokenGrammar(Task):
 
     @property
     def min_length(self) -> int:
-        """Tokens of the first symbol and of a gap up to a scored token."""
+        """Number of tokens of the first symbol and of a gap up to a scored token."""
         return self.nearest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -146,10 +146,10 @@ class BrokenGrammar(Task):
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest token that may follow the one before it, or the token before the latest one that may not.
+        """Name the latest token that may follow its predecessor, or the predecessor of the latest one that may not.
 
-        Other rules name the previous token, or the earliest token, within the longest gap, that no later token may
-        follow.
+        Two more rules name the previous token, or the earliest of the last ``longest_gap`` tokens that no token read
+        since may follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -166,10 +166,10 @@ class BrokenGrammar(Task):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that name the earliest token that no later token may follow.
+        """Add two versions of the rule that names the earliest token that no token read since may follow.
 
-        They prefer tokens that may themselves follow an earlier one: any of the ``longest_gap + 1`` tokens before, or
-        only the last of these.
+        The first prefers tokens that may follow any of the ``longest_gap + 1`` tokens before them, the second those
+        that may follow the token just before them.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]

@@ -22,7 +22,7 @@ class CycleNavigation(StringTask):
         inputs    2 0 2 1 2 3 4 4
         targets   . . . . . 3 . .
 
-    Tests a modular count. From modulus 3 on, recurrences with real, triangular transitions should fail at unseen
+    Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transitions should fail at unseen
     lengths. Nonlinear recurrences should not fail, nor those that rotate, by complex eigenvalues or products of
     reflections.
 

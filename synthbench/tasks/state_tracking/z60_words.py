@@ -37,7 +37,7 @@ class Z60Words(GroupWords):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that sum only the later half or quarter of the elements, and guess the sum of the rest.
 
-        The guess is the likeliest sum of so many elements.
+        The guess is the likeliest sum of that many elements.
         """
         step = self.tokens_per_element
         elements = inputs[:, ::step]

@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
-    """Draw the lines of one panel, given by label; lines without a look are pale and at the back.
+    """Draw the lines of one panel, given by label; lines that are not in ``looks`` are pale and at the back.
 
     Values beyond the axis are drawn at its edge.
     """
@@ -201,7 +201,7 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 def frontier(facts: Facts) -> Drawing | None:
     """Draw skill over state size; None unless a mechanism ran with several state sizes in the same block and positions.
 
-    All points are means over the same tasks and seeds, those that most of these settings have.
+    All points are means over the same tasks and seeds; settings with any others are left out.
     """
     sized = of_sizes(facts.variants)
     if not sized:

@@ -1,7 +1,8 @@
 """Skill against costs: one panel per cost, a number or a name at each point, and a key of all mechanisms.
 
 The colour shows the family, and the marker the mechanism within it. The text of a point is placed where it covers
-nothing, with a line to the point if that is far away. Points without room for text are identified by colour and marker.
+nothing, with a line to the point if the point is far away. Points without room for text are identified by colour and
+marker.
 """
 
 import itertools

@@ -29,8 +29,9 @@ def run_command(
 ) -> str | None:
     """Return the command that repeats training, into a new folder; None if a name is not allowed on a command line.
 
-    ``task`` is a name or the result of :func:`task_terms`, ``mechanism`` the result of :func:`term`; by default, those
-    of the suite are run. ``match`` is a value of the rows' column ``match``; it replaces ``mechanism``.
+    ``task`` is a name or the result of :func:`task_terms`, and ``mechanism`` is the result of :func:`term`. By default,
+    the tasks and mechanisms of the suite are run. ``match`` is a value of the rows' column ``match``; it replaces
+    ``mechanism``.
     """
     if match is not None:
         match, mechanism = split_match(match)
@@ -60,7 +61,7 @@ def report_command(
 ) -> str | None:
     """Return the command that makes a report of these rows; None if a name is not allowed on a command line.
 
-    ``stores`` names the user's own store and one beside it; it is empty for the default store alone.
+    ``stores`` names the user's own store and another store, if any; it is empty for the default store alone.
     """
     if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
@@ -69,7 +70,7 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of ``--task`` for tasks (arguments by name) outside a suite; None if the suite lists them."""
+    """Return the value of ``--task`` for tasks outside a suite, given as arguments by name; None if it lists them."""
     if not suite.endswith(EXTRA):
         return None
     return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused
