@@ -58,7 +58,7 @@ _MADE_BY = (
 
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
-_LAYERS = {"stock": "as their authors build them (stock)", "bare": "stripped (bare)"}
+_LAYERS = {"stock": "as published (stock)", "bare": "stripped (bare)"}
 """The columns that say how a model was trained."""
 
 
