@@ -199,11 +199,10 @@ def sentence() -> str:
     new = dict(groups())["new"]
     now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
     return (
-        "Do recall scores predict the recall of language models? In published tables that were first read after "
-        f"the plan was committed, they order {now['concordant']:g} of {now['pairs']:.0f} pairs of models correctly "
-        f"(p {now['p']:.2f}), but only {then['concordant']:g} (p {then['p']:.2f}) with the weaker shortcut baselines "
-        "known when the plan was made: "
-        "[the study](studies/language_models/README.md)."
+        "Do recall scores predict the recall of language models? In published tables first read after the plan was "
+        f"committed, recall scores order {now['concordant']:g} of {now['pairs']:.0f} pairs of models correctly (p "
+        f"{now['p']:.2f}), but only {then['concordant']:g} (p {then['p']:.2f}) when measured from the weaker shortcut "
+        "baselines known at that time: [the study](studies/language_models/README.md)."
     )
 
 

@@ -202,8 +202,8 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                f"After >: below the first by {short(MARGIN)} or more, and significantly (95 % over seeds, all pairs "
-                "at once); after ≈: not shown to be."
+                f"After >: {short(MARGIN)} or more below the first, and significantly so (95 % over seeds, joint for "
+                "all pairs); after ≈: not both."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
         return "With one seed each, nothing is known of other seeds." if is_alone else ""

@@ -188,7 +188,7 @@ class Store:
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Read some columns of one row per run, in the order of :meth:`table`.
 
-        Files whose names contain the hash of their bytes are read fast, since only these columns are decoded.
+        Files named by the hash of their bytes are trusted, so only these columns are decoded, which is fast.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.

@@ -51,9 +51,9 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Move rows between a suite and ``suite.extra`` to match the suite's current tasks, which may have changed since.
+    """Move rows between a suite and ``suite.extra`` to match the tasks that the suite lists now.
 
-    Rows on levels that the tasks no longer have are left out. Rows of suites older than conditions stay unchanged.
+    Rows on levels that the tasks no longer have are left out. Rows of suites neither stock nor bare are unchanged.
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)

@@ -42,7 +42,7 @@ class Sort(Task):
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """Return the highest probability of a token at each position, averaged over the positions.
+        """Return the probability of the likeliest answer at each position, averaged over them all.
 
         With positions counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
         """

@@ -156,7 +156,7 @@ class Dyck(NextSymbols):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that find the innermost open bracket only among the latest tokens.
 
-        These are the last 2 or 3 times ``nearest`` tokens, with ``is_peaked`` also 4 or 5 times. For brackets farther
+        One rule covers 2 × ``nearest`` tokens, one 3 ×; ``is_peaked`` adds 4 × and 5 ×. For brackets farther
         back, the rules take the type with most open brackets.
         """
         found = self.shortcuts(inputs)
