@@ -75,7 +75,7 @@ def test_positions_turn_queries_and_keys_if_every_layer_has_some(pattern: str, *
         model = cell_of(pattern, positions="rope").model(init_generator(0))
         assert all(layer.mixer.rotation is not None for layer in model.layers)
     else:
-        with pytest.raises(UsageError, match="positions 'rope' turn queries and keys"):
+        with pytest.raises(UsageError, match="positions 'rope' rotate queries and keys"):
             cell_of(pattern, positions="rope").model(init_generator(0))
 
 
