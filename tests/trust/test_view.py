@@ -74,7 +74,7 @@ def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(packaged: J
     cells = {row.mechanism.label: dict(zip(headings, line.cells, strict=True)) for row, line in lines}
 
     assert entries["FoX (bare)"].condition == "bare"
-    assert "FoX" not in entries
+    assert entries["FoX"].condition == "stock"
     assert entries["Softmax"].condition == "stock"
     for label, facts in entries.items():
         assert cells[label]["Condition"].value == facts.condition
