@@ -29,15 +29,24 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples()
 
 
+def asks_to_check(arguments: Sequence[str] | None = None) -> bool:
+    """Return whether the arguments are ``--check``; None means those of the command line.
+
+    Raises:
+        SystemExit: With code 2, for any other argument.
+    """
+    parser = argparse.ArgumentParser(description="Writes the pages of a study")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a page differs")
+    return bool(parser.parse_args(arguments).check)
+
+
 def main(files: Mapping[Path, str], arguments: Sequence[str] | None = None) -> int:
     """Write the files that differ and print their names; with ``--check`` print them only, and return 1 if any does.
 
     Raises:
         SystemExit: With code 2, for any other argument; None means those of the command line.
     """
-    parser = argparse.ArgumentParser(description="Writes the pages of a study from the packaged rows")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a page differs")
-    is_check = parser.parse_args(arguments).check
+    is_check = asks_to_check(arguments)
     stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if not is_check:

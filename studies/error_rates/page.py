@@ -308,7 +308,7 @@ def stale(rows: Iterable[tuple[str, int]] | None = None) -> list[str]:
 
 def main() -> int:
     """Write the numbers, or compare them."""
-    if sys.argv[1:] == ["--check"]:
+    if pages.asks_to_check():
         found = stale()
         sys.stdout.writelines(f"stale: {line}\n" for line in found)
         return 1 if found else 0
