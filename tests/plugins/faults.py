@@ -1,5 +1,6 @@
 """Mechanisms that misbehave, each in its own way, at the width of a suite but not at that of the contract's models."""
 
+import contextlib
 import ctypes
 import os
 import random
@@ -126,10 +127,10 @@ class WaitsOnce(Late):
 
     def misbehave(self) -> None:
         marker = Path(__file__).with_name("waiting")
-        if not marker.exists():
-            written = marker.with_suffix(".tmp")
-            written.write_text(str(os.getpid()))
-            written.replace(marker)
+        written = marker.with_suffix(f".{os.getpid()}")
+        written.write_text(str(os.getpid()))
+        with contextlib.suppress(FileExistsError):  # two workers may train it at once, and one of them is killed
+            os.link(written, marker)
             time.sleep(10**6)
 
 
