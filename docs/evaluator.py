@@ -14,11 +14,11 @@ from typing import Any
 
 
 def judge(path: str, *options: str) -> dict[str, Any]:
-    """Ask for a first verdict, in a process of its own: whatever a candidate does, the search goes on.
+    """Get a first verdict from a separate process, so that no fault of a candidate can end the search.
 
     Args:
         path: The candidate.
-        options: Of ``synthbench quick``; by default its ledger and rows lie in ``results``.
+        options: Options of ``synthbench quick``, which keeps its ledger and rows in ``results`` by default.
 
     Returns:
         The JSON of ``synthbench quick``; ``error`` has a ``kind`` and a ``message`` if there is no score.
@@ -31,7 +31,7 @@ def judge(path: str, *options: str) -> dict[str, Any]:
 
 
 def metrics_of(verdict: dict[str, Any]) -> dict[str, float]:
-    """Give the numbers of a verdict; a candidate without a score has 0."""
+    """Return the numbers of a verdict; a candidate without a score has 0."""
     is_kept = {"keep": 1.0, "discard": -1.0}.get(verdict.get("decision") or "", 0.0)
     numbers = {name: verdict.get(name) for name in ("combined_score_error", "parameters", "state", "step_ms")}
     of_tasks = {task["task"]: task["score"] for task in verdict.get("tasks", ())}
@@ -45,7 +45,7 @@ def evaluate(path: str, *options: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Evaluate a candidate and write files."""
+    """Evaluate a candidate and write the result files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program_path", required=True)
     parser.add_argument("--results_dir", type=Path, default=Path("out"))

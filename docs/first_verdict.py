@@ -1,7 +1,7 @@
 """Error rates of ``synthbench quick``: ``python -m docs.first_verdict``; ``--check`` compares with statistics.md.
 
-Searches are simulated with the residuals of studies/error_rates. Known mechanisms are replayed from the
-packaged rows, each against three references, beside what the full suite says.
+Searches are simulated with the residuals of studies/error_rates. Known mechanisms are replayed from the packaged rows,
+each against three references, and compared with the full suite.
 """
 
 import sys
@@ -28,13 +28,13 @@ BEGIN, END = "<!-- Written by docs/first_verdict.py. -->\n", "<!-- Until here: q
 NUM_IDEAS = 200
 NUM_SEARCHES = 100
 LEAD = 0.10
-"""By how much a good idea is better, on average over tasks."""
+"""Lead of a good idea over the reference, on average over tasks."""
 CATEGORIES = ["recall"] * 4 + ["state_tracking"] * 3 + ["composition"] * 4 + ["copying"] * 3
 REFERENCES = ("softmax", "gla", "deltanet")
 
 
 class Search(NamedTuple):
-    """Ideas that a search kept and discarded."""
+    """Result of a simulated search: which ideas are good, and the decision on each idea."""
 
     is_good: Bool[np.ndarray, " ideas"]
     decisions: list[str]
@@ -57,10 +57,10 @@ def search(index: int, share_good: float, spread: float, num_ideas: int = NUM_ID
     """Simulate a search against one reference, whose run all comparisons share.
 
     Args:
-        index: Of the search; decides everything drawn.
+        index: Number of the search, which determines all random draws.
         share_good: Chance that an idea is better by ``LEAD``; the others are as good as the reference.
-        spread: Standard deviation over tasks of an idea's lead, beside the noise of the runs.
-        num_ideas: Queries.
+        spread: Standard deviation over tasks of an idea's lead, without the noise of the runs.
+        num_ideas: Number of ideas; each idea is one query.
     """
     rng = np.random.Generator(np.random.Philox(key=(index, int(1000 * (share_good + 10 * spread)))))
     residuals = RESIDUALS[rng.choice(len(RESIDUALS), len(CATEGORIES), replace=False)]
@@ -85,7 +85,7 @@ def search(index: int, share_good: float, spread: float, num_ideas: int = NUM_ID
 def _noise(
     residuals: Float[np.ndarray, "tasks mechanisms seeds"], num_ideas: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "ideas tasks"]:
-    """Draw one run on each task; an idea scatters as one of the mechanisms does."""
+    """Draw the noise of one run on each task; each idea scatters like one of the measured mechanisms."""
     num_tasks, num_mechanisms, num_seeds = residuals.shape
     like = rng.integers(num_mechanisms, size=(num_ideas, 1))
     drawn: Float[np.ndarray, "ideas tasks"] = residuals[
@@ -114,7 +114,7 @@ class Replay(NamedTuple):
     p_better: float
     p_worse: float
     lead: float
-    """Of its mean over the full suite; NaN for one that is not ranked."""
+    """Lead of its mean over the full suite; NaN for a mechanism that is not ranked."""
     covers: bool
     """True if the predicted interval of ranks contains its rank."""
 
@@ -125,7 +125,7 @@ def known_runs() -> pd.DataFrame:
 
 
 def replay(runs: pd.DataFrame, reference: str, query: int = 1) -> Iterator[Replay]:
-    """Play each mechanism as the new one, its family left out of the prediction; decided at one query."""
+    """Judge each mechanism as if it were new, with its own rows left out of the known ones."""
     suite = load_suite(MAIN_SUITE)
     tasks, rate = suite.quick or tuple(suite.tasks), suite.training.learning_rates[0]
     every = Baselines(runs, suite, tasks, rate)
@@ -169,7 +169,7 @@ def text() -> str:
 
 
 def main() -> int:
-    """Write the tables into the page, or compare them."""
+    """Write the tables into the page, or compare them with the page."""
     before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     return pages.main({PAGE: before + begin + text() + END + rest.partition(END)[2]})
 

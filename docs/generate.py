@@ -1,9 +1,8 @@
-"""Generate files from the registries: ``python docs/generate.py``, ``--check`` to compare.
+"""Generate files from the registries: ``python docs/generate.py``; with ``--check``, only compare them.
 
-It writes pages of this folder, the bounds of the suites' tasks and of all levels, and what boards say of layers. Bounds
-already known for a task's version stay; ``--all`` measures all again. ``--levels [TASK ...]`` measures the shortcut
-baselines of all levels again, or those of some tasks, after a change of the rules. The prose about a component is its
-docstring.
+The script writes pages of this folder, the bounds of tasks and levels, and the conditions of layers. Recorded bounds of
+a task's version are kept; ``--all`` measures all bounds again. ``--levels [TASK ...]`` measures the shortcut baselines
+of all or some tasks again, after a change of the rules. The text about a component is its docstring.
 """
 
 import inspect
@@ -54,7 +53,7 @@ EXAMPLE_SEED = 0
 
 
 def pages() -> dict[str, str]:
-    """Text by file name, relative to this folder."""
+    """Return the text of each file, by its path relative to this folder."""
     return {
         "../synthbench/tasks/bounds.json": bounds(),
         "../synthbench/trust/layers.json": layers(),
@@ -67,7 +66,7 @@ def pages() -> dict[str, str]:
 
 
 def layers() -> str:
-    """The conditions of built-in mechanisms in the main suite, and what sees places; known layers are not measured."""
+    """Return, as JSON, the conditions of built-in mechanisms in the main suite; recorded layers are not measured."""
     known = recorded_layers()
     names = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
     found = {name: conditions_of(load_suite(MAIN_SUITE), name, known.get(name, {})) for name in names}
@@ -75,7 +74,7 @@ def layers() -> str:
 
 
 def with_columns(page: str) -> str:
-    """Bring the tables of columns of a page up to date; a question mark says that a column may be null."""
+    """Update the tables of columns in a page; a question mark marks a column that may be null."""
     for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS), ("verified", VERIFICATION_COLUMNS)):
         lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
         for column in columns:
@@ -87,7 +86,7 @@ def with_columns(page: str) -> str:
 
 
 def _with_block(page: str, name: str, text: str) -> str:
-    """A page with a text between the marks of its name."""
+    """Replace the text between the two marks of a name in a page."""
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
     before, _, rest = page.partition(begin)
     return f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
@@ -134,10 +133,10 @@ def _venue(source: str) -> str:
 
 
 def counted(page: str) -> str:
-    """Put the counts of components and of published cells into the phrases of a page that have them.
+    """Update the counts of components and of published cells in the phrases of a page.
 
     Raises:
-        ValueError: If a phrase is not there, or twice.
+        ValueError: If a phrase is missing or appears twice.
     """
     ladders = sum(bool(TASKS[name].levels) for name in TASKS)
     table8, table3 = (pd.read_csv(TABLES / f"table{number}.csv") for number in (8, 3))
@@ -159,7 +158,7 @@ def counted(page: str) -> str:
 
 
 def markdown_of(docstring: str) -> str:
-    """A docstring as Markdown: literal blocks are fenced, formulas stand between dollars."""
+    """Convert a docstring to Markdown: literal blocks are fenced, and formulas are put between dollar signs."""
     text = re.sub(r":math:`([^`]+)`", r"$\1$", docstring)
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
     blocks: list[str] = []
@@ -199,7 +198,7 @@ def _by_category() -> dict[str, list[str]]:
 
 
 def _first_line(unit: type) -> str:
-    """The first line of a docstring, for a table."""
+    """Return the first line of a docstring, for a table."""
     return markdown_of((inspect.getdoc(unit) or "").partition("\n")[0]).replace("``", "`").replace("|", "\\|")
 
 
@@ -233,7 +232,7 @@ def _data() -> Iterator[str]:
 
 
 def full_task_facts(name: str) -> dict[str, Any]:
-    """Everything on the page of a task, as plain values: bounds, options, baselines of its levels, an example."""
+    """Return the content of a task's page as plain values: bounds, options, baselines of its levels, an example."""
     unit = TASKS[name]
     task, length = unit(), unit.length
     facts = {**task_facts(name), "description": inspect.getdoc(unit) or "", "example": _drawn(task, length)}
@@ -249,7 +248,7 @@ def full_task_facts(name: str) -> dict[str, Any]:
 
 
 def full_mechanism_facts(name: str) -> dict[str, Any]:
-    """Everything on the page of a mechanism that does not come from rows, as plain values."""
+    """Return the content of a mechanism's page that does not come from rows, as plain values."""
     return {**mechanism_facts(name), "description": inspect.getdoc(MECHANISMS[name]) or ""}
 
 
@@ -287,7 +286,7 @@ def _task(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _levels(unit: type[Task]) -> list[dict[str, Any]]:
-    """The levels that the main suite has; the recorded ones beyond are for longer ladders."""
+    """Return the levels of a task in the main suite, with their shortcut baselines."""
     ladder = load_suite(MAIN_SUITE).ladder
     levels = unit.ladder(ladder.longest) if ladder else []
     return [
@@ -344,7 +343,7 @@ def component_text(facts: dict[str, Any]) -> str:
 
 
 def index_text(kind: str) -> str:
-    """The tables of all tasks or of all mechanisms in Markdown, position encodings and blocks in full below these."""
+    """Write the tables of all tasks in Markdown, or of all mechanisms, followed by position encodings and blocks."""
     _title, _header, *tables = _tasks() if kind == "tasks" else _mechanisms()
     if kind == "tasks":
         return _join(tables)
@@ -432,7 +431,7 @@ def _parameters(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
-    """All suites' tasks and lengths, and whether each is only a stretched test, by name in the file of bounds."""
+    """Return the tasks of all suites with lengths, and True for a stretched test, by name in the file of bounds."""
     found: dict[str, tuple[Task, int, bool]] = {}
     for suite in map(load_suite, suite_names()):
         for name, arguments in suite.tasks.items():
@@ -446,7 +445,7 @@ def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
 
 
 def levels() -> dict[str, Level]:
-    """The levels of every task's ladder, by their names in the file of bounds."""
+    """Return the levels of every task's ladder, by their names in the file of bounds."""
     return {
         _recorded.level_key(level): level
         for name in TASKS
@@ -456,7 +455,7 @@ def levels() -> dict[str, Level]:
 
 
 def bounds(*, is_all: bool = False) -> str:
-    """The file of bounds; known ones are measured again only if ``is_all``."""
+    """Write the file of bounds; recorded bounds are measured again only if ``is_all``."""
     known = {} if is_all else _recorded.entries()
     entries = {key: known.get(key) or _recorded.measured_level(level) for key, level in levels().items()}
     for key, (task, length, is_stretched) in suite_tasks().items():
@@ -468,13 +467,13 @@ def bounds(*, is_all: bool = False) -> str:
 
 
 def _text_of(entries: Mapping[str, object]) -> str:
-    """The file of bounds: one entry a line."""
+    """Format the file of bounds, with one entry per line."""
     lines = [f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _measured_again(level: Level, entry: _recorded.Entry | None) -> dict[str, Any]:
-    """The entry of a level with the rules of today; of a version that is known the ceiling and the answers stay."""
+    """Measure the shortcut baselines of a level by the present rules; all else in a recorded entry is kept."""
     if entry is None:
         return _recorded.measured_level(level)
     few = level.task.sample(np.random.default_rng(0), 2, level.length).inputs
@@ -483,7 +482,7 @@ def _measured_again(level: Level, entry: _recorded.Entry | None) -> dict[str, An
 
 
 def measure_levels(names: Sequence[str]) -> None:
-    """Measure the levels of some tasks again, or of all, and write the file of bounds after each task."""
+    """Measure the levels of the named tasks, or of all tasks, and write the file of bounds after each task."""
     known = dict(_recorded.entries())
     of_task: dict[str, dict[str, Level]] = {}
     for key, level in levels().items():
@@ -507,7 +506,7 @@ def _join(blocks: Iterable[str]) -> str:
 
 
 def main() -> int:
-    """Write the pages, or say which differ; the exit code."""
+    """Write the pages, or print which differ; return the exit code."""
     os.environ[SWITCH] = "off"  # the pages describe what comes with synthbench, whatever else is installed
     if "--levels" in sys.argv[1:]:
         measure_levels([name for name in sys.argv[1:] if name != "--levels"])

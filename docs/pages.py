@@ -1,8 +1,8 @@
 """Write the pages of a site around its reports: ``python docs/pages.py site``.
 
-It follows ``synthbench report --out site/NAME``, once for each report. The front page has the verdict of suite
-``core``. Every task and every mechanism has a page and a JSON file, to which the pages of the reports link.
-``make site`` does all of it.
+Run it after ``synthbench report --out site/NAME``, which is run once for each report. The front page has the verdict of
+suite ``core``. Every task and every mechanism has a page and a JSON file, to which the pages of the reports link.
+``make site`` runs all these commands.
 """
 
 import json
@@ -44,7 +44,7 @@ _LINKS = {
         r'\g<0><p><a href="../tasks/\g<name>.html">Definition, levels and baselines</a></p>\n',
     ),
 }
-"""The places in the page of a report that name a component and have no link yet, and the link there."""
+"""Patterns for components that the page of a report names without a link, each with its replacement by a link."""
 
 Pages = Mapping[str, Mapping[str, dict[str, Any]]]
 """Facts of the pages by kind, ``tasks`` or ``mechanisms``, and by name."""
@@ -59,7 +59,7 @@ def write(site: Path, tasks: Collection[str] = TASKS, mechanisms: Collection[str
         mechanisms: Names of the mechanisms that get a page.
 
     Raises:
-        SystemExit: If the main suite has no report there.
+        SystemExit: If the main suite has no report in ``site``.
     """
     file = site / MAIN_SUITE / "leaderboard.json"
     if not file.is_file():
@@ -95,7 +95,7 @@ def _with_nan(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows_of_task(board: dict[str, Any], name: str) -> dict[str, Any]:
-    """The scores of all mechanisms on a task, best first, and the command that trains one on it."""
+    """Return the scores of all mechanisms on a task, best first, and a command that trains a mechanism on it."""
     shown = ("name", "label", "condition", "convolution", "positions")
     results = [
         {key: one[key] for key in shown} | facts
@@ -114,7 +114,7 @@ def _rows_of_task(board: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _rows_of_mechanism(board: dict[str, Any], name: str) -> dict[str, Any]:
-    """The entries of a mechanism, one for each setting, and the command that trains it."""
+    """Return the entries of a mechanism, one for each setting, and the command that trains the mechanism."""
     return {
         "results": [one for one in board["mechanisms"] if one["name"] == name],
         "command": f"synthbench run --suite {MAIN_SUITE} --mech {name}",
@@ -122,7 +122,7 @@ def _rows_of_mechanism(board: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _verdict(board: dict[str, Any]) -> dict[str, Any]:
-    """The order in each category, with the name and anchor of its ranking, and the other lines of the verdict."""
+    """Return the order in each category, with name and anchor of its ranking, and all other lines of the verdict."""
     names = [name for one in board["mechanisms"][:1] for name in one.get("categories", ())]
     titles, ids = {in_title(name): name for name in names}, anchors("category", zip(names, names, strict=True))
     lines = [(line, *line.split(": ", 1)) for line in board["verdict"].splitlines()]
@@ -144,7 +144,7 @@ def _linked(report: str, pages: Pages) -> str:
 
 
 def _templates(pages: Pages) -> Environment:
-    """The templates beside this file and those of the reports' page."""
+    """Load the templates in this folder and the templates of reports."""
 
     def link(kind: str, name: str, label: str) -> Markup:
         html = '<a href="../{}/{}.html"><bdi>{}</bdi></a>' if name in pages[kind] else "{2}"
@@ -161,7 +161,7 @@ def _profile(levels: Mapping[str, float]) -> str:
 
 
 def _html(markdown: str, links: Collection[str] = ()) -> Markup:
-    """Markdown without HTML in it; formulas are code, and names in the first column of a table link to their pages."""
+    """Convert Markdown to HTML; formulas become code, and names in the first column of a table become links."""
     text = re.sub(r"\[([^]]+)\]\([a-z./]+\.md[^)]*\)", r"\1", markdown)  # the other pages are not on the site
     text = re.sub(r"\$\$\n(.*?)\n\$\$", r"```\n\1\n```", text, flags=re.DOTALL)
     text = re.sub(r"\$([^$]+)\$", r"`\1`", text)

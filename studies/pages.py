@@ -1,4 +1,4 @@
-"""Writes the page of a study, or checks it: what the scripts of studies share."""
+"""Write or check the page of a study; the scripts of all studies share these functions."""
 
 import argparse
 import sys
@@ -13,24 +13,24 @@ MARKS = "<!-- tables, written from the rows -->", "<!-- end of tables -->"
 
 
 def headed(page: Iterable[str], script: str) -> str:
-    """Join the blocks of a page, the title first; below it stands which script wrote it."""
+    """Join the blocks of a page, the title first; a note below the title names the script."""
     title, *blocks = page
     return "\n\n".join([title, MARK.format(script), *blocks]) + "\n"
 
 
 def filled(page: Path, blocks: Iterable[str], marks: tuple[str, str] = MARKS) -> str:
-    """Give the text of a page that is written by hand but for the blocks between its two marks."""
+    """Return the text of a page with new blocks between two marks; the rest of the page is written by hand."""
     before, rest = page.read_text(encoding="utf-8").split(marks[0])
     return "\n\n".join([before + marks[0], *blocks, marks[1] + rest.split(marks[1])[1]])
 
 
 def each(frame: pd.DataFrame) -> Iterator[Any]:
-    """Yield the lines of a frame, with their values as attributes."""
+    """Yield the rows of a data frame, with the values of the columns as attributes."""
     yield from frame.itertuples()
 
 
 def asks_to_check(arguments: Sequence[str] | None = None) -> bool:
-    """Return whether the arguments are ``--check``; None means those of the command line.
+    """Return whether ``--check`` is given, in ``arguments`` or, if they are None, on the command line.
 
     Raises:
         SystemExit: With code 2, for any other argument.
@@ -41,10 +41,10 @@ def asks_to_check(arguments: Sequence[str] | None = None) -> bool:
 
 
 def main(files: Mapping[Path, str], arguments: Sequence[str] | None = None) -> int:
-    """Write the files that differ and print their names; with ``--check`` print them only, and return 1 if any does.
+    """Write files that differ and print their names; with ``--check``, only print them, and return 1 if any differs.
 
     Raises:
-        SystemExit: With code 2, for any other argument; None means those of the command line.
+        SystemExit: With code 2, for any other argument.
     """
     is_check = asks_to_check(arguments)
     stale = [path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]

@@ -134,8 +134,8 @@ def run(
         plugins: Plugin files and Python modules that register further components.
 
     Returns:
-        A report. ``rows`` is a data frame of the planned rows, and ``failed`` lists those that this call wrote without
-        a score. ``ok`` is True if every planned row has a score.
+        A report. ``rows`` is a data frame of the planned rows. ``failed`` lists the rows without a score that this call
+        wrote. ``ok`` is True if every planned row has a score.
 
     Raises:
         UnknownName: If an option names something that does not exist.
@@ -182,7 +182,7 @@ def quick(
         mechanism: Name of one mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
         against: Mechanism to use as the reference; it must have rows of these tasks. Default: the best packaged
-            mechanism; for a mechanism with linear time, the best with linear time and no larger state.
+            mechanism. For a mechanism with linear time, the best one with linear time and no larger state.
         suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store.
         ledger: File that records all comparisons of a search; ``quick.jsonl`` in ``results`` if None.
@@ -232,8 +232,8 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         (interquartile mean), ``solved`` (fraction of solved runs), ``rank`` and ``num_seeds`` (smallest number of seeds
         on any task). Columns such as ``skill_low`` and ``skill_high`` hold the ends of 95 % intervals. For ``skill``,
         ``iqm`` and ``solved``, the interval treats the tasks as fixed and the seeds as random. For ``rank``, it treats
-        the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several
-        seeds. If no mechanism has several, the ends of the first three intervals are NaN.
+        the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several seeds.
+        If no mechanism has several, the ends for ``skill``, ``iqm`` and ``solved`` are NaN.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
@@ -255,7 +255,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
 
 def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
-    """Return the tables of a report as Markdown, by name; a notebook displays all of them, or a single one.
+    """Return the tables of a report as Markdown, by name; a notebook displays them.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
@@ -339,7 +339,7 @@ def mechanism_of(module: Module) -> str:
 
 
 def _home_of(name: str) -> list[str]:
-    """List the Python module that a worker must import for a mechanism; empty if the session or a package has it."""
+    """Return, as a list, the module that a worker process must import for a mechanism; empty if it needs none."""
     origin = MECHANISMS[name].__module__
     return [] if origin == SESSION or "/" in name or MECHANISMS.is_built_in(name) else [origin]
 
@@ -408,7 +408,7 @@ def _rates(given: Any) -> tuple[float, ...]:
 
 
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
-    """Return the rows as seen from a suite, and the suite's name."""
+    """Return the rows that a suite shows, including fitting rows of other suites, and the suite's name."""
     name = _suite(rows, suite)
     return view.seen_from(rows, name), name
 

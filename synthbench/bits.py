@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 
 BITS = "minus bits per token"
-"""Name of the metric of tasks whose answers cannot be predicted with certainty. Its values are at most 0, and higher
-for better models."""
+"""Name of the metric for tasks whose answers cannot be predicted with certainty. Values are at most 0, and higher for
+better models."""
 
 
 def bits_of(nats: float) -> float:

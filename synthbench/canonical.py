@@ -18,7 +18,7 @@ def canonical_json(value: object) -> str:
 
 
 def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Return the canonical text of each entry of a run's identity, by name; runs can share the texts of equal entries.
+    """Return the canonical JSON text of each entry of a run's identity, by name.
 
     >>> json_entries({"seed": 0, "task": "copy"})
     {'seed': '"seed":0', 'task': '"task":"copy"'}

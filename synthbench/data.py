@@ -17,8 +17,8 @@ class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
 
     A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, as
     ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, runs
-    predict all targets from the whole sequence.) All sequences are drawn when the dataset is created, so all workers of
-    a ``DataLoader`` read the same sequences, in any order. The dataset takes 16 bytes per token.
+    predict all targets from the whole sequence.) All sequences are drawn when the dataset is created, so they do not
+    depend on the number of ``DataLoader`` workers. The dataset takes 16 bytes per token.
 
     >>> from torch.utils.data import DataLoader
     >>> dataset = TaskDataset("mqar:level=3", split="test", seed=42, count=256)

@@ -1,8 +1,8 @@
 """Find other installed packages that own files of ``synthbench``.
 
 The distribution ``synthbench-eval`` of another project also installs a package and a command named ``synthbench``. If
-both are installed, pip overwrites the files of one with those of the other and reports success. So the command line
-checks for such a conflict first.
+pip installs both distributions, the second silently overwrites files of the first. So the command line checks for such
+a conflict first.
 """
 
 from collections.abc import Iterable

@@ -39,7 +39,7 @@ MEANT: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "seconds": ("wall_s",),
     }
 )
-"""Right names by common wrong name; an error suggests the first right name that is allowed."""
+"""Correct names by common wrong name; an error message suggests the first correct name that is allowed."""
 
 
 class SynthbenchError(Exception):
@@ -77,13 +77,13 @@ class UnknownName(UsageError):
 
 
 class StoreError(SynthbenchError):
-    """Results that cannot be read, perhaps from a newer version, or a file or folder that cannot be written."""
+    """Results that cannot be read, or a file or folder that cannot be written."""
 
     exit_code = 3
 
 
 class ClusterLost(SynthbenchError):
-    """A cluster with no machine left; runs without a row can be started again."""
+    """A cluster with no machine left; the same command continues with the unfinished runs."""
 
     exit_code = 3
 

@@ -1,8 +1,8 @@
 """A first verdict on a mechanism: the code of ``synthbench quick``, for people and for programs that search.
 
-A mechanism is checked and trained on three tasks. Unless its scores there are hopeless, it is trained on the other
-tasks and compared with a reference. A query is one such comparison. A mechanism that beats the reference at its query's
-level of significance must be confirmed on a fresh seed. docs/statistics.md gives the error rates.
+A mechanism is checked and trained on three tasks. If its scores are not hopeless, it is trained on the other tasks and
+compared with a reference mechanism. Such a comparison is a query. A mechanism that beats the reference significantly
+must do so again on a fresh seed. docs/statistics.md gives the error rates.
 """
 
 import json
@@ -55,7 +55,7 @@ LEDGER = "quick.jsonl"
 NUM_FIRST = 3
 """Number of tasks in the first stage."""
 HOPELESS = 0.01
-"""Largest p value at which the first stage discards a mechanism; the last stage uses ``SIGNIFICANCE - HOPELESS``."""
+"""Largest p value for a discard after the first tasks. After all tasks, the largest is ``SIGNIFICANCE - HOPELESS``."""
 NOISE = 0.085
 """Standard deviation, over tasks, of the score difference between two runs of one mechanism. It is √2 times 0.06, the
 standard deviation over seeds of the packaged runs of suite ``core``."""
@@ -121,7 +121,7 @@ def decide(better: float, worse: float, level: float) -> Decision:
 
     A mechanism is kept if ``better`` is at most ``level``. For each mechanism, the probability of a false discard,
     first stage included, is at most ``SIGNIFICANCE``. There is no correction for many mechanisms, since each false
-    discard loses only one.
+    discard loses only one mechanism.
     """
     if better <= level:
         return "keep"
@@ -150,9 +150,9 @@ def predict(
 ) -> Prediction:
     """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks at one seed and rate.
 
-    For known mechanisms, ``quick`` holds the means on these tasks and ``full`` those in the full suite. The average
-    change from ``quick`` to ``full`` is added to ``score``. The ``error`` of the result comes from predicting the
-    change of each known mechanism from other families alone, since a new mechanism may resemble no known one.
+    For known mechanisms, ``quick`` holds the mean scores on these tasks, and ``full`` the mean scores in the full
+    suite. The average change from ``quick`` to ``full`` is added to ``score``. The ``error`` is measured by predicting
+    the change of each known mechanism from the other families.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -192,7 +192,7 @@ class Entry(BaseModel):
 
     @property
     def is_candidate(self) -> bool:
-        """True if the mechanism may be kept and is not confirmed yet."""
+        """True if the mechanism would be kept but is not confirmed yet."""
         return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
 
     @property
@@ -331,7 +331,7 @@ class Baselines:
     """The mechanisms that have rows already; a new mechanism is compared with them and ranked among them."""
 
     def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
-        """Average the runs from :func:`runs_of`; ``tasks`` are the quick tasks, and ``rate`` is their learning rate."""
+        """Average runs from :func:`runs_of`; a first verdict uses the given tasks at learning rate ``rate``."""
         runs = runs.drop_duplicates(["mech", "task", "seed", "rate"])
         self._categories = {
             task: suite.merged.get(TASKS[task].category(), TASKS[task].category()) for task in suite.tasks
@@ -355,12 +355,12 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the best ranked mechanism, with a fixed state if the new one's is fixed; None if none is ranked.
+        """Return the best ranked mechanism of the same class as a new one; None if no mechanism is ranked.
 
         Args:
             state: Size of the new mechanism's state, in numbers per layer.
-            is_fixed: True if this size is the same at every length. If possible, the returned mechanism then has a
-                fixed state too, of at most this size. If all fixed states are larger, the smallest is allowed.
+            is_fixed: True if this size is the same at every length. The returned mechanism then has, if possible, a
+                fixed state of at most this size. If all fixed states are larger, it may have the smallest one.
         """
         facts = self.facts.reindex(self.full.index)
         if is_fixed and facts["is_fixed"].any():
@@ -460,7 +460,7 @@ class FirstVerdict:
     seed: int
     rate: float
     num_quick_tasks: int
-    """Number of quick tasks in the suite; ``tasks`` is shorter if fewer were run."""
+    """Number of tasks that the suite has for first verdicts; ``tasks`` is shorter if fewer were run."""
     is_packaged: bool
     """True if the rows come with synthbench and nothing was trained."""
     next_command: str
@@ -477,7 +477,7 @@ class FirstVerdict:
     has_fixed_state: bool | None = None
     step_ms: float | None = None
     combined_score: float | None = None
-    """Mean score, 0 to 1, expected in the full suite; rank ideas by it."""
+    """Mean score, 0 to 1, expected in the full suite, by which a search can rank mechanisms."""
     combined_score_error: float | None = None
     """Standard error of ``combined_score``; see :func:`predict`."""
     rank: Rank | None = None
@@ -595,7 +595,7 @@ class _Query:
     note: Callable[[str], None]
 
     def verdict(self, against: str | None) -> FirstVerdict:
-        """Answer the query."""
+        """Check, train and compare the mechanism."""
         began, request, suite = time.monotonic(), self.request, load_suite(self.request.suite)
         is_packaged = has_packaged_rows(request)
         if not is_packaged:
@@ -832,7 +832,7 @@ def facts_of(verdict: FirstVerdict) -> dict[str, Any]:
 
 
 def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
-    """Return the error that stopped a first verdict as JSON; keys as in :func:`facts_of`."""
+    """Return the error that stopped a first verdict, with some of the keys of :func:`facts_of`."""
     kind = type(problem).__name__.removesuffix("Error").lower()
     error = {"kind": "check" if isinstance(problem, ContractError) else kind, "message": str(problem)}
     return {"schema_version": SCHEMA_VERSION, "combined_score": None, "decision": None, "error": error}

@@ -1,4 +1,4 @@
-"""The former name of :mod:`synthbench.options`, for plugins that import it: editing a plugin changes its version."""
+"""The former name of :mod:`synthbench.options`, kept so that plugins that import it still work."""
 
 from synthbench.options import check
 from synthbench.options import option as knob

@@ -1,7 +1,7 @@
 """The few layers that every model is made of; each works for one run or for many stacked runs.
 
-A *run* trains one mechanism on one task with one seed and learning rate. Stacked runs share a program: every weight and
-every activation gets a leading run axis. A layer recognises stacked runs by the number of axes of its own weight.
+A *run* trains one mechanism on one task with one seed and learning rate. Stacked runs train together: every weight and
+every activation gets a leading run axis. A layer recognises stacked runs by the number of axes of its weight.
 """
 
 import math
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class UndecayedParameter(nn.Parameter):
-    """A parameter without weight decay, as in the code of its mechanism's authors."""
+    """A parameter that is exempt from weight decay, as in the code of the mechanism's authors."""
 
 
 def exempt_from_decay(module: nn.Module, *names: str) -> None:
@@ -57,7 +57,7 @@ def project(
 ) -> Float[Tensor, "*leading rows columns"]:
     """Multiply by a matrix whose leading axes broadcast against those of ``x``.
 
-    Unlike ``x @ weight``, this never expands the weight: axes that only ``x`` has are treated as rows of one product.
+    Axes that only ``x`` has are treated as rows, so the weight is not expanded along them as in ``x @ weight``.
 
     >>> project(torch.zeros(8, 4, 32, 16), torch.zeros(4, 16, 5)).shape  # one matrix for each of four heads
     torch.Size([8, 4, 32, 5])
@@ -75,12 +75,12 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _beside(values: Tensor, x: Tensor) -> Tensor:
-    """Shape values [dim], or stacked [runs, dim], to broadcast along the last axis of ``x``."""
+    """Reshape values [dim], or [runs, dim] for stacked runs, to broadcast along the last axis of ``x``."""
     return values if values.ndim == 1 else values.view(len(values), *[1] * (x.ndim - 2), values.shape[-1])
 
 
 class Mixer(nn.Module, ABC):
-    """The sequence mixer of a block: a mechanism, or one program for the mechanisms of many runs."""
+    """The sequence mixer of a block: one mechanism, or the mechanisms of stacked runs."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -92,21 +92,21 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def stream_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Compute ``forward`` for the next token of every sequence, [..., model_dim]; return it and the new state."""
+        """Compute ``forward`` for the next token of every sequence, [..., model_dim]; return output and new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1 to 4 of a curriculum that adds geometries in turn; ignored by a mechanism with only one."""
+        """Enter phase 1 to 4 of a curriculum that adds geometries one by one; ignored if the mechanism has only one."""
 
     @property
     def has_phases(self) -> bool:
-        """True if a mechanism has several geometries for a curriculum to add in turn; read before runs are stacked."""
+        """True if the mechanism has several geometries, which a curriculum can add one by one."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
-        """Return numbers that describe what the layer has learned, by name, to be stored in the row of the run.
+        """Return numbers that describe what the layer has learned, by name, for the row of the run.
 
-        They may depend on ``x``, a sample of the layer's inputs. A value has any shape, with the heads as its last
-        axis. All its axes, except a leading run axis, are flattened.
+        The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value is the heads. All
+        axes except a leading run axis are flattened.
         """
         return {}
 
@@ -123,11 +123,11 @@ class FieldModule(nn.Module):
 
 
 class RunLayer(nn.Module):
-    """A layer whose tensors may carry a leading run axis; its input then carries one too."""
+    """A layer for one run or for stacked runs; if stacked, its tensors and its input have a leading run axis."""
 
 
 class Rotation(RunLayer, ABC):
-    """A rotation of queries and keys by their positions, which makes their inner product depend on the offset."""
+    """A rotation of queries and keys by their positions, which makes their inner product depend on their offset."""
 
     @abstractmethod
     def forward(
@@ -137,7 +137,7 @@ class Rotation(RunLayer, ABC):
 
 
 class Linear(RunLayer):
-    """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
+    """``x W + b`` with PyTorch's default initialisation: W and b are uniform in ±1/√fan_in.
 
     ``weight`` is [in, out]; if stacked, it is [runs, in, out] and ``x`` begins with the run axis. ``bias`` has no
     default, so that every mechanism must pass on the value that the suite sets.
@@ -169,7 +169,7 @@ class Linear(RunLayer):
 
 
 class LayerNorm(RunLayer):
-    """Zero mean and unit variance over the last axis, then a gain (at first 1) and a shift (at first 0).
+    """Normalisation to zero mean and unit variance over the last axis, then a gain and a shift (initially 1 and 0).
 
     ``weight`` and ``bias`` are [dim]; if stacked, they are [runs, dim] and ``x`` begins with the run axis.
 
@@ -196,7 +196,7 @@ class LayerNorm(RunLayer):
 
 
 class RmsNorm(RunLayer):
-    """Division by the root mean square over the last axis, then a gain (at first 1).
+    """Division by the root mean square over the last axis, then a gain (initially 1).
 
     ``weight`` is [dim]; if stacked, it is [runs, dim] and ``x`` begins with the run axis.
 
@@ -277,7 +277,7 @@ class YatProduct(RunLayer):
     r"""The Yat product of the input with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 
     It needs no activation function. As x grows along a unit vector u, the product tends to :math:`s (w_i \cdot u)^2`.
-    The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned :math:`\alpha`, at first 1. Squared
+    The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned :math:`\alpha`, initially 1. Squared
     distances are computed from inner products, in at least float32, and clamped to at least 0.
 
     ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; if stacked, all have a leading run axis, and so has
@@ -346,7 +346,7 @@ class Embedding(RunLayer):
         self.weight = nn.Parameter(torch.empty(num_tokens, dim).normal_(generator=generator))
 
     def forward(self, ids: Int[Tensor, "*leading length"]) -> Float[Tensor, "*leading length dim"]:
-        """Look up the vectors of ``ids``; for stacked runs, all tables are read as one flat table."""
+        """Look up the vectors of ``ids``."""
         if self.weight.ndim == 2:
             return nn.functional.embedding(ids, self.weight)
         runs, num_tokens, dim = self.weight.shape

@@ -6,13 +6,13 @@ from typing import NamedTuple
 LADDER_SCORE = "height over rungs"
 """Name under which rows record :func:`ladder_score`."""
 HALF = 0.5
-"""Skill at which the load is called the capacity."""
+"""Skill that defines the capacity, which is the load at which the skill falls to this value."""
 
 _FIELDS = ("load", "score", "base", "ceiling")
 
 
 class LevelScore(NamedTuple):
-    """One level in a row: its load, the accuracy on its scored targets, and that accuracy's baseline and ceiling."""
+    """Result on one level of difficulty: load, accuracy on scored targets, and the accuracy's baseline and ceiling."""
 
     load: float
     score: float
@@ -74,7 +74,7 @@ def profile(levels: Sequence[LevelScore]) -> list[float]:
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """Return the mean of :func:`profile`: the fraction of levels mastered, 0 to 1, where a level may count in part.
+    """Return the mean of :func:`profile`, which measures the fraction of levels mastered, from 0 to 1.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5

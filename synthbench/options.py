@@ -1,7 +1,7 @@
 """Options of components (``slay:R=3,P=8``), and selection by lists, globs, ``@category``, ``all`` and ``!name``.
 
-A component is a dataclass. A field made by :func:`option` is an option with its range. So the functions here can check
-the options of any component, print them, and read them from a text such as ``slay:R=3,P=8``.
+A component, such as a task or a mechanism, is a dataclass. Its fields made by :func:`option` are its options. The
+functions here check, print and parse the options of any component.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Option:
     choices: tuple[str, ...]
     meaning: str
     absent: Value | None = None
-    """Value at which run ids and seeds ignore the option, as if it did not exist. None: they always include it."""
+    """Value at which the option affects neither run ids nor seeds. None: the option always affects them."""
     is_location: bool = False
     """True if the option is a path to data; such an option affects neither run ids nor seeds."""
 
@@ -64,8 +64,9 @@ def option(
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
 
     For an option that is added after rows were made, ``absent`` is the value that changes no result. At this value, the
-    option affects neither run ids nor seeds, so older rows stay valid. ``is_addition`` uses the default as ``absent``.
-    ``is_location`` marks the path of a file or folder; another option holds the hash of its content.
+    option affects neither run ids nor seeds, so older rows stay valid. ``is_addition=True`` sets ``absent`` to the
+    default. ``is_location=True`` marks the path of a file or folder. A second option then holds the hash of the
+    content.
     """
     metadata = {
         "meaning": meaning,
@@ -106,14 +107,14 @@ def _options_of(unit: type) -> Mapping[str, Option]:
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """Return the option values of an instance by name, except locations and values that ids leave out."""
+    """Return the option values of an instance by name, without locations and values equal to ``absent``."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     """Return the value of every option of a class by name: the given argument, or else the default.
 
-    Locations and values that ids leave out are omitted.
+    Locations, and values equal to ``absent``, are omitted.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -124,7 +125,7 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return ``absent`` of each option whose default differs from it; a row without the option has this value."""
+    """Return ``absent`` of each option with another default; a row without the option has the ``absent`` value."""
     return {
         name: declared.absent
         for name, declared in options_of(unit).items()
@@ -313,7 +314,7 @@ def _convert(label: str, declared: Option, value: Any) -> Value:
 MAIN_SUITE = "core"
 """Suite used if none is named and there are no rows of your own."""
 RUN_SUITE = "paper"
-"""Default suite of ``run``; the commands of ``bench`` measure mechanisms of this suite in its model."""
+"""Default suite of ``synthbench run``; ``synthbench bench`` measures the mechanisms of this suite."""
 
 _AS_BUILT = "the layers as their authors build them"
 MOVED = MappingProxyType(

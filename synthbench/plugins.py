@@ -5,7 +5,8 @@ A package declares its components as entry points, ``name = "module:Class"``, in
 Names without a slash belong to synthbench, to files that the user names, and to notebooks. Using a component imports
 its module, which runs the package's code.
 
-A file or module is loaded, which runs its code, if ``--plugin`` or ``synthbench.toml`` in the current folder names it::
+Files and modules are loaded, which runs their code, if they are named by ``--plugin`` or listed in the current folder's
+``synthbench.toml``::
 
     plugins = ["my_idea.py"]
 """
@@ -37,19 +38,20 @@ SWITCH = "SYNTHBENCH_PLUGINS"
 """Environment variable; ``off`` hides the components of all packages and the plugins of the working folder."""
 
 STANDS_FOR = "_synthbench_unit"
-"""Attribute of a plain ``nn.Module`` class that holds the mechanism made from it. An entry point to the class loads
-this mechanism."""
+"""Attribute of a plain ``nn.Module`` class that holds the mechanism made from the class. If an entry point names the
+class, this mechanism is loaded."""
 
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Pattern of a bare name, one without a distribution."""
 _UNIT = rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?"
 NAME = re.compile(rf"{_UNIT}(\+{_UNIT})*")
-"""Pattern of a component's name, with or without a distribution, or of several joined by ``+`` (one per layer)."""
+"""Pattern of a component's name, with or without a distribution, or of several such names joined by ``+`` (one per
+layer)."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A component that a package declares and that need not be imported yet."""
+    """A component that a package declares in its metadata, and that is imported only when it is used."""
 
     name: str
     """``distribution/name``."""
@@ -58,13 +60,13 @@ class Offer:
     origin: str
     """``distribution==version``."""
     fault: str | None = None
-    """Reason why the component cannot be used, if the package's metadata alone show it."""
+    """Reason why the component cannot be used, as far as the package's metadata show; otherwise None."""
 
     def load(self) -> object:
         """Import the module and return the declared component.
 
         Raises:
-            ContractError: If the import fails, whatever the package raises; the message gives the reason.
+            ContractError: If the import fails with any exception; the message gives the reason.
         """
         if self.fault is not None:
             raise ContractError(f"{self.name!r} is broken: {self.fault}")
@@ -93,7 +95,7 @@ def offers(group: str) -> dict[str, Offer]:
 
 
 def package_of(module: str) -> str | None:
-    """Return the distribution that has entry points in a module's top-level package; None if none has.
+    """Return the distribution that has entry points in a module's top-level package; None if there is none.
 
     ``SYNTHBENCH_PLUGINS`` has no effect here, so that a component has the same name however it was imported.
     """
@@ -173,7 +175,7 @@ def no_file(kind: str, name: str) -> UsageError:
 
 
 def of_folder(folder: Path) -> list[str]:
-    """List the resolved plugins of a folder's ``synthbench.toml``; empty if it is missing or plugins are off.
+    """List the resolved plugins of a folder's ``synthbench.toml``; empty if the file is missing or plugins are off.
 
     Raises:
         UnknownName: If the file has an unknown key.
@@ -218,7 +220,7 @@ def load(plugins: Sequence[str]) -> list[str]:
 
     Raises:
         UsageError: If there is no such file or module, or two components have the same name.
-        ContractError: If a plugin cannot be loaded, whatever it raises, or registers nothing.
+        ContractError: If loading a plugin raises any other exception, or the plugin registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
     for name in names:
@@ -234,7 +236,7 @@ def units_of(module: str) -> list[tuple[str, str]]:
 
 
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
-    """List those of ``plugins`` that must be loaded for the components defined in ``modules``.
+    """List the ``plugins`` that must be loaded for the components defined in ``modules``.
 
     If a module belongs to no plugin, all plugins are listed. Modules of an installed package need no plugin,
     since they are imported on request.
@@ -263,7 +265,7 @@ def module_of(plugin: str) -> str:
 
 
 def hint_for(name: str) -> str:
-    """Return a hint for the error ``no mechanism called ...`` if the current folder has such a file, else ``""``."""
+    """Return a hint for the error ``no mechanism called 'x'`` if the current folder has a file ``x.py``, or ``""``."""
     # Not Path.is_file, which raises for a name that is too long for a file.
     is_there = name.isidentifier() and os.path.isfile(f"{name}.py")  # noqa: PTH113
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""
@@ -307,7 +309,7 @@ def _load_module(name: str) -> str:
 
 
 def _located(problem: BaseException, path: Path) -> str:
-    """Return the reason, with the last line of the file on the traceback."""
+    """Describe an exception, with the last line of a plugin file in its traceback."""
     line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")
 
@@ -318,7 +320,7 @@ BUILT_IN = "builtin"
 """The origin of a component that comes with synthbench."""
 
 LONGEST = 300
-"""Limit on the characters shown of an exception, since compilers print the code that they were compiling."""
+"""Limit on the characters shown of an exception's message."""
 
 OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 """Top-level modules whose lines are never shown to an author as the place of an error."""

@@ -1,10 +1,9 @@
 """Prepare a process for foreign code: contain its side effects, and make results on a GPU reproducible.
 
-Containment protects later jobs and the machine from changes that a component makes to its process. It does not protect
+Containment protects later runs and the machine from changes that a component makes to its process. It does not protect
 from malicious code: a plugin is arbitrary code and runs with the user's rights.
 
-This module imports nothing slow. A worker must tie itself to its driver, the process that started it, before it imports
-torch, which takes seconds.
+This module imports nothing slow, since a worker process must call :func:`exit_with_parent` before it imports torch.
 """
 
 import ast
@@ -32,19 +31,18 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 """Constant from ``linux/prctl.h``."""
 STARTED_BY = "SYNTHBENCH_STARTED_BY"
-"""Environment variable that identifies the driver whose worker started a process."""
+"""Environment variable of processes that a worker starts; it identifies the process that started the worker."""
 LONGEST_END_S = 10.0
-"""Limit on the wait until a job's processes are gone, in seconds."""
+"""Limit on the wait for the end of all processes that a job started, in seconds."""
 
 SILENT_EXIT = 120
 """Exit code that replaces 0 if a component ends its worker process with ``os._exit(0)``."""
 
 
 def exit_with_parent() -> None:
-    """Make the kernel end this process, whatever it is doing, as soon as its driver, which started it, is gone.
+    """Make the kernel end this process as soon as its driver, the process that started it, has ended.
 
-    A watching thread would not be enough: it cannot run while C code holds the interpreter's lock. This function does
-    nothing in a process without a driver.
+    This function does nothing in a process without a driver.
     """
     driver = parent_process()
     if driver is None:
@@ -71,7 +69,7 @@ def begin(location: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
-    """Restore, after the block, process-wide settings: random generators, threads, default dtype, working folder."""
+    """Restore process-wide settings after the block: random generators, threads, default dtype, working folder."""
     import numpy as np
     import torch
 
@@ -94,9 +92,9 @@ def settings_restored() -> Iterator[None]:
 
 
 def become_worker() -> None:
-    """Prepare this process for foreign code: one thread, Ctrl-C ignored, and ended together with its driver.
+    """Prepare this worker process for foreign code: it uses one thread, ignores Ctrl-C, and ends when its driver ends.
 
-    Ctrl-C reaches the whole process group, but only the driver reacts to it.
+    The driver is the process that started this one; it alone reacts to Ctrl-C.
     """
     import torch
 
@@ -114,10 +112,9 @@ def become_worker() -> None:
 
 
 def end_children() -> None:
-    """End every process that a worker's job started, directly or not, and wait until all are gone.
+    """End all processes that this worker's job started, directly or indirectly, and wait until they are gone.
 
-    Orphans of a worker's children are found because the worker becomes their parent. This function does nothing in a
-    process that is no worker.
+    This function does nothing in a process that is no worker.
     """
     if os.getpid() not in _workers:
         return
@@ -136,10 +133,9 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """End, after the block, every process that was left behind when a worker of this driver was killed.
+    """End, after the block, all processes left behind by killed workers that were started inside the block.
 
-    Yields a token. Workers started inside the block have it in their environment, and so have the processes that they
-    start; :func:`end_orphans` finds them by it.
+    Yields a token that is in the environment of these workers and of the processes that they start.
     """
     token = uuid4().hex
     try:
@@ -163,7 +159,7 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(token: str) -> None:
-    """End processes that have ``token`` (see :func:`orphans_ended`) and do not descend from this process."""
+    """End processes with the ``token`` of :func:`orphans_ended` that do not descend from this process."""
     mark = f"{STARTED_BY}={token}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
@@ -171,7 +167,7 @@ def end_orphans(token: str) -> None:
 
 
 _workers: set[int] = set()
-"""Id of this process if it is a worker; a fork of a worker has another id, so it is no worker."""
+"""Id of this process if it is a worker, otherwise empty; a fork of a worker has another id and is no worker."""
 
 
 def _parents() -> dict[int, int]:
@@ -233,7 +229,7 @@ def exit_of(code: int | None) -> str:
 
 
 def _note_silent_exits() -> None:
-    """Make ``os._exit(0)`` end with ``SILENT_EXIT``, since the driver takes 0 for a regular end and waits for a result.
+    """Make ``os._exit(0)`` exit with ``SILENT_EXIT``; the parent process would take 0 for a regular end and wait.
 
     In forks of this process, ``os._exit`` works as usual.
     """
@@ -276,9 +272,9 @@ def contained(log: Path) -> Iterator[None]:
 
 
 def log_of(results: Path, run_id: str, driver: str) -> Path:
-    """Return the path of a job's log file, given the id of the job's first missing row and the driver.
+    """Return the path of a job's log file, given the id of the job's first missing row and the id of the driver.
 
-    The name contains the driver, since another driver on the same store may run the same job at the same time.
+    The driver is the process of the command. Two commands may run the same job at once, each with its own log file.
     """
     return results / "logs" / f"{run_id}.{driver}.log"
 

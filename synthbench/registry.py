@@ -1,7 +1,7 @@
-"""The registry, with one instance for every kind of component: tasks, mechanisms, position encodings, blocks.
+"""Registries, one for every kind of component: tasks, mechanisms, position encodings, blocks.
 
 To register a built-in component, it is enough to add its file, since all files of the package are imported on first
-use. A component of an installed package is listed from the package's metadata and imported on request.
+use. A component of an installed package is listed from the package's metadata and imported when it is first used.
 """
 
 import ast
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 CONTROL = "control"
-"""Family of the mechanisms that show the score of a task without learned mixing: references, not competitors."""
+"""Family of the mechanisms without learned mixing, whose scores are only shown for comparison."""
 
 NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
 """Top-level modules that no plugin's hash covers; rows record the versions of synthbench and PyTorch instead."""
@@ -55,7 +55,7 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of folders for installed packages, whose code is identified by the version of its distribution."""
 
 PLAIN = (bool, int, float, str)
-"""Types of notebook values that the hash covers."""
+"""Types of values in a notebook that the hash of a component covers."""
 
 _HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
@@ -162,7 +162,7 @@ class Registry(Mapping[str, type[T]]):
         return label if isinstance(label, str) else name
 
     def broken(self) -> dict[str, str]:
-        """Return why each unusable component fails, by name; imports all packages that declare components."""
+        """Return the fault of each unusable component, by name; this imports all packages that declare components."""
         self._load()
         faults = {}
         for name, offer in self._offers().items():
@@ -173,7 +173,7 @@ class Registry(Mapping[str, type[T]]):
         return faults
 
     def usable(self) -> list[str]:
-        """List the names of all components except the broken ones; imports every package that declares one."""
+        """List the names of all usable components; this imports all packages that declare components."""
         faults = self.broken()
         return [name for name in self if name not in faults]
 
@@ -183,7 +183,7 @@ class Registry(Mapping[str, type[T]]):
         return name in self._units and self._units[name].__module__.startswith(f"{self._room}.")
 
     def registered(self) -> list[type[T]]:
-        """List the classes registered so far; imports nothing."""
+        """List the classes registered so far, without importing anything."""
         return list(self._units.values())
 
     def registered_by(self, module: str) -> list[str]:
@@ -194,7 +194,7 @@ class Registry(Mapping[str, type[T]]):
         return offers(self._room.rpartition(".")[2])
 
     def _import(self, offer: Offer) -> None:
-        """Import the module of an offer, whose decorator registers the component.
+        """Import the module that an offer names; a decorator in the module registers the component.
 
         Raises:
             ContractError: If the import fails or has failed before, or the module registers no such component.
@@ -226,7 +226,7 @@ class Registry(Mapping[str, type[T]]):
 
 
 def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
-    """Find the registered name for a name or label in the first registry that has it; ``name`` itself if none has."""
+    """Find the registered name for a name or label in the first registry that has one; return ``name`` if none has."""
     if any(name in registry for registry in registries):
         return name
     return next((meant for registry in registries if (meant := registry.resolve(name)) in registry), name)
@@ -235,10 +235,9 @@ def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
 def code_hash(unit: type[Any]) -> str:
     """Hash a component's source to 12 hex digits, without comments, docstrings and layout.
 
-    For a built-in component, the hash covers the class. For any other, it covers the modules that register it or define
-    its class and bases, except synthbench, PyTorch and the standard library. For other installed
-    packages, it covers only the version. The hash shows where to look if two runs disagree; run ids contain
-    :func:`version_of` instead.
+    For a built-in component, the hash covers the class. For any other component, it covers the modules that register
+    the component or define its base classes, except synthbench, PyTorch and the standard library. For modules of other
+    installed packages, it covers only the version. Run ids do not contain this hash, but :func:`version_of`.
 
     Raises:
         UsageError: If the source cannot be found.
@@ -343,16 +342,16 @@ def _global_names(source: str) -> set[str]:
 def version_of(unit: type[Any]) -> str:
     """Return a component's version, which is part of every run id: the version that it declares, such as ``2``.
 
-    If a foreign component declares no version itself, the hash of its source is appended: ``1+3f9a0c11d2e4``. No stored
-    output shows whether an edit has changed the results, so every edit counts as a change. A base class's version does
-    not replace the hash, since it says nothing about what the subclass changes.
+    If a foreign component declares no version itself, the hash of its source is appended: ``1+3f9a0c11d2e4``. Every
+    edit then changes the version and so the run ids. A version that only a base class declares does not replace the
+    hash.
     """
     declared = str(getattr(unit, "version", 1))
     return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"
 
 
 def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
-    """Tell whether ``unit`` was defined by running again the file or notebook cell that defined ``known``."""
+    """Tell whether ``unit`` comes from running the file or notebook cell of ``known`` again."""
     if (known.__module__, _full_name(known)) != (unit.__module__, _full_name(unit)):
         return False
     module = sys.modules.get(unit.__module__)

@@ -1,7 +1,7 @@
-"""Checks how far the scores of ``climb`` can be trusted: ``python -m studies.climb.page``, or ``--check``.
+"""Check how far the scores of ``climb`` can be trusted: ``python -m studies.climb.page``, or ``--check``.
 
-From the rows in ``results`` it shows which scores are at an end of their ladder, and whether seeds agree on the order
-of the mechanisms.
+The page shows from the rows in ``results`` which scores are at an end of their ladder, and whether seeds agree on the
+order of the mechanisms.
 """
 
 import sys
@@ -27,7 +27,7 @@ from synthbench.suites import load_suite
 
 RESULTS = Path(__file__).parents[2] / "results"
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
-"""The protocol of the rows in question, which suite ``core`` has by now with other layers."""
+"""The protocol of the rows in question."""
 END = 0.1
 """A run closer to the ground or the top than this, in levels, is at an end."""
 NUM_RESAMPLES = 2000
@@ -42,46 +42,46 @@ class Order(NamedTuple):
     high: float
     """Kendall's tau-b of the mean heights, and its interval over other tasks."""
     num_apart: int
-    """Pairs of mechanisms that the report calls apart, over all tasks."""
+    """Number of pairs of mechanisms that differ significantly, over all tasks."""
     num_agreeing: int
-    """The pairs among them with the same order for both seeds."""
+    """Number of these pairs that have the same order for both seeds."""
 
 
 def read() -> pd.DataFrame:
-    """The rows of the suite's tasks that a report shows, without controls."""
+    """Read the rows of the suite's tasks that a report shows, without controls."""
     rows = Store.open(RESULTS, create=False).runs()
     shown = select(rows, SUITE.name, SUITE.version).without_variants().rows
     return shown[shown["task"].isin(SUITE.tasks) & (shown["mech_family"] != CONTROL)]
 
 
 def complete(rows: pd.DataFrame, seeds: tuple[int, ...]) -> pd.DataFrame:
-    """Rows with these seeds, of mechanisms that have all of them on every task."""
+    """Select rows with the given seeds, of mechanisms that have every seed on every task."""
     rows = rows[rows["seed"].isin(seeds)]
     counts = rows.groupby("mech")["run_id"].nunique()
     return rows[rows["mech"].isin(counts.index[counts == len(SUITE.tasks) * len(seeds)])]
 
 
 class Place(NamedTuple):
-    """The scores of the runs of a task on its ladder."""
+    """Summary of the scores of a task's runs on its ladder."""
 
     category: str
     task: str
     num_levels: int
     lowest: float
     highest: float
-    """Mean heights of mechanisms, in levels."""
+    """Lowest and highest mean score of a mechanism, in levels."""
     ground: float
     top: float
-    """Shares of the runs."""
+    """Shares of the runs at the lower and at the upper end of the ladder."""
 
     @property
     def at_an_end(self) -> float:
-        """Share of the runs."""
+        """Share of the runs at either end of the ladder."""
         return self.ground + self.top
 
 
 def places(of: Cells) -> Iterator[Place]:
-    """Find the scores of the runs of each task."""
+    """Summarise the scores of the runs of each task."""
     for task in of.tasks:
         if task.ladder is not None:
             top = task.ladder.num_levels
@@ -93,7 +93,7 @@ def places(of: Cells) -> Iterator[Place]:
 
 
 def order(of: Cells) -> Order:
-    """Compare the first two seeds: the order of the mean heights, and of each pair called apart."""
+    """Compare the first two seeds in the order of the mean scores, and of each pair that differs significantly."""
     first, second = of.scores[:, :, 0], of.scores[:, :, 1]
     categories = [task.category for task in of.tasks]
     weights = balanced(categories)
@@ -114,7 +114,7 @@ def order(of: Cells) -> Order:
 
 
 def page() -> Iterator[str]:
-    """The paragraphs of the page, without those for which there are too few rows."""
+    """Yield the paragraphs of the page, except those with too few rows."""
     rows = read()
     at = list(places(grid(rows)))
     lines = [

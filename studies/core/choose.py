@@ -1,7 +1,7 @@
-"""Chooses the tasks of suite core by a rule, from seed 1 of a few mechanisms, and says why the others stay out.
+"""Choose the tasks of suite core by a rule, from seed 1 of a few mechanisms, with reasons against the other tasks.
 
-``python -m studies.core.choose`` writes the table of README.md beside it. ``--check`` compares it, and fails if the
-file of the suite lists other tasks.
+``python -m studies.core.choose`` writes the table of README.md in this folder. ``--check`` compares the table, and
+fails if the file of the suite lists other tasks.
 """
 
 import json
@@ -26,33 +26,33 @@ PAGE = Path(__file__).with_name("README.md")
 MARKERS = "<!-- table -->", "<!-- end of table -->"
 SUITE = "core"
 MECHANISMS = ("softmax", "linear", "lstm", "mamba2", "deltanet", "gla")
-"""The mechanisms that choose, each as its authors build it."""
+"""The mechanisms whose scores choose the tasks, each as its authors build it."""
 CONTROL = "mean"
-"""Averages all tokens read so far."""
+"""The control mechanism, which averages all tokens read so far."""
 SEED, OTHER_SEEDS = 1, (2, 3)
 END = 0.1
-"""A run within this part of a level of an end of the ladder is at that end."""
+"""Distance in levels; a run closer than this to an end of the ladder counts as being at that end."""
 MOST_AT_FLOOR, MOST_AT_TOP = 1 / 2, 1 / 5
 MARGIN = 1.0
-"""Levels between the mechanisms, and between the best of them and the control, and the shortcut baseline."""
+"""Least distance in levels from the best mechanism to the worst, to the control, and to the shortcut baseline."""
 MOST_TASKS = 24
 FEWEST_OF_CATEGORY = 4
 NUM_QUICK = 14
-"""The first ones of every category, on which ``quick`` runs a new mechanism."""
+"""Number of tasks, the first of every category, on which ``synthbench quick`` runs a new mechanism."""
 MOST_COST = 1.2
-"""Tokens that the suite trains on, over those of the 24 tasks of climb 2026.1."""
+"""Largest ratio of the suite's training tokens to those of the 24 tasks of climb 2026.1."""
 
 
 class Judged(NamedTuple):
-    """A task, how many levels the mechanisms reach on it, and what speaks against it."""
+    """A task, the levels that mechanisms reach on it, and the reasons against choosing it."""
 
     task: str
     num_levels: int
     levels: dict[str, float]
-    """By mechanism; NaN without a row."""
+    """Levels reached by each mechanism; NaN without a row."""
     control: float
     apart: float
-    """Levels between the highest and the lowest mechanism on the seeds that do not choose; NaN without rows."""
+    """Levels between the highest and the lowest mechanism on seeds 2 and 3, which do not choose; NaN without rows."""
     against: tuple[str, ...]
 
     @property
@@ -63,7 +63,7 @@ class Judged(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Spread of the mechanisms, as a part of the ladder."""
+        """Distance between the highest and the lowest mechanism, as a fraction of the ladder."""
         return (max(self.levels.values()) - min(self.levels.values())) / self.num_levels
 
 
@@ -106,9 +106,9 @@ def judge(task: str, rows: pd.DataFrame) -> Judged:
 
 
 def chosen(judged: Sequence[Judged]) -> list[Judged]:
-    """Choose the suite: of the tasks that nothing speaks against the widest apart, about as many of each category.
+    """Choose tasks without a reason against them, those with the widest spread first, about equally many per category.
 
-    A category with fewer than ``FEWEST_OF_CATEGORY`` of them is left out: its mean would say little.
+    A category with fewer than ``FEWEST_OF_CATEGORY`` such tasks is left out, since its mean would say little.
     """
     fit = sorted((one for one in judged if not one.against), key=lambda one: (-round(one.spread, 9), one.task))
     places: Counter[str] = Counter()
@@ -121,7 +121,7 @@ def chosen(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def relative_cost(tasks: Sequence[str]) -> float:
-    """Divide the tokens that a model of each task is trained on by those of the 24 tasks before."""
+    """Divide the training tokens of the given tasks by those of the 24 tasks of suite ``climb``."""
     now, before = load_suite(SUITE), load_suite(str(Path(__file__).parents[1] / "climb.toml"))
     tokens = (
         sum(course_of(suite, task).tokens(suite.training.steps) for task in names)
@@ -131,7 +131,7 @@ def relative_cost(tasks: Sequence[str]) -> float:
 
 
 def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
-    """Write one line a task: those of the suite first, by category."""
+    """Write one line per task: the tasks of the suite first, by category."""
     names = {one.task for one in suite}
     lines = [
         [
@@ -152,7 +152,7 @@ def _number(value: float) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the table of the page, or check it and the suite; the exit code."""
+    """Write the table of the page, or check the table and the suite; return the exit code."""
     judged = [judge(str(task), of_task) for task, of_task in rows_of_protocol().groupby("task")]
     suite, listed = chosen(judged), load_suite(SUITE)
     names = [one.task for one in suite]

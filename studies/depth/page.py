@@ -1,7 +1,7 @@
-"""Compares mechanisms with fewer and with more layers: ``python -m studies.depth.page``, or ``--check``.
+"""Compare mechanisms with fewer and with more layers: ``python -m studies.depth.page``, or ``--check``.
 
-It comes from rows of ``climb`` with another number of layers, as ``synthbench run --suite
-studies/climb.toml --block transformer:layers=4`` makes them, and from those of the suite itself.
+The page compares rows of suite ``climb`` with rows that have another number of layers. The command ``synthbench run
+--suite studies/climb.toml --block transformer:layers=4`` makes rows with four layers.
 """
 
 import math
@@ -31,23 +31,23 @@ BLOCKS = re.compile(rf"{re.escape(MODEL.block)}(?::layers=(\d+))?")
 """The suite's block, alone or with another number of layers."""
 MORE, LESS = "softmax", "linear"
 PUBLISHED = 4.0
-"""Ratio of the reasoning depths of transformers and linear models: Allen-Zhu (2025), as announced."""
+"""Ratio of the reasoning depths of transformers and linear models, as announced by Allen-Zhu (2025)."""
 LOWER, UPPER = "≥ ", "≤ "
 
 
 class Comparison(NamedTuple):
-    """``MORE`` and another mechanism on one task, with equally many layers."""
+    """Scores of mechanism ``MORE`` and of another mechanism on one task, with equally many layers."""
 
     other: str
     task: str
     layers: int
     ladder: Ladder
     heights: Mapping[int, tuple[float, float]]
-    """Of both, in levels, by seed; 0 without a score."""
+    """Scores of both mechanisms in levels, by seed; a run without a score has 0."""
 
     @property
     def bound(self) -> str:
-        """The bound that the ratio is because a mean score is at an end of the ladder; ``NOTHING`` if it is both."""
+        """Sign ``≥`` or ``≤`` if a score at an end of the ladder makes the ratio a bound; ``NOTHING`` if both apply."""
         more, less = map(fmean, zip(*self.heights.values(), strict=True))
         ground, top = climb.END, self.ladder.num_levels - climb.END
         bounds = LOWER * (more > top or less < ground), UPPER * (less > top or more < ground)
@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
 
 
 def depths_in(rows: pd.DataFrame) -> Cells:
-    """The cells of ``climb`` that differ from others in their number of layers alone, and these others."""
+    """Select the cells of ``climb`` that exist with at least two numbers of layers and are otherwise the same."""
     rows = select(rows, climb.SUITE.name, climb.SUITE.version).rows
     rows = rows[rows["block"].map(lambda block: BLOCKS.fullmatch(block) is not None)]
     alike = rows.groupby([rows["task"], rows["mech"], rows["positions"], settings(rows)])
@@ -63,7 +63,7 @@ def depths_in(rows: pd.DataFrame) -> Cells:
 
 
 def by_layers(cells: Cells) -> dict[str, dict[int, MechanismFacts]]:
-    """The mechanisms by name, each with the number of layers, the lowest first."""
+    """Group the mechanisms by name, then by number of layers in ascending order."""
     found: dict[str, dict[int, MechanismFacts]] = {}
     for mechanism in cells.mechanisms:
         block = BLOCKS.fullmatch(mechanism.block)
@@ -73,7 +73,7 @@ def by_layers(cells: Cells) -> dict[str, dict[int, MechanismFacts]]:
 
 
 def comparisons(cells: Cells) -> list[Comparison]:
-    """``MORE`` against each of the others, on the seeds that both have."""
+    """Compare ``MORE`` with every other mechanism, on the seeds that both have."""
     mechanisms = by_layers(cells)
     more = mechanisms.pop(MORE, {})
     found = []
@@ -89,9 +89,9 @@ def comparisons(cells: Cells) -> list[Comparison]:
 
 
 def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
-    """Logarithms of the loads that heights stand for: n for that of level n, between two levels on a line.
+    """Convert heights to logarithms of loads: height n stands for the load of level n, with linear interpolation.
 
-    Below the first level the load falls as fast as it rises above it.
+    Below level 1, the logarithm has the same slope as between levels 1 and 2.
     """
     logs = np.log(ladder.loads)
     found: Float[np.ndarray, "*size"] = np.interp(
@@ -101,9 +101,10 @@ def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.n
 
 
 def ratio(compared: Sequence[Comparison]) -> Interval:
-    """Compute the ratio of the loads of ``MORE`` and the other: the geometric mean, and its interval over seeds.
+    """Compute the geometric mean of the ratio of the loads of both mechanisms, with its interval over seeds.
 
-    Only seeds that all comparisons have count. It is NaN without any, and so are the ends with a single one.
+    Only seeds that all comparisons have are used. The result is NaN without a seed. With one seed, the ends of the
+    interval are NaN.
     """
     seeds = sorted(set.intersection(*(set(each.heights) for each in compared)))
     if not seeds:
@@ -117,12 +118,12 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
 
 
 def page() -> Iterator[str]:
-    """The paragraphs of the page; none without rows."""
+    """Yield the paragraphs of the page; without rows there are none."""
     yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
 
 
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
-    """The same from any rows."""
+    """Yield the paragraphs of the page from the given rows."""
     cells = depths_in(rows)
     if not cells.tasks:
         return
@@ -164,7 +165,7 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _verdict(compared: Sequence[Comparison]) -> str:
-    """The ratio over all tasks and depths, beside the published one."""
+    """Write the ratio over all tasks and depths, beside the published ratio."""
     known = [each for each in compared if each.bound != NOTHING]
     claim = (
         f"Larger models with more training and Canon layers are announced to reach {PUBLISHED:g} for hops over a "
@@ -185,7 +186,7 @@ def _verdict(compared: Sequence[Comparison]) -> str:
 
 
 def _ratios(compared: Sequence[Comparison], depths: Sequence[int]) -> Iterator[list[str]]:
-    """A line for each mechanism and task, and for all tasks if there are several; a column for each depth and all."""
+    """Yield one line per mechanism and task, then one for all tasks; the columns are the depths, then all depths."""
     for other in dict.fromkeys(each.other for each in compared):
         own = [each for each in compared if each.other == other]
         tasks = list(dict.fromkeys(each.task for each in own))
@@ -196,7 +197,7 @@ def _ratios(compared: Sequence[Comparison], depths: Sequence[int]) -> Iterator[l
 
 
 def _interval(compared: Sequence[Comparison]) -> str:
-    """The ratio as printed: ``≥ 1.80 (1.52 to 2.21)``."""
+    """Format the ratio: ``≥ 1.80 (1.52 to 2.21)``."""
     known = [each for each in compared if each.bound != NOTHING]
     if not known:
         return NOTHING
@@ -206,7 +207,7 @@ def _interval(compared: Sequence[Comparison]) -> str:
 
 
 def _reached(task: TaskFacts, cell: Estimate) -> str:
-    """The load and the height of a cell as printed: ``1.7 (1.4)``; empty without a run."""
+    """Format the capacity and the mean score in levels of a cell: ``1.7 (1.4)``; empty without a run."""
     if task.ladder is None or not cell.runs:
         return ""
     return (

@@ -1,6 +1,6 @@
-"""Answers questions on which papers differ, from rows of ``climb``: ``python -m studies.disputes.page``.
+"""Answer questions on which papers differ, from rows of ``climb``: ``python -m studies.disputes.page``.
 
-``docs/generate.py`` writes it. Every number comes from the rows in ``results``, or from the code of a mechanism.
+Every number comes from the rows in ``results``, or from the code of a mechanism.
 """
 
 import math
@@ -31,23 +31,23 @@ SUITE = climb.SUITE
 
 
 class Rates(NamedTuple):
-    """Cost of one learning rate for all tasks, for one mechanism."""
+    """Loss of skill if one mechanism has a single learning rate for all tasks."""
 
     mechanism: str
     best: float
     """The rate with the higher mean skill."""
     lost: Interval
-    """Mean skill with a rate chosen on the validation stream of each run − mean skill at the best single rate."""
+    """Mean skill if validation chooses the rate of each run, minus mean skill at the best single rate."""
     lost_otherwise: Interval
-    """The same with the other rate."""
+    """Mean skill if validation chooses the rate of each run, minus mean skill at the worse single rate."""
     num_low: int
-    """Tasks on which the lower rate is better by half a level or more, on average over seeds."""
+    """Number of tasks on which the lower rate is better by half a level or more, on average over seeds."""
     num_high: int
-    """Tasks on which the higher one is."""
+    """Number of tasks on which the higher rate is better by half a level or more, on average over seeds."""
 
 
 def page() -> Iterator[str]:
-    """The paragraphs of the page, without those for which there are no rows."""
+    """Yield the paragraphs of the page, except those without rows."""
     rows = Store.open(climb.RESULTS, create=False).runs()
     yield "# Disputes between papers"
     yield (
@@ -136,12 +136,12 @@ class _Sizes(NamedTuple):
     num_seeds: int
 
     def slope(self, category: str) -> float:
-        """Skill for each doubling of the state."""
+        """Gain in skill for each doubling of the state."""
         return float(np.polyfit(np.log2(self.states), self.skills[category], 1)[0])
 
 
 def _all_sizes(rows: pd.DataFrame) -> Iterator[_Sizes]:
-    """Those on the tasks and seeds that most of the variants have."""
+    """Yield mechanisms at several sizes of their state, on the tasks and seeds that most variants have."""
     by_main: dict[str, list[Variant]] = {}
     for variant in of_sizes(_variants(rows)):
         by_main.setdefault(variant.main.name, []).append(variant)
@@ -236,7 +236,7 @@ class _Runs(NamedTuple):
 
 
 def _complete(rows: pd.DataFrame) -> dict[str, _Runs]:
-    """The skills of the mechanisms that have all tasks and seeds of the suite, by name; 0 where a run failed."""
+    """Return the skills of the mechanisms that have all tasks and seeds of the suite, by name; a failed run has 0."""
     of = grid(select(rows, SUITE.name, SUITE.version, seeds=SUITE.seeds).without_variants().rows)
     found = {}
     for place, mechanism in enumerate(of.mechanisms):

@@ -1,8 +1,8 @@
-"""Simulates how often tests and intervals of a report err: ``python -m studies.error_rates.page``.
+"""Simulate how often the tests and intervals of a report are wrong: ``python -m studies.error_rates.page``.
 
-Reports of simulated runs go through the functions that make real ones, and are compared with the truth. The numbers
-are in ``reports.csv`` and in ``README.md``; they take some minutes on one core. ``--check`` makes the first report of
-each row again, and compares it with the stored one.
+Reports of simulated runs are made by the functions for real reports, and compared with the truth. The results are
+written to ``reports.csv`` and ``README.md``, in some minutes on one core. ``--check`` makes the first report of each
+row again, and compares it with the stored report.
 """
 
 import math
@@ -33,18 +33,19 @@ NUM_SEEDS = (3, 5, 10)
 NUM_CATEGORIES, TASKS_EACH, NUM_MECHANISMS = 4, 6, 6
 NUM_TASKS = NUM_CATEGORIES * TASKS_EACH
 NUM_TRUE = 4000
-"""Runs of a cell that stand for infinitely many."""
+"""Number of simulated runs from which the true mean of a task and mechanism is computed."""
 
 Levels = Float[np.ndarray, "tasks mechanisms"]
 Runs = Float[np.ndarray, "tasks mechanisms seeds"]
 
 
 class Case(NamedTuple):
-    """A way in which runs scatter."""
+    """A distribution of the scores of runs."""
 
     words: str
     draw: Callable[[np.random.Generator, Levels, int], Runs]
-    """Draws runs of cells with levels from 0.2 to 0.8: the higher, the better."""
+    """Draws scores of runs, given a level from 0.2 to 0.8 for each task and mechanism; a higher level means higher
+    scores."""
     better: float = 0.6
     worse: float = 0.5
     """Levels of the better mechanism and of all others, on tasks with a true difference."""
@@ -59,7 +60,7 @@ def _near_ceiling(rng: np.random.Generator, levels: Levels, num_seeds: int) -> R
 
 
 def _learning(lowest: float, highest: float) -> Callable[[np.random.Generator, Levels, int], Runs]:
-    """Runs that reach 0.98 or stay at 0.3; the share that learns rises with the level, ``lowest`` to ``highest``."""
+    """Simulate runs that score 0.98 or 0.3; the share at 0.98 grows with the level, from ``lowest`` to ``highest``."""
 
     def draw(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
         share = lowest + (highest - lowest) * (levels[..., None] - 0.2) / 0.6
@@ -81,7 +82,7 @@ def _correlated(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Run
 
 
 def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
-    """Residuals of five runs of six mechanisms on some task, each mechanism with its own."""
+    """Draw runs that scatter like measured residuals; each mechanism has its own residuals on a task."""
     tasks = np.arange(len(levels)) * len(RESIDUALS) // len(levels)
     runs = rng.integers(RESIDUALS.shape[2], size=(*levels.shape, num_seeds))
     found: Runs = levels[..., None] + np.take_along_axis(RESIDUALS[tasks], runs, axis=2)
@@ -89,7 +90,7 @@ def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
 
 
 def _read_residuals() -> Runs:
-    """The residuals of suite core-mini, which is gone, widened by the spread that a mean of five runs removes."""
+    """Read residuals of runs from the mean of five runs, scaled by √(5/4) to make the variance unbiased."""
     numbers = np.loadtxt(FOLDER / "residuals.csv", delimiter=",", skiprows=1, usecols=(2, 3, 4, 5, 6))
     return numbers.reshape(-1, NUM_MECHANISMS, 5) * math.sqrt(5 / 4)
 
@@ -108,11 +109,11 @@ CASES: Mapping[str, Case] = {
 TESTS = ("null separates", "null pair", "true separates", "true pair")
 INTERVALS = ("cell", "noisy cell", "category", "skill", "IQM", "solved", "rank", "improvement", "near 1")
 NOISY = 1
-"""The mechanism whose cells are also counted separately: with unequal spread it is the one that scatters more."""
+"""Index of the mechanism that scatters more in the case of unequal spread; its cells are also counted separately."""
 BETTER = 0.2
-"""Distance of one mechanism above, and another below, all others, so that one nearly always wins."""
+"""Distance of one mechanism above and of another below the rest, so that the first nearly always beats the second."""
 NUM_RANKINGS = 20
-"""Rankings per row, since each of them only errs or not."""
+"""Number of rankings that are simulated for each report."""
 
 
 def measures(case: Case, num_seeds: int, index: int) -> dict[str, float]:
@@ -123,7 +124,7 @@ def measures(case: Case, num_seeds: int, index: int) -> dict[str, float]:
 
 
 def _of_tests(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
-    """On every second task nothing differs; on the others the first mechanism is better than all others."""
+    """Simulate tests: on every second task all mechanisms are equal, on the other tasks the first is better."""
     levels = np.full((NUM_TASKS, NUM_MECHANISMS), 0.5)
     is_null = np.arange(NUM_TASKS) % 2 == 0
     levels[~is_null, 0], levels[~is_null, 1:] = case.better, case.worse
@@ -141,7 +142,7 @@ def _of_tests(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str,
 
 
 def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
-    """Intervals for these tasks and other seeds, on tasks and mechanisms of many levels."""
+    """Measure the coverage of intervals that treat the tasks as fixed and the seeds as random."""
     levels = _levels(rng)
     of = make_grid(np.clip(case.draw(rng, levels, num_seeds), 0, 1))
     true = np.clip(case.draw(rng, levels, NUM_TRUE), 0, 1)
@@ -168,10 +169,10 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
 
 
 def _of_tasks_like_these(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
-    """Intervals for tasks like these: levels scatter over tasks in the same way for all mechanisms, so none is better.
+    """Measure the coverage of intervals that treat the tasks as a random sample; no mechanism is truly better.
 
-    A rank errs if any mechanism is said to be better or worse than another. One mechanism more, which is better on most
-    tasks, has a probability of improvement near 1.
+    The intervals of ranks are right if each of them contains all ranks. A second simulation has a mechanism that is
+    better on most tasks, so that its probability of improvement is near 1.
     """
     categories = [f"category {index // TASKS_EACH}" for index in range(NUM_TASKS)]
     is_right, chances, near_1 = [], [], []
@@ -187,7 +188,7 @@ def _of_tasks_like_these(case: Case, num_seeds: int, rng: np.random.Generator) -
 
 @cache
 def _chance_of_better(case: Case) -> float:
-    """The probability of improvement of a mechanism that is better by ``BETTER``, over very many tasks."""
+    """Compute the true probability of improvement if the levels differ by ``2 * BETTER``, from very many tasks."""
     rng = np.random.Generator(np.random.Philox(0))
     tasks = [np.clip(case.draw(rng, _levels(rng, BETTER), 4), 0, 1) for _ in range(400)]
     better, other = np.concatenate([one[:, 2] for one in tasks]), np.concatenate([one[:, 3] for one in tasks])
@@ -195,7 +196,7 @@ def _chance_of_better(case: Case) -> float:
 
 
 def _levels(rng: np.random.Generator, better: float = 0.0) -> Levels:
-    """All mechanisms alike, except that the third may be better and the fourth worse."""
+    """Draw levels from one distribution; add ``better`` for the third mechanism and subtract it for the fourth."""
     levels = 0.5 + 0.15 * rng.standard_normal((NUM_TASKS, NUM_MECHANISMS))
     levels[:, 2] += better
     levels[:, 3] -= better
@@ -209,7 +210,7 @@ def _coverage(name: str, lines: Sequence[tuple[float, float, float]]) -> dict[st
 
 
 def make_grid(scores: Runs) -> Cells:
-    """A grid of made-up runs, with floor 0 and ceiling 1."""
+    """Make the cells of a report from simulated scores, with floor 0 and ceiling 1."""
     exact: dict[str, Any] = {"floor": 0.0, "floor_is_exact": True, "ceiling": 1.0, "ceiling_is_exact": True}
     others: dict[str, Any] = {"local_ceiling": math.nan, "shortcut": None, "source": ""}
     tasks = tuple(
@@ -244,7 +245,7 @@ def _share(found: Iterable[bool]) -> float:
 
 
 def simulate(num_reports: int, rows: Iterable[tuple[str, int]] | None = None) -> Iterator[dict[str, str]]:
-    """The rows of the table: means over a number of reports for each case and number of seeds, or for some of them."""
+    """Yield means over simulated reports, one row for each case and number of seeds, or only for those in ``rows``."""
     for name, num_seeds in product(CASES, NUM_SEEDS) if rows is None else rows:
         found = [measures(CASES[name], num_seeds, index) for index in range(num_reports)]
         means = {key: f"{np.mean([one[key] for one in found]):.4f}" for key in found[0]}
@@ -252,13 +253,13 @@ def simulate(num_reports: int, rows: Iterable[tuple[str, int]] | None = None) ->
 
 
 def read() -> list[dict[str, str]]:
-    """The stored rows."""
+    """Read the stored rows."""
     rows = pd.read_csv(FOLDER / "reports.csv", dtype=str, keep_default_na=False)
     return [{str(name): str(value) for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 def tables(lines: list[dict[str, str]]) -> str:
-    """Both tables as Markdown."""
+    """Write both tables as Markdown."""
     whole = [line for line in lines if line["reports"] != "1"]
     of_tests = [[_case(line), line["seeds"], *(f"{float(line[name]):.2f}" for name in TESTS)] for line in whole]
     of_intervals = [[_case(line), line["seeds"], *(_coverage_cell(line, name) for name in INTERVALS)] for line in whole]
@@ -291,7 +292,7 @@ def _case(line: Mapping[str, str]) -> str:
 
 
 def stale(rows: Iterable[tuple[str, int]] | None = None) -> list[str]:
-    """List differences from the stored results: numbers of the first reports, of all rows or some, or the tables."""
+    """List differences from the stored results: in the first report of each row, and in the tables of the page."""
     written = {(line["case"], line["seeds"]): line for line in read() if line["reports"] == "1"}
     found = []
     for line in simulate(1, rows):
@@ -307,7 +308,7 @@ def stale(rows: Iterable[tuple[str, int]] | None = None) -> list[str]:
 
 
 def main() -> int:
-    """Write the numbers, or compare them."""
+    """Write the numbers, or compare them with the stored numbers."""
     if pages.asks_to_check():
         found = stale()
         sys.stdout.writelines(f"stale: {line}\n" for line in found)

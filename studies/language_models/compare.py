@@ -33,15 +33,15 @@ RECALL = ["mqar", "overwrite_recall", "in_context_recall", "fuzzy_recall"]
 HOPS = ["khop_induction", "induction_latest", "induction_first", "induction_majority"]
 LOSS = "wikitext|slimpajama|training|validation"
 OUTCOMES = {"real recall": "real recall", "perplexity": LOSS, "LAMBADA": "lambada", "zero-shot": "zero-shot"}
-"""Beginnings of the metrics of each outcome."""
+"""Pattern for the beginnings of the names of each outcome's metrics."""
 SEEN = ["before", "after the hypothesis"]
-"""Values of ``looked_up`` from before the plan: tables that made its hypothesis, and those read after that."""
+"""Values of ``looked_up`` from before the plan: tables that led to its hypothesis, and tables read after that."""
 
 
 def tables_of(outcome: str, also: str = "") -> pd.DataFrame:
-    """Read the tables of an outcome that count: a row each, a column for each mechanism, higher is better.
+    """Read the tables of an outcome: one row per table, one column per mechanism, higher is better.
 
-    Values of variants are left out, but for the one that is named.
+    Tables that are new since the plan need three mechanisms. Variants are left out, except the variant ``also``.
     """
     rows = pd.read_csv(HERE / "published.csv")
     rows = rows[rows["metric"].str.match(OUTCOMES[outcome]) & (rows["variant"].isna() | (rows["variant"] == also))]
@@ -52,15 +52,16 @@ def tables_of(outcome: str, also: str = "") -> pd.DataFrame:
 
 
 def signs(values: np.ndarray) -> np.ndarray:
-    """Compare each two mechanisms [..., mechanisms]: 1 if the first is higher, −1 if lower, else 0."""
+    """Compare all pairs of mechanisms [..., mechanisms]: 1 if the first is higher, −1 if it is lower, else 0."""
     compared: np.ndarray = np.nan_to_num(np.sign(values[..., :, None] - values[..., None, :]))
     return compared
 
 
 def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
-    """Compare an order with tables by the pairs whose values differ; mechanisms without a score are left out.
+    """Compare the order of scores with tables, by pairs whose values differ; mechanisms without a score are left out.
 
-    p: one permutation of the scores for all tables, one-sided. low, high: bootstrap of the share over mechanisms.
+    ``p`` is one-sided, by permutations of the scores that are the same for all tables. ``low`` and ``high`` bound the
+    share of concordant pairs, by a bootstrap over mechanisms.
     """
     names = [str(name) for name in tables if not np.isnan(scores.get(name, np.nan))]
     x, wins = scores[names].to_numpy(dtype=float).round(9), (signs(tables[names].to_numpy()) > 0).astype(float)
@@ -78,14 +79,14 @@ def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
 
 
 def agreement(tables: pd.DataFrame) -> tuple[int, int]:
-    """Count the pairs of mechanisms on which tables of different sources agree, and those that differ in both."""
+    """Count the pairs of mechanisms on which two tables of different sources agree, and all pairs that both order."""
     found, sources = signs(tables.to_numpy()), tables.index.get_level_values("source").to_numpy()
     products = [a * b for i, a in enumerate(found) for j, b in enumerate(found[:i]) if sources[i] != sources[j]]
     return sum(int((one > 0).sum()) // 2 for one in products), sum(int((one != 0).sum()) // 2 for one in products)
 
 
 def misses_of(tables: pd.DataFrame, scores: pd.Series) -> dict[tuple[str, str], int]:
-    """Count the tables that order two mechanisms otherwise than their scores, by pair, the higher score first."""
+    """Count the tables that contradict the order of two scores, by pair of mechanisms, the higher score first."""
     wins, ordered = (signs(tables.to_numpy()) < 0).sum(axis=0), signs(scores.reindex(tables.columns).to_numpy())
     of = tables.columns
     return {(of[a], of[b]): int(wins[a, b]) for a, b in np.argwhere((wins > 0) & (ordered > 0))}
@@ -93,9 +94,10 @@ def misses_of(tables: pd.DataFrame, scores: pd.Series) -> dict[tuple[str, str], 
 
 @cache
 def rows_of(condition: str) -> pd.DataFrame:
-    """Read the rows of ``climb`` in one condition, in whichever suite they were made.
+    """Read the rows of ``climb`` in one condition.
 
-    A layer that is the same in both has one row for both, so those of ``stock`` are those that the command would skip.
+    A layer that is the same in both conditions has one row for both. So the rows of ``stock`` are found by the run ids
+    of its plan.
     """
     rows = Store.open(published(), create=False).runs()
     of_suite = rows[rows["suite"] == "climb"]
@@ -108,7 +110,7 @@ def rows_of(condition: str) -> pd.DataFrame:
 
 
 def with_first_baselines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Count the skill of each run from the baselines of the task's first row: later rows may have others."""
+    """Compute the skill of each run from the baselines in the task's first row, since later rows may have others."""
     rows, first = rows.sort_values("finished_at"), dict[str, list[LevelScore]]()
     skills = list[float]()
     for task, text in zip(rows["task"], rows["metrics"], strict=True):
@@ -120,7 +122,7 @@ def with_first_baselines(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def predictors(condition: str, baselines: str) -> pd.DataFrame:
-    """One row a mechanism, one column a predictor, in which higher is better; NaN where a task has no rows."""
+    """Return one row per mechanism and one column per predictor; higher is better, NaN if a task has no rows."""
     rows = rows_of(condition)
     rows = rescored(rows) if baselines == "committed" else with_first_baselines(rows)
     rows = select(rows, "climb", "2026.1").without_variants().rows
@@ -158,7 +160,7 @@ def groups() -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def section(condition: str, baselines: str) -> str:
-    """Write the table of one condition, the pairs that recall misses, and which mechanisms have no score."""
+    """Write the table of one condition, the pairs that recall misses, and the mechanisms without a score."""
     frame, lines, recall = predictors(condition, baselines), [], tables_of("real recall")
     for name, tables in groups():
         found = [statistics_of(tables, frame[column]) for column in frame]
@@ -175,7 +177,7 @@ def section(condition: str, baselines: str) -> str:
 
 
 def verdicts() -> Iterator[str]:
-    """Yield what came of each hypothesis of the plan, by its rules, with scores from the committed baselines."""
+    """Yield the verdict on each hypothesis by the rules of the plan, with scores from the committed baselines."""
     old, stock = (predictors(condition, "committed")["recall"] for condition in CONDITIONS)
     recall, loss = tables_of("real recall"), tables_of("perplexity")
     new = dict(groups())["new"].dropna(axis=1, how="all")
@@ -195,7 +197,7 @@ def verdicts() -> Iterator[str]:
 
 
 def sentence() -> str:
-    """State for the front page what came of the first hypothesis, in one sentence."""
+    """Write the sentence on the first hypothesis for the front page."""
     new = dict(groups())["new"]
     now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
     return (
@@ -219,7 +221,7 @@ def page() -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the tables of the page and the sentence on the front page, or check them; the exit code."""
+    """Write the tables of the page and the sentence on the front page, or check them; return the exit code."""
     own, front = HERE / "README.md", HERE.parents[1] / "README.md"
     of_front = "<!-- begin language models -->", "<!-- end language models -->"
     files = {own: pages.filled(own, page(), MARKS), front: pages.filled(front, [sentence()], of_front)}

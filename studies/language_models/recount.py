@@ -1,4 +1,4 @@
-"""Counts the concordant pairs of plan.md once more, written from its text without sight of compare.py."""
+"""Count the concordant pairs of plan.md again, in a script written from the plan without sight of compare.py."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ TODAY = ["before", "after the hypothesis"]  # `looked_up` of values in the data 
 
 
 def scores(condition: str | None) -> dict[str, pd.Series]:
-    """Scores of mechanisms by predictor: the mean over seeds, then over tasks, all of which must be there."""
+    """Compute scores of mechanisms by predictor: the mean over seeds, then over tasks, if no task is missing."""
     rows = synthbench.load("packaged")
     usual = rows.is_full & rows.role.isna() & rows.match.isna() & rows.score.notna() & (rows.block == "transformer")
     today = rows.condition.isna() & (rows.suite == "climb") & (rows.suite_version == "2026.1")
@@ -42,7 +42,7 @@ def scores(condition: str | None) -> dict[str, pd.Series]:
 
 
 def tables(published: pd.DataFrame, metrics: list[str], known: pd.Index, left_out: list[str]) -> list[Table]:
-    """Tables as (source, group, values), higher is better. Each size that a paper trained is a table of its own."""
+    """Return tables as (source, group, values), higher is better. Each model size of a paper has its own table."""
     rows = published[published.metric.isin(metrics) & published.variant.isna() & published.mechanism.isin(HERE)]
     found = []
     for (source, *_), part in rows.groupby(["source", "where", "size", "metric"], sort=False):
@@ -58,13 +58,13 @@ def tables(published: pd.DataFrame, metrics: list[str], known: pd.Index, left_ou
 
 
 def products(one: pd.Series, other: pd.Series) -> list[float]:
-    """1, 0 or -1 for each pair of mechanisms that differs in `one`: whether `other` agrees; 0 if it has them equal."""
+    """Return for each pair that differs in `one`: 1 if `other` has the same order, -1 if reversed, 0 if equal."""
     pairs = combinations(sorted(set(one.index) & set(other.index)), 2)
     return [np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs if one[a] != one[b]]
 
 
 def count(chosen: list[Table], score: pd.Series | None) -> list[float]:
-    """[concordant, pairs] with a score, which counts half where it is equal, or without one of papers by each other."""
+    """Count [concordant, pairs] of tables with a score, or of papers with each other if it is None; ties count half."""
     if score is not None:
         signs = [sign for _, _, values in chosen for sign in products(values, score)]
     else:  # each two tables of different papers; a pair that either has equal is left out

@@ -1,4 +1,4 @@
-"""Say of a list of runs what is done, what is missing, and how many core-hours that takes on one class of machines.
+"""Report which runs of a list are done or missing, and how many core-hours remain on one class of machines.
 
 ``python studies/launch/launch.py studies/launch/stock.toml`` reads a TOML file whose tables ``[[runs]]`` have the
 fields of a :class:`~synthbench.runner.request.Request` (suite, tasks, mechanisms, condition, seeds). It starts nothing.
@@ -25,11 +25,11 @@ from synthbench.runner.run import device_of
 HOST = ["device_name", "host_hash"]
 """Columns that name a class of machines. Times of two classes are never mixed."""
 FEWEST = 100
-"""A class with fewer rows is not chosen unless it is named."""
+"""Least number of rows of a class of machines that is chosen without being named."""
 
 
 def chosen_host(rows: pd.DataFrame, here: tuple[str, str], name: str | None) -> tuple[str, str]:
-    """Choose a class: the one that is named, else this machine's, else the newest with enough rows.
+    """Choose a class of machines: the one that is named, else this machine's, else the newest with enough rows.
 
     Raises:
         SystemExit: If no class qualifies.
@@ -44,11 +44,11 @@ def chosen_host(rows: pd.DataFrame, here: tuple[str, str], name: str | None) -> 
 
 
 def costs_of(plan: Plan, rows: pd.DataFrame) -> pd.DataFrame:
-    """One line for each mechanism: runs planned, done and missing, and hours by the rows of one class of machines.
+    """Return one line per mechanism: planned, done and missing runs, and hours from the rows of one class of machines.
 
-    A run takes its share of the time of the program in which several trained. ``trained`` counts the runs that train,
-    also those that have a row and train again with their group. ``own`` counts those among them whose cell has rows in
-    the class; the others take the time of their family for as much work, NaN if none is known.
+    ``trained`` counts the runs that train, including runs with a row that train again with their group. ``own`` counts
+    the trained runs whose task and mechanism have rows in the class. Times of other runs are estimated from the rows of
+    their family. The hours are NaN if a time is unknown.
     """
     estimates, cell = Estimates(rows), list(COST_KEYS[0])
     timed = set(rows.loc[rows["status"] == "ok", cell].itertuples(index=False, name=None))
@@ -94,7 +94,7 @@ def report(lists: Sequence[dict[str, Any]], results: Path, name: str | None) -> 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the report on a file of runs; the exit code."""
+    """Print the report on a file of runs; return the exit code."""
     parser = argparse.ArgumentParser(description="What a list of runs has, lacks and costs")
     parser.add_argument("runs", type=Path, help="a TOML file with tables [[runs]]")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results store")

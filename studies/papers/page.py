@@ -1,4 +1,4 @@
-"""Writes the tables of the studies in this folder: experiments of the source papers, each one change at a time.
+"""Write the tables of the studies in this folder: experiments of the source papers, with one change at a time.
 
 ``python -m studies.papers.page`` writes the results of every page from the packaged rows; ``--check`` compares them.
 """
@@ -36,7 +36,7 @@ class Arm(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Some arms on some tasks, and the differences of arms that are asked for."""
+    """Arms (protocols with a mechanism) on some tasks, and the differences between arms to report."""
 
     title: str
     tasks: tuple[str, ...]
@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
     shown: tuple[str, ...]
     """Arms whose skills are printed."""
     differences: Mapping[str, tuple[str, str]]
-    """By name: the first arm minus the second."""
+    """Differences by name: the first arm minus the second."""
 
 
 def scheduled(schedule: str, steps: int) -> Suite:
@@ -55,7 +55,7 @@ def scheduled(schedule: str, steps: int) -> Suite:
 
 
 def of_curriculum(mechanism: str, steps: int) -> Comparison:
-    """The three arms of a mechanism."""
+    """Compare three schedules of the learning rate for a mechanism."""
     schedules = {
         "constant rate": "constant",
         "curriculum": "geometric-curriculum",
@@ -73,7 +73,7 @@ def of_curriculum(mechanism: str, steps: int) -> Comparison:
 
 
 def of_options(mechanism: str, options: Sequence[str], tasks: Sequence[str]) -> Comparison:
-    """Each option by itself against the setting that suite paper has."""
+    """Compare each option alone with the setting of suite ``paper``."""
     paper = load_suite("paper")
     arms = {DEFAULT: Arm(paper, mechanism)} | {option: Arm(paper, f"{mechanism}:{option}") for option in options}
     return Comparison(mechanism, tuple(tasks), arms, (DEFAULT,), {option: (option, DEFAULT) for option in options})
@@ -98,14 +98,14 @@ PAGES = {
 
 
 def run_ids(arm: Arm, tasks: Sequence[str]) -> list[list[str]]:
-    """The ids of an arm's runs, a list for each task."""
+    """Return the ids of an arm's runs, one list per task."""
     name, options = parse_term(arm.term)
     cells = make_cells(arm.suite, {task: {} for task in tasks}, {name: options}, device_type="cpu", is_full=True)
     return [[run.run_id for run in cell.runs(SEEDS)] for cell in cells]
 
 
 def results(comparison: Comparison, rows: pd.DataFrame) -> Iterator[str]:
-    """The tables of a comparison and what they say; ``rows`` have the run id as index."""
+    """Yield the tables of a comparison and a summary; ``rows`` has the run id as index."""
     ids = {name: np.array(run_ids(arm, comparison.tasks)) for name, arm in comparison.arms.items()}
     every = np.unique(np.concatenate([of_arm.ravel() for of_arm in ids.values()]))
     known = rows[rows.index.isin(every)]
@@ -133,7 +133,7 @@ def results(comparison: Comparison, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _verdicts(differences: Mapping[str, np.ndarray], p: np.ndarray) -> Iterator[str]:
-    """Sort the differences by what is shown of their mean over the tasks."""
+    """Group the differences by the test of their mean: shown to differ, not shown to differ, or rows missing."""
     shown = {"Shown to differ": p < SIGNIFICANCE, "Not shown to differ": p >= SIGNIFICANCE, "Rows missing": np.isnan(p)}
     for words, are in shown.items():
         if are.any():
@@ -147,14 +147,14 @@ def _line(name: str, values: np.ndarray, *, low: float) -> list[str]:
 
 
 def _mean(values: np.ndarray, *, low: float = -1.0) -> Interval:
-    """The mean over tasks with its interval over seeds; NaN if a task has no run."""
+    """Compute the mean over tasks with its interval over seeds; NaN if a task has no run."""
     if np.isnan(values).all(axis=1).any():
         return Interval(math.nan, math.nan, math.nan)
     return over_seeds(values[None], np.full(len(values), 1 / len(values)), low=low)[0]
 
 
 def _p(values: np.ndarray) -> float:
-    """The p value of a mean over tasks, from the seeds that all of them have."""
+    """Compute the p value of a mean over tasks, from the seeds that all tasks have."""
     common = values[:, ~np.isnan(values).any(axis=0)]
     return p_over_seeds(common, np.full(len(values), 1 / len(values)))
 
@@ -167,7 +167,7 @@ def _text(mean: Interval, *, sign: bool) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Give the text of every page."""
+    """Return the text of every page."""
     rows = synthbench.load("packaged", COLUMNS).set_index("run_id")
     blocks = {
         HERE / name / "README.md": [part for comparison in comparisons for part in results(comparison, rows)]

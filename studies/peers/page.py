@@ -1,8 +1,8 @@
-"""Puts numbers that other suites published beside our rows on the same tasks: ``python -m studies.peers.page``.
+"""Put the published numbers of other suites beside our rows on the same tasks: ``python -m studies.peers.page``.
 
-It writes the tables of README.md; ``--check`` compares them. Both are equivalent if they are shown to lie less than
-``MARGIN`` apart. What causes a difference is shown by runs in which something was changed: positions, a convolution, a
-longer budget. It is a guess where no such run comes close enough.
+The script writes the tables of README.md; ``--check`` compares them. Two numbers are equivalent if a test shows that
+they lie less than ``MARGIN`` apart. Runs with a change, such as a convolution or a longer budget, show the cause of a
+difference. If no such run comes close enough, the stated cause is a guess.
 """
 
 import json
@@ -32,31 +32,32 @@ MARGIN = 0.1
 Z = 1.645
 """Quantile of the normal distribution: equivalence is tested at 5 %, at both ends."""
 NEARER = 3.0
-"""Standard errors by which a change must come nearer to explain a part of a difference."""
+"""Number of standard errors by which a changed run must come nearer to a published number to explain a difference."""
 UNKNOWN = 2.0
-"""Multiple of our standard error that stands for both, as no published number here comes with one of its own."""
+"""Multiple of our standard error that stands for the errors of both numbers, since published ones have none."""
 AFFORDABLE = 4.0
-"""Core-hours up to which one run at the published budget is within reach."""
+"""Largest cost in core-hours at which we make runs at the published budget."""
 FACTS = ["score", "skill", "floor", "ceiling"]
 EXPLAINS = "explains it", "explains a part"
 SETTING = ["suite", "block", "positions", "match", "mech_args"]
 
 
 class Result(NamedTuple):
-    """Our runs at a published number, in one setting."""
+    """Our result for a published number, in one setting."""
 
     by_seed: "pd.Series[float]"
-    """Mean over the tests of the number."""
+    """Mean over the test lengths of the published number, by seed."""
     trained: float
-    """The mean at the training length: what is low there was not learned, rather than not extended."""
+    """The mean at the training length; a low value shows that the task was not learned."""
     difference: float
     """Our mean − the published number."""
     error: float
-    """Standard error of our mean, of the test sequences alone if that is larger; NaN below two seeds."""
+    """Standard error of our mean over seeds, or over test sequences if that is larger; NaN with fewer than two
+    seeds."""
     error_of_both: float
-    """Of the difference: theirs is unknown, so ours counts twice, with the error of reading the number."""
+    """Standard error of the difference: ``UNKNOWN`` times ``error``, combined with the error of reading the number."""
     changes: Mapping[str, str]
-    """List differences from the main setting, by kind; empty for the main setting."""
+    """Differences from the main setting, by kind; empty for the main setting."""
 
     @property
     def verdict(self) -> Literal["equivalent", "differs", "undecided"]:
@@ -65,9 +66,10 @@ class Result(NamedTuple):
         return "equivalent" if distance + half < MARGIN else "differs" if distance - half > MARGIN else "undecided"
 
     def explains(self, main: "Result") -> str:
-        """Say how much of the main result's difference is gone: a part, if this one is significantly nearer.
+        """Say whether the change in this result explains why the main result differs from the published number.
 
-        All, if it is equivalent besides. Seeds that scatter so much that they may be near any number explain nothing.
+        The change explains a part if this result is significantly nearer to the number, and all if it is also
+        equivalent.
         """
         nearer = abs(main.difference) - abs(self.difference)
         if math.isnan(self.error_of_both):
@@ -78,7 +80,7 @@ class Result(NamedTuple):
 
 
 def numbers() -> pd.DataFrame:
-    """Read the published numbers: ``reading`` is half of the last digit where the file does not say more."""
+    """Read the published numbers; the default reading error is half a unit of a number's last digit."""
     read = pd.read_csv(HERE / "published.csv", dtype={"published": str}).fillna({"guess": ""})
     decimals = read["published"].str.partition(".")[2].str.len()
     return read.assign(
@@ -98,7 +100,7 @@ def rows_of_suites() -> pd.DataFrame:
 
 
 def at_lengths(rows: pd.DataFrame) -> pd.DataFrame:
-    """Give a line for each run and each multiple of the training length at which it was tested."""
+    """Return one line for each run and each multiple of the training length at which the run was tested."""
     rows = rows[rows["status"] == "ok"].assign(match=rows["match"].fillna(""))
     metrics, parts = rows["metrics"].map(json.loads), [rows.assign(factor=1)]
     for factor in (2, 4, 8):
@@ -125,9 +127,9 @@ def result_of(number: Any, tests: pd.DataFrame, changes: Mapping[str, str]) -> R
 
 
 def compare(number: Any, tests: pd.DataFrame) -> tuple[list[Result], float]:
-    """Give the result in the setting of the suite, then those with changes, the fewest first; and their budget.
+    """Return the result in the suite's setting, then the results with changes, fewest first; and the published budget.
 
-    That is in core-hours of one run, by the fastest step of ours: what ran beside ours only slowed it.
+    The budget is in core-hours of one run, computed from our fastest training step.
     """
     is_asked = tests["mech_args"].map(lambda text: number.arguments.items() <= json.loads(text).items())
     own = tests[(tests["task"] == number.task) & (tests["mech"] == number.mechanism) & is_asked]
@@ -148,7 +150,7 @@ def compare(number: Any, tests: pd.DataFrame) -> tuple[list[Result], float]:
 
 
 def changes_of(main: "pd.Series[Any]", other: "pd.Series[Any]") -> dict[str, str]:
-    """Say what differs between the settings of two rows, by the kind of cause that it is."""
+    """Describe the differences between the settings of two rows, by kind of setting."""
     before, after = settings_of(main), settings_of(other)
     changes: dict[str, list[str]] = {}
     for kind, name in {**before, **after}:
@@ -159,7 +161,7 @@ def changes_of(main: "pd.Series[Any]", other: "pd.Series[Any]") -> dict[str, str
 
 
 def settings_of(row: "pd.Series[Any]") -> dict[tuple[str, str], object]:
-    """Read the settings of a row by kind and name; its rates are those among which a run could choose."""
+    """Read the settings of a row by kind and name; the rates are those from which validation could choose."""
     config = json.loads(row["config_json"])
     rates = config.get("tuning", {}).get("learning_rates", [config.get("learning_rate")])
     parts = {
@@ -189,7 +191,7 @@ def cause_of(number: Any, main: Result, changed: Sequence[Result]) -> str:
 
 
 def lines_of(number: Any, labels: Mapping[str, str], results: Sequence[Result], hours: float) -> Iterator[list[str]]:
-    """Yield the line of a number, and beneath one that differs a line for each change."""
+    """Yield the line of a published number, then, if our number differs, one line for each change."""
     label = " ".join([labels[number.mechanism], *(f"{name}={value}" for name, value in number.arguments.items())])
     main, changed = results[0], results[1:] if results[0].verdict == "differs" else ()
     cause = cause_of(number, main, changed) if main.verdict == "differs" else NOTHING

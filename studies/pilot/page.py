@@ -1,7 +1,7 @@
-"""The pilot behind the ladder: ``python -m studies.pilot.page`` prints the tables from ``ladder.csv``.
+"""Pilot study of ladders: ``python -m studies.pilot.page`` prints the tables from ``ladder.csv``.
 
-``python -m studies.pilot.page run rules 1/2`` makes the runs of one part, here the first half of its cells, that are
-missing in ``ladder.csv``. Each part asks one question about how a model should climb. One thread per process.
+``python -m studies.pilot.page run rules 1/2`` makes the missing runs of part ``rules``, here of the first half of its
+settings. Each part asks one question about training on a ladder. Each process uses one thread.
 """
 
 import csv
@@ -47,16 +47,16 @@ FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 MANY_SEEDS = tuple(range(101, 111))
 SEEDS = MANY_SEEDS[:3]
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
-"""The protocol that the pilot led to, as it was then."""
+"""The protocol that resulted from the pilot."""
 EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
 EDGES = (1e-3, 3e-2)
 """Rates below and above those of the suite."""
 AT_ONCE = 3
-"""Seeds to train as one program."""
+"""Number of seeds that are trained together."""
 
 
 class Setting(NamedTuple):
-    """Everything that decides the heights of a cell, except its seeds."""
+    """All settings of a run except the seed."""
 
     task: str
     mech: str
@@ -71,7 +71,7 @@ Part = list[tuple[Setting, tuple[int, ...]]]
 
 
 def parts() -> dict[str, Part]:
-    """The settings of each part. Parts share settings; a run that two parts need is made once."""
+    """Return the settings of each part, by name; a run that two parts need is made once."""
     cells = list(product(TASKS, MECHANISMS))
     few = list(product(FEW_TASKS, FEW_MECHANISMS))
     rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1024, 512, 2048), (48, 96)
@@ -87,20 +87,21 @@ def parts() -> dict[str, Part]:
 
 
 def edge_cells() -> list[tuple[str, str]]:
-    """Four tasks with all mechanisms of the suite except its controls."""
+    """Pair four tasks with all mechanisms of the suite except its controls."""
     ranked = [name for name in SUITE.mechanisms if mechanisms.MECHANISMS[name].family != CONTROL]
     return list(product(EDGE_TASKS, ranked))
 
 
 def uniform(num_steps: int, num_levels: int) -> list[int]:
-    """All levels alike from the first step."""
+    """Spread the steps evenly over all levels from the first step on."""
     return [spread(step, num_levels) for step in range(num_steps)]
 
 
 def rising(num_steps: int, num_levels: int, slowness: float = 2.5) -> list[int]:
-    """Every other step is at a centre, which rises from the first level to the last in 70 % of the steps, slowly first.
+    """Place every other step at a centre that rises from the first level to the last, slowly at first.
 
-    The steps between are spread over the levels up to it. Then all steps are spread over all levels.
+    The other steps are spread over the levels up to the centre. After 70 % of the steps, all steps are spread over all
+    levels.
     """
     levels = []
     for step in range(num_steps):
@@ -111,12 +112,12 @@ def rising(num_steps: int, num_levels: int, slowness: float = 2.5) -> list[int]:
 
 
 def slow_rise(num_steps: int, num_levels: int) -> list[int]:
-    """The same, but the centre stays low for longer."""
+    """Order the levels as in :func:`rising`, with a centre that stays low for longer."""
     return rising(num_steps, num_levels, slowness=5.0)
 
 
 def spread(step: int, num_levels: int) -> int:
-    """One of the first levels; consecutive steps are spread evenly over them."""
+    """Return the level of a step; consecutive steps are spread evenly over the first ``num_levels`` levels."""
     return int(evenly(step) * num_levels)
 
 
@@ -126,11 +127,11 @@ ORDERS: dict[str, Callable[[int, int], list[int]]] = {
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
-"""Skill at which the frontier moves on, steps between two looks at it, and sequences per look."""
+"""Skill at which the frontier moves to the next level, steps between two evaluations, and sequences per evaluation."""
 
 
 def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
-    """Every other step on the first level that the run has not learned, the steps between on the levels up to it."""
+    """Place every other step at the first level that is not learned yet, and the others at levels up to this one."""
     looks = [
         trainer.batches("validation", -(-course.training.steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
         for number, _ in enumerate(course.levels, start=1)
@@ -146,7 +147,7 @@ def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
 
 
 def train(setting: Setting, seeds: Sequence[int]) -> list[list[LevelScore]]:
-    """Train seeds of a cell as one program and test them on every level."""
+    """Train several seeds of a setting together and test them on every level."""
     suite = suite_of(setting)
     course = course_of(suite, setting.task)
     cell = Cell(suite, setting.task, course.levels[-1].length, {}, setting.mech, {}, "cpu")
@@ -167,7 +168,7 @@ def suite_of(setting: Setting) -> Suite:
 
 
 def batches(trainer: Trainer, course: Course, rule: str) -> Iterator[DeviceBlock]:
-    """The batch of every step."""
+    """Yield the batch of every step."""
     num_steps = course.training.steps
     streams = [
         trainer.batches("train", num_steps, size, factor=number)
@@ -193,7 +194,7 @@ def run(part: str, shard: str) -> None:
 
 
 def write(setting: Setting, seeds: Sequence[int]) -> None:
-    """Train seeds of a cell and append their rows."""
+    """Train several seeds of a setting and append their rows."""
     began = time.perf_counter()
     by_seed = train(setting, seeds)
     seconds = (time.perf_counter() - began) / len(seeds)
@@ -204,7 +205,7 @@ def write(setting: Setting, seeds: Sequence[int]) -> None:
 
 
 def heights() -> dict[tuple[Setting, int], tuple[float, int]]:
-    """Height and number of levels of each run of the file, by its setting and seed."""
+    """Read the height (score in levels) and the number of levels of each run in the file, by setting and seed."""
     columns = [*Setting._fields, "seed", "height", "seconds", "skills"]
     rows = each(pd.read_csv(ROWS, names=columns)) if ROWS.exists() else ()
     return {(Setting(*row[1:7]), row.seed): (row.height, len(json.loads(row.skills))) for row in rows}
@@ -216,7 +217,7 @@ CELL = ["task", "mech"]
 
 
 def frame(part: str) -> pd.DataFrame:
-    """Heights of the complete cells of a part: one column per value of the varied field, one row per run."""
+    """Tabulate the heights of a part's complete cells: one column per value of the varied field, one row per run."""
     settings = parts()[part]
     made = heights()
     missing = {one[:2] for one, seeds in settings for seed in seeds if (one, seed) not in made}
@@ -234,7 +235,7 @@ def frame(part: str) -> pd.DataFrame:
 
 
 def table(part: str) -> str:
-    """Mean height of each cell and a comparison of the values over all cells; empty while no cell is complete."""
+    """Tabulate each cell's mean height, and compare the values over all cells; empty while no cell is complete."""
     found = frame(part)
     if found.empty:
         return ""
@@ -258,7 +259,7 @@ def table(part: str) -> str:
 
 
 def windows() -> str:
-    """The rates at which each cell comes within half a level of its best rate."""
+    """Tabulate the rates at which each cell comes within half a level of its height at the best rate."""
     found = frame("rates")
     if found.empty:
         return ""
@@ -270,7 +271,7 @@ def windows() -> str:
 
 
 class Edge(NamedTuple):
-    """Heights of a cell, in levels, at the suite's rates, at one below and at one above; one seed."""
+    """Heights of a task and mechanism in levels, at a rate below the suite's, at one of the suite's, and above."""
 
     task: str
     mech: str
@@ -286,7 +287,7 @@ class Edge(NamedTuple):
 
 
 def edges() -> list[Edge]:
-    """The complete cells of part ``edges``, beside the rows in ``results``."""
+    """Return the complete cells of part ``edges``, joined with the rows in ``results``."""
     made = heights()
     rows = Store.open(RESULTS, create=False).runs()
     shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).without_variants().rows)
@@ -302,7 +303,7 @@ def edges() -> list[Edge]:
 
 
 def edge_text() -> str:
-    """Heights at rates outside the suite's, and the number of cells in which one is better by half a level."""
+    """Tabulate heights at rates outside the suite's, and count cells where such a rate is better by half a level."""
     cells = edges()
     if not cells:
         return ""
@@ -327,7 +328,7 @@ def _two(value: float) -> str:
 
 
 def _tau(first: pd.Series, second: pd.Series) -> float:
-    """Kendall's tau-b of the mechanisms of a task, on average over the tasks."""
+    """Compute Kendall's tau-b over the mechanisms of each task, and average it over the tasks."""
     both = pd.DataFrame({"first": first, "second": second})
     taus = [kendalltau(own["first"], own["second"]).statistic for _, own in both.groupby("task") if len(own) > 1]
     known = [tau for tau in taus if not math.isnan(tau)]

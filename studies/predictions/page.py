@@ -1,7 +1,7 @@
-"""Puts predictions of the literature beside the loads that mechanisms cope with.
+"""Compare predictions of the literature with the loads that mechanisms cope with.
 
-``python -m studies.predictions.page`` writes the tables of README.md; ``--check`` compares them. A prediction: a class
-copes with a multiple of the load of another one.
+``python -m studies.predictions.page`` writes the tables of README.md; ``--check`` compares them. A prediction says that
+one class of mechanisms copes with a multiple of the load of another class.
 """
 
 import json
@@ -39,7 +39,7 @@ CLASSES = {
 1, states that a delta rule overwrites, and nonlinear recurrences. A delta rule whose eigenvalues reach -1 is a
 class of its own (``signed``). For other mechanisms nothing is predicted."""
 CLEAR = 0.9
-"""Share of the pairs of runs that must agree: all nine of three runs against three."""
+"""Share of the pairs of runs that must agree for a verdict: all nine pairs for three runs on each side."""
 TOLERANCE = 1e-9
 Outcome = Literal["agrees", "disagrees", "undecided"]
 
@@ -51,11 +51,11 @@ class Ladder(NamedTuple):
     last: float
 
     def span(self, load: float) -> tuple[float, float]:
-        """Give the range of a load: at the top, and below the first level, it is not known exactly."""
+        """Return the range of a load, which is not known exactly above the last level and below the first."""
         return (self.last, math.inf) if math.isinf(load) else (load, load) if load else (0.0, self.first)
 
     def text(self, load: float) -> str:
-        """Print a load."""
+        """Format a load."""
         if math.isinf(load):
             return f"≥ {self.last:g}"
         return fixed(load, 1 if load < 10 else 0) if load else f"< {self.first:g}"
@@ -71,12 +71,12 @@ class Comparison(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """True if the loads agree with the prediction."""
+        """The verdict on the prediction from the loads of both mechanisms."""
         return judge(self.ladder, self.prediction.ratio, self.more.loads, self.less.loads)
 
     @property
     def medians(self) -> tuple[float, float]:
-        """The loads of both, median over runs."""
+        """Median loads over runs, of both mechanisms."""
         return median_low(self.more.loads), median_low(self.less.loads)
 
     @property
@@ -86,15 +86,16 @@ class Comparison(NamedTuple):
 
 
 def ratio_between(ladder: Ladder, load: float, other: float) -> tuple[float, float]:
-    """Give the smallest and the largest possible ratio of two loads; 0 and ``inf`` if both are at one end."""
+    """Return the smallest and the largest possible ratio of two loads; 0 and ``inf`` if both are at one end."""
     (low, high), (other_low, other_high) = ladder.span(load), ladder.span(other)
     return low / other_high, high / other_low if other_low else math.inf
 
 
 def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Sequence[float]) -> Outcome:
-    """Say if some runs cope with at least a multiple (``ratio``) of the load of others.
+    """Judge whether some runs cope with at least ``ratio`` times the load of other runs.
 
-    The outcome is ``undecided`` unless ``CLEAR`` of the pairs of runs agree, and if one side has a single run.
+    The outcome is ``undecided`` if less than the share ``CLEAR`` of all pairs of runs agree, or one side has a single
+    run.
     """
     pairs = [ratio_between(ladder, load, other) for load in loads for other in other_loads]
     least, clear = ratio * (1 - TOLERANCE), CLEAR * len(pairs) - TOLERANCE
@@ -106,7 +107,7 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
 
 
 def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Give a line for each task and mechanism: its class, its label and the loads at half of the skill of its runs."""
+    """Return one line per task and mechanism: its class, its label, and the loads at half skill of its runs."""
     levels = rows["metrics"].map(lambda text: scored_levels(json.loads(text)))
     rows = rows.assign(levels=levels)[(rows["status"] == "ok") & levels.astype(bool)]
     is_signed = rows["mech_args"].map(lambda text: json.loads(text).get("eigenvalues") == "signed")
@@ -120,7 +121,7 @@ def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(cells: pd.DataFrame) -> list[Comparison]:
-    """Give every prediction with every two mechanisms that have runs, those with both loads on the ladder first."""
+    """Compare all pairs of mechanisms to which a prediction applies; pairs with both loads on the ladder come first."""
     compared = [
         Comparison(prediction, more, less, more.ladder)
         for prediction in each(pd.read_csv(HERE / "ratios.csv"))
@@ -131,7 +132,7 @@ def compare(cells: pd.DataFrame) -> list[Comparison]:
 
 
 def counts(compared: Sequence[Comparison]) -> str:
-    """Count the outcomes, and how many would agree by chance."""
+    """Count the outcomes, and the comparisons that would agree by chance."""
     of = Counter(one.outcome for one in compared)
     reversed_ones = [judge(one.ladder, one.prediction.ratio, one.less.loads, one.more.loads) for one in compared]
     by_chance = (of["agrees"] + reversed_ones.count("agrees")) / 2
@@ -142,7 +143,7 @@ def counts(compared: Sequence[Comparison]) -> str:
 
 
 def line_of(one: Comparison) -> list[str]:
-    """Print a comparison."""
+    """Format a comparison as a line of the table."""
     low, high = ratio_between(one.ladder, *one.medians)
     known = fixed(low, 1) if low else f"≤ {fixed(high, 1)}"
     ratio = known if math.isfinite(high) else f"≥ {known}" if low else NOTHING
@@ -153,7 +154,7 @@ def line_of(one: Comparison) -> list[str]:
 
 
 def tables() -> Iterator[str]:
-    """Yield the outcomes and the table of the tasks of the suite, then of those that it does not list."""
+    """Yield outcomes and a table, first for tasks of the suite, then for tasks that it does not list."""
     joined = join(published())
     for title, name in (("Tasks of the suite", SUITE.name), ("Other tasks", SUITE.name + EXTRA)):
         rows = joined.seen_from(name).rows

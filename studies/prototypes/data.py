@@ -1,4 +1,4 @@
-"""Digits and documents, each split into training, validation and test, and what needs no training to say of them."""
+"""Digits and documents, each split into training, validation and test, and measures that need no training."""
 
 import gzip
 import hashlib
@@ -16,47 +16,47 @@ from synthbench.tasks.real._corpus import hash_of
 
 HERE = Path(__file__).parent
 TEST, VALIDATION = 5, 10
-"""One in so many images of a class, or documents of the training file, is held out."""
+"""One in ``TEST`` images of a class is a test image; one in ``VALIDATION`` images or documents is for validation."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Inputs, and the classes of each."""
+    """Inputs, and the classes of each input."""
 
     inputs: Int[np.ndarray, "count width"]
-    """The pixels of an image; of a document its words, counted from 1, the heaviest first, then their weights."""
+    """Pixels of an image; or words of a document, numbered from 1 and the heaviest first, followed by their weights."""
     targets: Int[np.ndarray, "count most"]
-    """``IGNORE`` fills the row."""
+    """The classes of each input; ``IGNORE`` fills the rest of a row."""
 
     def taken(self, chosen: Int[np.ndarray, " chosen"]) -> "Split":
-        """Take some of them."""
+        """Select some of the inputs, with their classes."""
         return Split(self.inputs[chosen], self.targets[chosen])
 
 
 @dataclass(frozen=True)
 class Data:
-    """The splits of some files."""
+    """The splits of a data set."""
 
     name: str
-    """A hash of the files."""
+    """A hash of the data set's files."""
     train: Split
     validation: Split
     test: Split
     num_classes: int
     num_levels: int
-    """Numbers that an input may be; the largest stands for 1."""
+    """Number of values that an input may have; the largest value stands for 1."""
     is_bags: bool
     """True if inputs are words and weights."""
 
     @property
     def floor(self) -> float:
-        """Share of the test that has its most frequent class."""
+        """Share of the test inputs that have the most frequent class."""
         targets = self.test.targets
         return float(np.bincount(targets[targets != IGNORE]).max() / len(targets))
 
     @property
     def propensities(self) -> Float[np.ndarray, " classes"]:
-        """Probability that a class which applies was given, by its number of documents (Jain et al., 2016)."""
+        """Probability that a document has the label of a class that applies, by class frequency (Jain et al., 2016)."""
         targets = np.concatenate([self.train.targets.ravel(), self.validation.targets.ravel()])
         counts = np.bincount(targets[targets != IGNORE], minlength=self.num_classes)
         num_documents = len(self.train.targets) + len(self.validation.targets)
@@ -79,10 +79,10 @@ def digits(folder: Path | None = None) -> Data:
 
 
 def of_images(files: Mapping[str, tuple[UInt8[np.ndarray, "..."], UInt8[np.ndarray, " count"]]]) -> Data:
-    """Hold out a tenth of each class for validation, and a fifth for the test if no set ``t10k`` is there.
+    """Hold out a tenth of each class for validation, and a fifth for the test if there is no set ``t10k``.
 
-    Of equal images one is kept. Those of a class are taken in the order of their hashes, so an image goes where it goes
-    whatever its place in the file.
+    Of equal images, one is kept. The images of a class are split in the order of their hashes, so their order in the
+    file has no effect.
     """
     sets = {of: Split(pixels.reshape(len(labels), -1), labels[:, None]) for of, (pixels, labels) in files.items()}
     images = sets["train"]
@@ -114,10 +114,10 @@ def documents(folder: Path | None = None) -> Data:
 
 
 def of_documents(files: Mapping[str, bytes]) -> Data:
-    """Hold out every tenth document of the training file; what has no label, or no word, is left out.
+    """Hold out every tenth document of the training file; documents without a label or a word are left out.
 
-    The first line of a file has its numbers of documents, words and labels; then each line is a document, as in
-    ``3,17 0:1.5 8:2``. Weights are divided so that the squares of a document's add up to 1.
+    The first line of a file has the numbers of documents, words and labels. Each further line is a document, with
+    labels and ``word:weight`` pairs: ``3,17 0:1.5 8:2``. The weights of a document are scaled to a Euclidean norm of 1.
     """
     _, num_words, num_classes = map(int, files["train"].split(b"\n", 1)[0].split())
     num_levels = max(256, num_words + 1, num_classes)
@@ -145,7 +145,7 @@ def _document(line: str) -> tuple[list[int], list[tuple[int, float]]]:
 
 
 def _table(rows: Sequence[Sequence[int]], empty: int, width: int = 0) -> Int[np.ndarray, "rows width"]:
-    """Fill up rows to one width, that of the longest at least."""
+    """Pad rows with ``empty`` to the length of the longest row, or to ``width`` if that is larger."""
     table = np.full((len(rows), max(width, *map(len, rows))), empty)
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
@@ -153,13 +153,13 @@ def _table(rows: Sequence[Sequence[int]], empty: int, width: int = 0) -> Int[np.
 
 
 def _idx(folder: Path, name: str, begin: int) -> UInt8[np.ndarray, " values"]:
-    """Read the values of a file of MNIST, which begin behind their sizes."""
+    """Read the values of a file of MNIST, which begin at byte ``begin``."""
     with gzip.open(folder / f"{name}-ubyte.gz") as file:
         return np.frombuffer(file.read(), np.uint8, offset=begin)
 
 
 def nearest_mean(data: Data) -> float:
-    """Share of the test that has the class whose mean in training is nearest; documents by the cosine."""
+    """Compute the test accuracy of the class with the nearest mean in training; documents are compared by cosine."""
     train, test = (_vectors(part, data) for part in (data.train, data.test))
     rows, columns = np.nonzero(data.train.targets != IGNORE)
     ones = np.ones(len(rows)), (data.train.targets[rows, columns], rows)
@@ -175,7 +175,7 @@ def nearest_mean(data: Data) -> float:
 
 
 def _vectors(split: Split, data: Data) -> sparse.csr_array:
-    """Give the inputs as vectors; of a document the weights of its words."""
+    """Return the inputs as vectors; the entries for a document are the weights of its words."""
     if not data.is_bags:
         return sparse.csr_array(split.inputs.astype(np.float64))
     words, weights = np.split(split.inputs, 2, axis=1)
@@ -187,7 +187,7 @@ def _vectors(split: Split, data: Data) -> sparse.csr_array:
 def ranking_scores(
     ranked: Int[np.ndarray, "count ranks"], split: Split, propensities: Float[np.ndarray, " classes"]
 ) -> dict[str, float]:
-    """P@k and PSP@k of some labels, the best first: see the page.
+    """Compute P@k and PSP@k of ranked labels, the best first.
 
     >>> split = Split(np.zeros((1, 2), int), np.array([[0, 1, IGNORE]]))
     >>> scores = ranking_scores(np.array([[0, 2]]), split, np.array([0.5, 0.25, 0.5]))

@@ -1,9 +1,9 @@
-"""Makes the documents from WordNet: the definition of a noun, and the kinds of thing that it is.
+"""Make documents from WordNet: a text is the definition of a noun, its labels are the kinds of thing that it is.
 
-``python -m studies.prototypes.freeze data.noun`` reads that file of WordNet 3.0 (Debian: package ``wordnet-base``,
-``/usr/share/wordnet/data.noun``), writes the two files beside it and prints their hash, as the rows have it.
+``python -m studies.prototypes.freeze data.noun`` reads this file of WordNet 3.0 (Debian: package ``wordnet-base``,
+``/usr/share/wordnet/data.noun``), writes two files into the folder of this script, and prints their hash.
 
-The size is that of Eurlex-4K: as many documents to train on and to test on, and as many features.
+The numbers of training documents, test documents and features are those of Eurlex-4K.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from synthbench.tasks.real._corpus import hash_of
 NUM_DOCUMENTS = {"test": 3_809, "train": 15_539}
 NUM_FEATURES = 5_000
 FEWEST, MOST = 10, 0.1
-"""A label is a kind with at least so many nouns below it, and at most this share of all."""
+"""A kind is a label if it has at least ``FEWEST`` nouns below it, and at most the share ``MOST`` of all nouns."""
 
 
 class Noun(NamedTuple):
-    """A synset: what it is defined as, and the synsets that it is a kind or an instance of."""
+    """A synset: the words of its definition, and the synsets above it, of which it is a kind or an instance."""
 
     words: list[str]
     above: list[str]
 
 
 def nouns(lines: str) -> dict[str, Noun]:
-    """The synsets of ``data.noun`` by their offset; see wndb(5WN) for the format."""
+    """Read the synsets of ``data.noun`` by offset; wndb(5WN) describes the format."""
     found = {}
     for line in lines.splitlines():
         if line.startswith("  "):
@@ -47,7 +47,7 @@ def nouns(lines: str) -> dict[str, Noun]:
 
 
 def kinds_of(found: Mapping[str, Noun]) -> dict[str, set[str]]:
-    """All synsets above each."""
+    """Find all synsets above each synset."""
     kinds: dict[str, set[str]] = {}
 
     def of(offset: str) -> set[str]:
@@ -63,12 +63,12 @@ def documents(
     sizes: Mapping[str, int] = NUM_DOCUMENTS,
     kinds_of_use: tuple[float, float] = (FEWEST, MOST),
 ) -> dict[str, str]:
-    """The content of both files: nouns in the order of the hashes of their offsets, if they have features and labels.
+    """Write the content of both files: the nouns with features and labels, in the order of the hashes of their offsets.
 
-    Of definitions with the same features only the first is taken.
+    Of several definitions with the same features, only the first is used.
 
-    Features are the most frequent words, in that order. Their value is how often a word occurs, times the logarithm of
-    how many definitions there are for each that has it. Labels are in the order of their frequency.
+    Features are the most frequent words, in order of frequency. The value of a word is its count in the definition
+    times log(N / n) if n of all N definitions contain the word. Labels are in order of frequency.
     """
     kinds = kinds_of(found)
     spread = Counter(word for noun in found.values() for word in set(noun.words))

@@ -1,4 +1,4 @@
-"""Writes the results of the page from ``runs.csv``: ``python -m studies.prototypes.page``, or ``--check``."""
+"""Write the results of the page from ``runs.csv``: ``python -m studies.prototypes.page``, or ``--check``."""
 
 import math
 import sys
@@ -27,11 +27,11 @@ TABLES = {
         | {f"unnormalised PSP@{k}": f"unnormalised PSP@{k}" for k in (1, 3, 5)},
     ],
 }
-"""The tables of a task: the column of the rows under each heading."""
+"""Tables by task; each heading is mapped to a column of the rows."""
 
 
 def of(mechanism: str, column: str = "score") -> Quantity:
-    """A column of one mechanism by seed, in per cent."""
+    """Make a function that gives a column of one mechanism's rows by seed, in per cent."""
     return lambda rows: 100 * rows[rows["mechanism"] == mechanism].set_index("seed")[column]
 
 
@@ -65,7 +65,7 @@ CLAIMS = (
 
 
 def blocks(rows: pd.DataFrame) -> Iterator[str]:
-    """The paragraphs and tables."""
+    """Yield the paragraphs and tables of the page."""
     rows = rows[rows["data"] == rows.groupby("setting")["data"].transform("first")]
     is_again = rows.duplicated(KEY)
     chosen = by_validation(rows[~is_again])
@@ -87,13 +87,13 @@ def blocks(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def by_validation(rows: pd.DataFrame) -> pd.DataFrame:
-    """The learning rate of each seed that did best in validation, the smallest of equal ones."""
+    """Keep the learning rate of each seed that is best in validation; of equally good rates, the smallest."""
     best_first = rows.sort_values(["validation", "rate"], ascending=[False, True])
     return best_first.drop_duplicates(["setting", "mechanism", "seed"])
 
 
 def _lines(rows: pd.DataFrame, columns: dict[str, str]) -> Iterator[list[str]]:
-    """A line for each mechanism, the most often right first, then the reference."""
+    """Yield one line per mechanism, the highest score first, then the line of the nearest mean."""
     seeds = {str(name): own.set_index("seed") for name, own in rows.groupby("mechanism")}
     for name in sorted(seeds, key=lambda name: -seeds[name]["score"].mean()):
         yield [f"`{name}`", *(_cell(seeds[name], seeds[LINEAR], column) for column in columns.values())]
@@ -102,7 +102,7 @@ def _lines(rows: pd.DataFrame, columns: dict[str, str]) -> Iterator[list[str]]:
 
 
 def _cell(own: pd.DataFrame, linear: pd.DataFrame, column: str) -> str:
-    """The mean over seeds with its interval: in per cent, or as it is."""
+    """Format the mean over seeds with its interval, in per cent except for ``alpha`` and unnormalised scores."""
     if column == ALPHA or column.startswith("unnormalised"):
         return in_words(over_runs(own[column].tolist()))
     if column == GAIN:
@@ -113,7 +113,7 @@ def _cell(own: pd.DataFrame, linear: pd.DataFrame, column: str) -> str:
 
 
 def repeats(rows: pd.DataFrame, again: pd.DataFrame) -> Iterator[str]:
-    """Compare repeated runs with their rows."""
+    """Compare repeated runs with the rows of the first runs."""
     both = again.merge(rows, on=KEY, suffixes=("", "_was"))
     num_equal = int((both["score"] == both["score_was"]).sum())
     yield (

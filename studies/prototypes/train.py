@@ -1,7 +1,7 @@
-"""Trains a neuron for each digit, or for each label of documents, and appends a row a run to ``runs.csv``.
+"""Train one neuron per digit, or per label of documents, and append one row per run to ``runs.csv``.
 
-``python -m studies.prototypes.train digits`` makes the runs of a setting that are missing; ``--again`` repeats those
-that are there. Batches and first weights are those that ``synthbench run --suite digits`` had.
+``python -m studies.prototypes.train digits`` makes the missing runs of a setting; with ``--again``, it also repeats
+finished runs.
 """
 
 import argparse
@@ -35,12 +35,12 @@ KEY = ["setting", "data", "mechanism", "rate", "seed"]
 
 
 class Setting(NamedTuple):
-    """The runs that are compared."""
+    """Settings of runs that are compared with each other."""
 
     task: str
     """``digits`` or ``labels``."""
     std: float | None
-    """Standard deviation of the prototypes' entries at first; None for that of a linear layer's weights."""
+    """Initial standard deviation of the prototypes' entries; None for the initialisation of a linear layer."""
     rates: tuple[float, ...]
     batch_size: int
     mechanisms: tuple[str, ...]
@@ -57,7 +57,7 @@ SETTINGS = {
 
 
 class Run(NamedTuple):
-    """One training."""
+    """One training run."""
 
     setting: str
     mechanism: str
@@ -66,16 +66,16 @@ class Run(NamedTuple):
 
 
 class Prototypes(nn.Module):
-    r"""Scores :math:`s \, \kappa(x, w_c)` of the classes c: a mechanism's kernel of a vector and a learned prototype.
+    r"""Scores :math:`s \, \kappa(x, w_c)` of classes c; κ is a mechanism's kernel of an input and a learned prototype.
 
-    The scale :math:`s = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, 1 at first; n is the number of classes.
-    A document's vector is the weighted sum of its words' learned vectors.
+    The scale :math:`s = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, initially 1; n is the number of
+    classes. A document's vector is the weighted sum of its words' learned vectors.
 
     Source: Bouhsine (2026), sections 2.3 and 3.3, for the Yat product.
     """
 
     def __init__(self, mechanism: str, data: Data, std: float | None, generator: torch.Generator) -> None:
-        """Draw what the kernel keeps frozen, then the prototypes, then the vectors of words."""
+        """Draw the frozen features of the kernel, then the prototypes, then the vectors of words."""
         super().__init__()
         width = data.train.inputs.shape[1]
         dim = 64 if data.is_bags else width
@@ -109,7 +109,7 @@ class Prototypes(nn.Module):
 
 
 def loss_of(logits: Float[Tensor, "batch classes"], targets: Int[Tensor, "batch most"]) -> Float[Tensor, ""]:
-    """Cross-entropy of every class of a set, by one softmax, per class.
+    """Compute the cross-entropy with one softmax over all classes, averaged over all target classes.
 
     Source: Menon et al. (2019), the reduction "pick all labels", whose optimum ranks classes by their probability.
     """
@@ -121,7 +121,7 @@ def loss_of(logits: Float[Tensor, "batch classes"], targets: Int[Tensor, "batch 
 
 
 def batches(data: Data, setting: Setting, seed: int, steps: int) -> Iterator[Split]:
-    """Take passes through the training split, each in another order: the stream of task ``digits`` or ``labels``."""
+    """Yield batches from passes through the training split, each pass in another random order."""
     stream = json.dumps([setting.task, 1, data.train.inputs.shape[1], {"corpus": data.name}]).encode()
     words = np.frombuffer(hashlib.sha256(stream).digest()[:16], dtype="<u4")
     num_all = len(data.train.inputs)
@@ -143,12 +143,12 @@ def best_classes(model: Prototypes, split: Split) -> Int[np.ndarray, "count rank
 
 
 def accuracy(model: Prototypes, split: Split) -> float:
-    """Share whose best class is one of theirs."""
+    """Compute the share of inputs whose best class is one of their target classes."""
     return float((best_classes(model, split)[:, :1] == split.targets).any(axis=1).mean())
 
 
 def train(run: Run, data: Data, steps: int = 1100) -> dict[str, Any]:
-    """Train one classifier; its row."""
+    """Train one classifier and return its row."""
     setting, began = SETTINGS[run.setting], time.perf_counter()
     model = Prototypes(run.mechanism, data, setting.std, torch.Generator().manual_seed(init_seed(run.seed)))
     length = model.weight.norm(dim=-1).mean().item()
@@ -179,7 +179,7 @@ def train(run: Run, data: Data, steps: int = 1100) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make the runs that are asked for and missing."""
+    """Make the requested runs that are missing."""
     parser = argparse.ArgumentParser(description="Train classifiers of digits or documents")
     parser.add_argument("setting", choices=SETTINGS)
     parser.add_argument("--mechanisms", nargs="+", choices=DIGITS, help="default: those of the setting")

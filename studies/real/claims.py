@@ -1,7 +1,7 @@
-"""Compares the papers' claims on real data with the committed rows: the first part of the page.
+"""Compare the papers' claims on real data with the committed rows, for the first part of the page.
 
-``docs/generate.py`` writes it. A claim is a sign: which of two is larger. Every number of ours comes
-from the rows and curves in ``results``, but for the first experiment of the REWA paper, which trains nothing.
+A claim is the sign of a difference of two quantities. Our numbers come from the rows and curves in ``results``. Only
+the first experiment of the REWA paper needs no rows, since it trains nothing.
 """
 
 import json
@@ -25,29 +25,29 @@ from synthbench.reports.table import fixed, in_words
 from synthbench.results import Store
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
-"""Of the rows of a suite by seed, or of each of them."""
+"""A function of the rows of a suite that gives a number for each seed, or for each row."""
 
 
 class Claim(NamedTuple):
-    """A published difference, and how the same is had from rows."""
+    """A published difference, and the function that computes our difference from rows."""
 
     source: str
     says: str
     published: str
     sign: int
-    """Of the published difference: 1 or −1."""
+    """Sign of the published difference: 1 or −1."""
     difference: Quantity
-    """Of the rows of one suite: by seed, in percentage points."""
+    """Our difference in the rows of one suite, by seed, in percentage points."""
     suites: tuple[str, ...]
 
 
 def between(one: Quantity, other: Quantity) -> Quantity:
-    """One less the other, of the seeds that both have."""
+    """Make a function that gives ``one - other`` for the seeds that both have."""
     return lambda rows: (one(rows) - other(rows)).dropna()
 
 
 def mean(mechanism: str, tasks: Container[str], value: Quantity | None = None) -> Quantity:
-    """A value of each row, the score if None, as its mean over tasks by seed, in per cent."""
+    """Make a function that gives the mean of a value over tasks, by default the score, by seed and in per cent."""
 
     def by_seed(rows: pd.DataFrame) -> "pd.Series[float]":
         own = rows[(rows["mech"] == mechanism) & rows["task"].map(lambda task: task in tasks)]
@@ -58,12 +58,12 @@ def mean(mechanism: str, tasks: Container[str], value: Quantity | None = None) -
 
 
 def over_softmax(mechanism: str, tasks: Container[str], value: Quantity | None = None) -> Quantity:
-    """The same, less that of softmax attention."""
+    """Make a function that gives :func:`mean` of a mechanism minus :func:`mean` of softmax attention."""
     return between(mean(mechanism, tasks, value), mean("softmax", tasks, value))
 
 
 def over_heads(metric: str) -> Quantity:
-    """A metric of each row, as its mean over heads and layers."""
+    """Make a function that gives the mean of a metric over heads and layers, for each row."""
 
     def of_row(metrics: str) -> float:
         return fmean(value for name, value in json.loads(metrics).items() if f".{metric}." in name)
@@ -72,14 +72,15 @@ def over_heads(metric: str) -> Quantity:
 
 
 curvature = over_heads("kappa")
-"""Of eq. 107: from -1, only the sphere counts, to 1, only hyperbolic space."""
+"""Curvature κ of eq. 107, from -1 (only the sphere has weight) to 1 (only hyperbolic space has weight)."""
 
 
 def tokens_needed(losses: pd.DataFrame, mechanism: str, baseline: str) -> "pd.Series[float]":
-    """Tokens until a mechanism's training loss is the last one of the baseline, in per cent of the baseline's tokens.
+    """Compute the tokens that a mechanism needs to reach the final training loss of a baseline.
 
-    The mean over tasks, by seed. Both see the same batches, none of them twice, so a training loss is one on new data.
-    A run that never gets there counts as 100 %. ``losses`` has the columns mech, task, seed, tokens and value.
+    The result is the mean over tasks by seed, in per cent of the baseline's tokens. No batch is used twice, so a
+    training loss is a loss on new data. A run that never reaches the loss has 100 %. ``losses`` has the columns mech,
+    task, seed, tokens and value.
     """
     found = {}
     for (seed, task), cell in losses.sort_values("tokens").groupby(["seed", "task"]):
@@ -91,17 +92,17 @@ def tokens_needed(losses: pd.DataFrame, mechanism: str, baseline: str) -> "pd.Se
 
 
 def losses_of(rows: pd.DataFrame, *mechanisms: str) -> pd.DataFrame:
-    """The training losses of mechanisms, as :func:`tokens_needed` takes them."""
+    """Read the training losses of mechanisms, in the form that :func:`tokens_needed` takes."""
     own = rows.loc[rows["mech"].isin(mechanisms), ["run_id", "mech", "task", "seed"]]
     curves = Store.open(climb.RESULTS, create=False).curves(own["run_id"])
     return curves[(curves["split"] == "train") & (curves["metric"] == "loss")].merge(own, on="run_id")
 
 
 def distance_from_softmax(num: int = 64, dim: int = 64, draws: int = 10) -> Interval:
-    """Between the weights of spherical REWA and of softmax attention, for ``num`` random queries and keys.
+    """Compute the distance between the attention weights of spherical REWA and of softmax attention.
 
-    Unit vectors; 1 / √dim is the temperature of softmax, and √2 times that the one of REWA, as theorem 4.2 has it.
-    Frobenius norm; the weights of softmax have a norm near 1.
+    Queries and keys are ``num`` random unit vectors each. The temperature of softmax is 1 / √dim, that of REWA is √2 /
+    √dim, as in theorem 4.2. The distance is a Frobenius norm; the softmax weights have a norm near 1.
     """
     points = np.random.Generator(np.random.Philox(0)).normal(size=(2, draws, num, dim))
     queries, keys = points / np.linalg.norm(points, axis=-1, keepdims=True)
@@ -136,7 +137,7 @@ PREDICTIONS = (
 
 
 def page() -> Iterator[str]:
-    """The paragraphs of the page."""
+    """Yield the paragraphs of the page."""
     rows = Store.open(climb.RESULTS, create=False).runs()
     yield "# Published claims on real data, and the rows here"
     yield (
@@ -172,7 +173,7 @@ Found = list[tuple[Claim, str, Interval]]
 
 
 def found_in(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
-    """Each claim in each of its suites, with the difference in the rows; NaN with fewer than two seeds."""
+    """Return each claim, each of its suites, and the difference in the suite's rows; NaN with fewer than two seeds."""
     return [(claim, suite, _measured(claim, suite, rows)) for claim in claims for suite in claim.suites]
 
 
@@ -184,7 +185,7 @@ def counted(found: Found) -> str:
 
 
 def table(found: Found) -> str:
-    """A line for each comparison."""
+    """Write a table with one line per comparison."""
     lines = [
         [claim.says, claim.published, suite, in_words(interval, 1), _verdict(claim, interval)]
         for claim, suite, interval in found
@@ -206,5 +207,5 @@ def _measured(claim: Claim, suite: str, rows: pd.DataFrame) -> Interval:
 
 
 def interval_of(values: Float[np.ndarray, " seeds"]) -> Interval:
-    """The mean over seeds with its 95 % interval; NaN for fewer than two."""
+    """Compute the mean over seeds with its 95 % interval; NaN for fewer than two seeds."""
     return over_runs(values) if len(values) > 1 else UNKNOWN

@@ -1,7 +1,6 @@
-"""Compares the papers' language models with the rows of suite ``text``: the end of the page.
+"""Compare the papers' language models with the rows of suite ``text``, for the end of the page.
 
-``docs/generate.py`` writes it. Every number comes from rows that are matched as in the study of validity. What lacks
-rows is left out.
+Every number comes from rows that are matched as in ``studies/validity``. Claims without rows are left out.
 """
 
 import json
@@ -36,10 +35,10 @@ from synthbench.results.schema import split_match
 
 DOCSTRINGS, LIBRARY = TEXTS
 DICTIONARY, PROSE = "sha256-5fd50e963124a10c", "sha256-9398a4473a7dca81"
-"""The texts by the hash in their rows; docs/real.md says where they are from."""
+"""Hashes of two texts, as in their rows; docs/real.md names the sources of the texts."""
 
 WITHOUT_KNOWLEDGE = 8.0
-"""Bits per byte of a guess among all 256 bytes; a run that diverged counts as one."""
+"""Bits per byte of a guess among all 256 bytes; a diverged run gets this number."""
 
 BLOCKS = {
     "transformer": "MLP, LayerNorm before",
@@ -51,17 +50,17 @@ MIXERS = {"softmax": "softmax", "yat": "Yat"}
 
 
 def bits(rows: pd.DataFrame) -> "pd.Series[float]":
-    """Bits per byte on the test of each row."""
+    """Compute the bits per byte on the test of each row."""
     return (-rows["score"]).where(rows["status"] == "ok", WITHOUT_KNOWLEDGE)
 
 
 def calibration_error(rows: pd.DataFrame) -> "pd.Series[float]":
-    """Calibration error of each row; NaN if the run failed."""
+    """Read the calibration error of each row; NaN if the run failed."""
     return rows["metrics"].map(lambda metrics: json.loads(metrics).get("calibration_error", math.nan))
 
 
 def own(rows: pd.DataFrame, mechanism: str, block: str = "transformer", corpus: str = DOCSTRINGS) -> pd.DataFrame:
-    """The rows of one mechanism in one block on one text, matched."""
+    """Select the matched rows of one mechanism in one block on one text."""
     is_own = (rows["suite"] == TEXT) & (rows["mech"] == mechanism) & (rows["block"] == block)
     some = rows[is_own & rows["match"].notna()]
     settings = zip(some["match"], some["task_args"], strict=True)
@@ -70,7 +69,7 @@ def own(rows: pd.DataFrame, mechanism: str, block: str = "transformer", corpus: 
 
 
 def of(mechanism: str, value: Quantity = bits, block: str = "transformer", corpus: str = DOCSTRINGS) -> Quantity:
-    """A value of the rows of one mechanism by seed, times 100; seeds without it are left out."""
+    """Make a function that gives 100 times a value of one mechanism's rows, by seed; NaN is left out."""
 
     def by_seed(rows: pd.DataFrame) -> "pd.Series[float]":
         some = own(rows, mechanism, block, corpus).set_index("seed")
@@ -88,7 +87,7 @@ _LOSSES = {
     "cosformer": 5.1983,
     "performer": 5.4524,
 }
-"""Validation loss in nats a token (SLAY, table 5), lowest first; that of ``yat`` is the one of Aether-GPT2."""
+"""Validation losses in nats per token (SLAY, table 5), lowest first; the loss of ``yat`` is that of Aether-GPT2."""
 
 _NO_NORM = "aether"
 _AETHER_NEEDS_FEWER = (
@@ -125,12 +124,12 @@ KAPPA = (
 
 
 def page() -> Iterator[str]:
-    """The paragraphs that the committed rows give."""
+    """Yield the paragraphs from the committed rows."""
     yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
 
 
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
-    """Compare the claims with rows, under headings of their own; nothing without rows."""
+    """Yield the paragraphs from the given rows; a section without rows is left out."""
     of_text = full_runs(rows[(rows["suite"] == TEXT) & rows["match"].notna()])
     if found := _known(CLAIMS, of_text):
         yield "## Language models"
@@ -154,12 +153,12 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _known(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
-    """The claims of which two seeds or more have rows."""
+    """Return the claims for which at least two seeds have rows."""
     return [] if rows.empty else [one for one in found_in(claims, rows) if not math.isnan(one[2].value)]
 
 
 def _factorial(rows: pd.DataFrame) -> Iterator[str]:
-    """Attention × block × rate: what of the published difference is which."""
+    """Yield a section on attention, block and learning rate as causes of the published difference."""
     cells = {
         (mixer, block): some for mixer in MIXERS for block in BLOCKS if not (some := own(rows, mixer, block)).empty
     }
@@ -185,7 +184,7 @@ def _factorial(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _shares(rows: pd.DataFrame) -> Iterator[str]:
-    """The difference of Aether from a transformer, and of what changes only one of the two, in words."""
+    """Describe the difference between Aether and a transformer, and the effects of attention and of block alone."""
     whole, attention, block = (
         in_words(interval_of(quantity(rows).to_numpy()), 1)
         for quantity in (

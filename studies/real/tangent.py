@@ -1,4 +1,4 @@
-"""The spectrum of the tangent kernel of a layer of Yat products, beside that of ReLU: part of the page."""
+"""Spectra of the tangent kernels of layers of Yat products and of ReLUs, for a section of the page."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +22,7 @@ Kernel = Float[np.ndarray, "points points"]
 
 
 def relu_kernel(inputs: Points, weights: Points) -> Kernel:
-    """The tangent kernel of a layer of ReLUs, as :func:`yat_kernel` has it."""
+    """Compute the tangent kernel of a layer of ReLUs, in the same way as :func:`yat_kernel`."""
     products = inputs @ weights.T
     values, slopes = np.maximum(products, 0), (products > 0).astype(float)
     kernel: Kernel = (values @ values.T + (slopes @ slopes.T) * (inputs @ inputs.T)) / len(weights)
@@ -30,11 +30,11 @@ def relu_kernel(inputs: Points, weights: Points) -> Kernel:
 
 
 def yat_kernel(inputs: Points, weights: Points, epsilon: float) -> Kernel:
-    """The tangent kernel of f(x) = sum of a_i (w_i x)^2 / (|w_i - x|^2 + epsilon), mean over the units.
+    """Compute the tangent kernel of ``f(x) = sum_i a_i (w_i @ x)**2 / (|w_i - x|**2 + epsilon)``, as a mean over units.
 
-    The expectation of proposition 6 by a sample of weights. It has products of values, from the derivatives by a_i, and
-    of gradients by w_i. These are p x + r w_i, with two numbers p and r for each input and unit. Source: Neural Matter
-    Networks, proposition 6.
+    A sample of weights estimates the expectation of proposition 6. The kernel adds the products of the derivatives by
+    a_i and of the gradients by w_i. A gradient by w_i is p x + r w_i, with two numbers p and r for each input and unit.
+    Source: Neural Matter Networks, proposition 6.
     """
     products = inputs @ weights.T
     squares = (weights**2).sum(1)
@@ -61,13 +61,13 @@ class Spectrum(NamedTuple):
     """Decay of the eigenvalues of a kernel."""
 
     exponent: float
-    """Of the rank, in a power of it fitted to ``MIDDLE``."""
+    """Exponent of the power of the rank that is fitted to the eigenvalues in ``MIDDLE``."""
     num_of_part: int
-    """The largest eigenvalues that make up ``PART`` of the trace."""
+    """Number of the largest eigenvalues that make up the share ``PART`` of the trace."""
 
 
 def spectrum(kernel: Kernel) -> Spectrum:
-    """The spectrum of a kernel."""
+    """Compute the decay of the eigenvalues of a kernel."""
     values = np.linalg.eigvalsh(kernel)[::-1]
     ranks = np.arange(1, len(values) + 1)
     exponent = float(np.polyfit(np.log(ranks[MIDDLE]), np.log(values[MIDDLE]), 1)[0])
@@ -75,7 +75,7 @@ def spectrum(kernel: Kernel) -> Spectrum:
 
 
 def paragraphs() -> Iterator[str]:
-    """A heading, what was computed, and a table."""
+    """Yield a heading, a description of the computation, and a table."""
     lines, num_flatter, num_faster = [], 0, 0
     for dim, inputs, weights in drawn():
         of_relu = spectrum(relu_kernel(inputs, weights))

@@ -1,7 +1,7 @@
-"""Return whether one number a mechanism has predicts another: rank correlations, with intervals over mechanisms.
+"""Rank correlations between two numbers of each mechanism, with intervals over mechanisms.
 
-Arrays hold one number for each mechanism along the last axis; leading axes broadcast, as draws of mechanisms. All
-draws rank anew.
+The last axis of an array holds one number for each mechanism; leading axes are draws of mechanisms. Ranks are computed
+anew in every draw.
 """
 
 import math
@@ -22,21 +22,21 @@ Statistic = Callable[..., Float[np.ndarray, "*draws"]]
 
 NUM_DRAWS = 10_000
 LEAST = 8
-"""With fewer mechanisms a rank correlation says nothing."""
+"""Smallest number of mechanisms for which a rank correlation is computed."""
 FEWEST_FAMILIES = 5
-"""Fewer are not drawn from."""
+"""Smallest number of families for which a bootstrap over families is made."""
 
 
 def spearman(x: Numbers, y: Numbers, *covariates: Numbers, axis: int = -1) -> Float[np.ndarray, "*draws"]:
-    """Spearman's rho, partial if there are covariates: of the ranks, after those of the covariates were taken out.
+    """Compute Spearman's rho; with covariates, compute partial rho from the residuals of the ranks.
 
-    NaN where one side does not vary.
+    The result is NaN if ``x`` or ``y`` does not vary.
 
     Args:
         x: Predictor.
         y: Outcome.
-        covariates: What both may follow from.
-        axis: Along which mechanisms lie; only the last is allowed, and scipy names it.
+        covariates: Quantities that may explain both ``x`` and ``y``.
+        axis: Axis of the mechanisms, as SciPy passes it; only the last axis is allowed.
 
     Example:
         >>> float(spearman(np.array([1.0, 2.0, 3.0, 5.0]), np.array([1.0, 4.0, 3.0, 9.0])).round(1))
@@ -55,14 +55,14 @@ def spearman(x: Numbers, y: Numbers, *covariates: Numbers, axis: int = -1) -> Fl
 
 
 def contrast(x: Numbers, first: Numbers, second: Numbers, axis: int = -1) -> Float[np.ndarray, "*draws"]:
-    """Rho of ``x`` with ``first`` less that with ``second``; ``axis`` as in :func:`spearman`."""
+    """Compute rho of ``x`` and ``first`` minus rho of ``x`` and ``second``; ``axis`` is that of :func:`spearman`."""
     return np.asarray(spearman(x, first, axis=axis) - spearman(x, second, axis=axis))
 
 
 def interval(statistic: Statistic, *columns: Float[np.ndarray, " mechanisms"]) -> Interval:
-    """A statistic of some columns with its interval by a bootstrap over mechanisms, bias-corrected and accelerated.
+    """Compute a statistic, and its interval by a bias-corrected and accelerated bootstrap over mechanisms.
 
-    Mechanisms that lack a number (NaN) are left out. All is NaN with fewer than :data:`LEAST` others.
+    Mechanisms that lack a number (NaN) are left out. If fewer than :data:`LEAST` remain, the result is NaN.
 
     Source: Efron (1987), Better bootstrap confidence intervals.
     """
@@ -83,7 +83,7 @@ def interval(statistic: Statistic, *columns: Float[np.ndarray, " mechanisms"]) -
 def interval_over_families(
     statistic: Statistic, families: Sequence[str], *columns: Float[np.ndarray, " mechanisms"]
 ) -> Interval:
-    """The same by a bootstrap over families, since mechanisms of one family are not independent: percentiles."""
+    """Compute a statistic, and its interval by a percentile bootstrap over families of mechanisms."""
     has_all = ~np.isnan(np.array(columns)).any(axis=0)
     kept = complete(*columns)
     names = np.array(families)[has_all]
@@ -100,7 +100,7 @@ def interval_over_families(
 
 
 def permutation_p(x: Float[np.ndarray, " mechanisms"], y: Float[np.ndarray, " mechanisms"]) -> float:
-    """Chance of a rank correlation as far from 0 as this one if the mechanisms were paired at random; two-sided."""
+    """Compute the two-sided p value of a rank correlation by random permutations of the mechanisms."""
     x, y = complete(x, y)
     if x.size < LEAST:
         return math.nan
@@ -114,7 +114,7 @@ def permutation_p(x: Float[np.ndarray, " mechanisms"], y: Float[np.ndarray, " me
 def without_each(
     families: Sequence[str], x: Float[np.ndarray, " mechanisms"], y: Float[np.ndarray, " mechanisms"]
 ) -> Iterator[tuple[str, int, float]]:
-    """For each family its name, how many mechanisms it has with both numbers, and rho without them."""
+    """Yield each family's name, its number of mechanisms with both numbers, and rho over all other mechanisms."""
     has_both = ~np.isnan(x + y)
     for family in dict.fromkeys(families):
         is_in = np.array([name == family for name in families])
@@ -128,10 +128,10 @@ def fitted(
     x: Float[np.ndarray, "mechanisms columns"],
     fit_to: Float[np.ndarray, " mechanisms"],
 ) -> Float[np.ndarray, " mechanisms"]:
-    """Predictions for each family by weights that were fitted to all others.
+    """Predict the outcome for each family with weights that were fitted to all other families.
 
-    Least squares of the ranks of the columns to those of ``fit_to``, with weights of at least 0 and a constant. Nothing
-    may be missing.
+    The ranks of the columns are fitted to the ranks of ``fit_to`` by least squares, with non-negative weights and a
+    constant. No number may be missing.
     """
     ranks = stats.rankdata(x, axis=0)
     target = stats.rankdata(fit_to)
@@ -145,6 +145,6 @@ def fitted(
 
 
 def complete(*columns: Float[np.ndarray, " mechanisms"]) -> tuple[Float[np.ndarray, " some"], ...]:
-    """The columns without mechanisms that lack a number in one of them."""
+    """Return the columns without the mechanisms that lack a number in any column."""
     has_all = ~np.isnan(np.array(columns)).any(axis=0)
     return tuple(column[has_all] for column in columns)

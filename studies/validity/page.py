@@ -1,7 +1,7 @@
-"""Tests whether scores on synthetic tasks predict the loss of a language model, as ``plan.md`` plans, from rows.
+"""Test whether scores on synthetic tasks predict the loss of a language model, by the rules of ``plan.md``.
 
-A predictor is one number a mechanism has on synthetic tasks; an outcome is minus its bits per byte on a text that was
-held out. Both are means over seeds.
+A predictor is a number for each mechanism, from synthetic tasks. An outcome is minus the bits per byte of a language
+model with the mechanism on held-out text. Both are means over seeds.
 """
 
 import math
@@ -59,53 +59,54 @@ Numbers = Float[np.ndarray, " mechanisms"]
 
 RESULTS = Path(__file__).parents[2] / "results"
 SYNTHETIC, PUBLISHED, TEXT = "climb", "paper", "text"
-"""Suites: the one in question, the one with the published tasks, and the language model."""
+"""Names of suites: the synthetic tasks in question, the published tasks, and the language model."""
 
 MATCH, BLOCK = "params=84500", "transformer"
-"""The value of ``--match``, so that all language models have about as many parameters, and the block of all."""
+"""The value of ``--match`` that gives all language models about the same number of parameters, and their block."""
 
 TEXTS = {"sha256-837739805885dfce": "docstrings", "sha256-c31cbf2f65f79c0d": "library"}
-"""The texts by the hash that rows name them by. The rates are chosen on the first."""
+"""Names of the texts, by the hash in their rows. The learning rates are chosen on the first text."""
 CHOOSING_SEED = 1
-"""Its rows on the first text have several rates, of which the best in validation is that of all other rows."""
+"""The seed whose rows on the first text have several learning rates. All other rows have the best of these rates in
+validation."""
 
 REPEATED, OTHER = "repeated", "other"
-"""The bytes that an earlier context predicts, and all others."""
+"""Kinds of bytes: those that an earlier context predicts, and all others."""
 
 RECALL = "recall"
-"""The category that should predict the loss on these."""
+"""The category of tasks that should predict the loss on repeated bytes."""
 
 MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorization", "selective_copying", "compression")
 """The six tasks of Poli et al. (2024), Mechanistic design and scaling of hybrid architectures."""
 
 EARLY = 10
-"""The language model itself after one part of this many of its steps is a predictor too."""
+"""The validation loss of the language model itself after one ``EARLY``-th of its steps is used as a predictor."""
 
 PARAMETERS, STATE, STEP = "parameters of mixers", "state", "milliseconds a step"
 
 
 @dataclass(frozen=True)
 class Study:
-    """The numbers of all mechanisms that have both sides."""
+    """Numbers for all mechanisms that have rows of both the synthetic tasks and the language model."""
 
     mechanisms: tuple[MechanismFacts, ...]
-    """As in the rows of the synthetic tasks."""
+    """The mechanisms, as in the rows of the synthetic tasks."""
     predictors: Mapping[str, Numbers]
-    """By name, that in question first; NaN where a mechanism lacks rows."""
+    """Predictors by name, the one in question first; NaN where a mechanism lacks rows."""
     categories: Mapping[str, Numbers]
     """Mean score on the synthetic tasks of each category."""
     outcomes: Mapping[str, Mapping[str, Numbers]]
-    """By text and kind of bytes; kind "" is all bytes."""
+    """Outcomes by text and kind of bytes; kind ``""`` is all bytes."""
     early: Mapping[str, Numbers]
-    """By text: minus the validation loss after a part of the steps."""
+    """Minus the validation loss after one ``EARLY``-th of the steps, by text."""
     covariates: Mapping[str, Numbers]
-    """Other causes of the order; ranks take no logarithm into account."""
+    """Other quantities that may explain the order of the mechanisms."""
     rates: Numbers
     """The learning rate of each mechanism in the language model."""
     num_seeds: Mapping[str, Sequence[int]]
-    """Of each mechanism, on the synthetic tasks and on each text."""
+    """Number of seeds of each mechanism, on the synthetic tasks and on each text."""
     halves: Mapping[str, tuple[Numbers, Numbers]]
-    """Of the predictor in question and of each text: means over the first and over the other seeds."""
+    """Means over the first half of the seeds and over the rest, for the main predictor and for each text."""
 
     @property
     def families(self) -> list[str]:
@@ -119,13 +120,13 @@ class Study:
 
     @property
     def together(self) -> dict[str, Numbers]:
-        """The outcomes by kind of bytes: the mean of the ranks on all texts."""
+        """Mean over all texts of the ranks of the outcomes, by kind of bytes."""
         kinds = ("", REPEATED, OTHER)
         return {kind: _mean_rank(of_text[kind] for of_text in self.outcomes.values()) for kind in kinds}
 
     @property
     def sides(self) -> dict[str, tuple[dict[str, Numbers], Numbers]]:
-        """By text, all predictors of its loss, and minus that loss; last those of both texts, if there are two."""
+        """All predictors of the loss, and minus the loss, by text; last for both texts together, if there are two."""
         losses = {text: of_text[""] for text, of_text in self.outcomes.items()}
         early = dict(self.early)
         if len(losses) > 1:
@@ -142,20 +143,20 @@ def _mean_rank(columns: Iterable[Numbers]) -> Numbers:
 
 
 class Prediction(NamedTuple):
-    """A prediction made before the rows, and its outcome."""
+    """A prediction that was made before the rows, and its outcome."""
 
     words: str
     came_true: bool | None
-    """None if rows are missing that would tell."""
+    """None if rows are missing that would decide it."""
     found: str
 
 
 def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
-    """The study of the rows there are.
+    """Compute all numbers of the study from the rows.
 
     Raises:
-        UnknownName: If there are no full rows of a suite that it needs.
-        UsageError: If fewer mechanisms have both sides than a correlation needs, or one has two settings.
+        UnknownName: If a suite that the study needs has no full rows.
+        UsageError: If too few mechanisms have rows of both kinds for a correlation, or a mechanism has two settings.
     """
     synthetic = grid(select(rows, SYNTHETIC).without_variants().rows)
     chosen = _at_chosen_rates(rows)
@@ -225,12 +226,12 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
 
 
 def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the language model that count: matched, on the texts of the study, at one rate for each mechanism.
+    """Select the matched rows of the language model on the study's texts, at one learning rate per mechanism.
 
-    That is the one which did best in validation on the first text with one seed.
+    The rate is the best in validation on the first text with seed ``CHOOSING_SEED``.
 
     Raises:
-        UsageError: If that seed has no rows there.
+        UsageError: If this seed has no rows on the first text.
     """
     of_suite = full_runs(rows[(rows["suite"] == TEXT) & (rows["block"] == BLOCK) & rows["match"].notna()])
     matched = of_suite[of_suite["match"].map(lambda match: split_match(match)[0]) == MATCH]
@@ -245,7 +246,7 @@ def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _corpus_of(task_args: str) -> str:
-    """The hash of the text that a row of the language model is of."""
+    """Return the hash of the text in a row of the language model."""
     return str(arguments_in(task_args).get("corpus"))
 
 
@@ -257,7 +258,7 @@ def _too_few(num: int) -> UsageError:
 
 
 def predictions_of(study: Study) -> list[Prediction]:
-    """Judge the plan's predictions by its own rules; with one text none is judged."""
+    """Judge the plan's predictions by its rules; with only one text, no prediction is judged."""
     losses = {text: outcome[""] for text, outcome in study.outcomes.items()}
     second = 0.0 if len(losses) > 1 else math.nan
     main = {text: interval(spearman, study.main, loss) for text, loss in losses.items()}
@@ -329,7 +330,7 @@ def predictions_of(study: Study) -> list[Prediction]:
 
 
 def tables_of(study: Study) -> list[Table]:
-    """The predictions, correlations, families left out, and the numbers of the mechanisms."""
+    """Make the tables of predictions, correlations, left-out families, and mechanisms."""
     came_true = {True: "yes", False: "no", None: "rows are missing"}
     predictions = table_of(
         "predictions",
@@ -361,7 +362,7 @@ def _rho_without(number: int) -> Callable[[Sequence[tuple[str, int, float]]], st
 
 
 def files_of(study: Study, tables: Sequence[Table]) -> Files:
-    """The files by name: a page, and the numbers of all mechanisms."""
+    """Return file contents by name: a page, and the numbers of all mechanisms."""
     first = predictions_of(study)[0]
     verdict = {True: "came true", False: "did not come true", None: "cannot be judged yet"}[first.came_true]
     introduction = (
@@ -384,10 +385,10 @@ def files_of(study: Study, tables: Sequence[Table]) -> Files:
 
 
 def _by_name(mechanisms: Iterable[MechanismFacts]) -> dict[str, MechanismFacts]:
-    """The mechanisms that are no controls, by name.
+    """Return the mechanisms by name, without controls.
 
     Raises:
-        UsageError: If one has two settings.
+        UsageError: If a mechanism has two settings.
     """
     found: dict[str, MechanismFacts] = {}
     for mechanism in mechanisms:
@@ -404,13 +405,13 @@ def _by_name(mechanisms: Iterable[MechanismFacts]) -> dict[str, MechanismFacts]:
 def _means(
     cells: Cells, mechanisms: Sequence[MechanismFacts], tasks: Sequence[TaskFacts] | None = None
 ) -> Float[np.ndarray, "mechanisms tasks"]:
-    """Mean scores over seeds; NaN without rows."""
+    """Compute mean scores over seeds; NaN without rows."""
     shown = cells.tasks if tasks is None else tasks
     return np.array([[cells.cell(task, mechanism).mean for task in shown] for mechanism in mechanisms])
 
 
 def _published(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Numbers]:
-    """Mean skill over the published tasks that can be ranked; NaN where a mechanism lacks one."""
+    """Compute the mean skill over the published tasks that can be ranked; NaN for a mechanism that lacks a task."""
     if PUBLISHED not in set(rows["suite"]):
         return {}
     cells = grid(select(rows, PUBLISHED).without_variants().rows)
@@ -426,7 +427,7 @@ def _published(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Numbers]:
 def _halves(
     cells: Cells, mechanisms: Sequence[MechanismFacts], tasks: Sequence[TaskFacts], weights: Float[np.ndarray, " tasks"]
 ) -> tuple[Numbers, Numbers]:
-    """Weighted means over the first seeds and over the others; NaN without one of these."""
+    """Compute weighted means over the first half of the seeds and over the rest; NaN for a half without seeds."""
     at = len(cells.seeds) // 2
 
     def mean(seeds: Sequence[int]) -> Numbers:
@@ -444,7 +445,7 @@ def _early(
     by_cell: Runs,
     curves: pd.DataFrame,
 ) -> Numbers:
-    """Minus the mean validation loss at the first point of a curve after a part of the steps; NaN without one."""
+    """Compute minus the mean validation loss at the first point after one ``EARLY``-th of the steps, or NaN."""
     losses = curves[(curves["split"] == "validation") & (curves["metric"] == "loss")]
     found = []
     for mechanism in mechanisms:
@@ -457,7 +458,7 @@ def _early(
 
 
 def _plain(x: Numbers, y: Numbers) -> float:
-    """Rho over the mechanisms that have both; NaN for too few."""
+    """Compute rho over the mechanisms that have both numbers; NaN with fewer than ``LEAST`` of them."""
     x, y = complete(x, y)
     return float(spearman(x, y)) if x.size >= LEAST else math.nan
 

@@ -45,8 +45,8 @@ def measure(
 ) -> Iterator[Row]:
     """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth.
 
-    The length is found for the forward pass alone, and for both passes together. Rows that the table already has, for
-    the same version of the mechanism, are not measured again.
+    The length is found for the forward pass alone, and for the forward and backward pass together. Rows that the table
+    already has, for the same version of the mechanism, are not measured again.
 
     Args:
         mechanisms: Options of each mechanism, by its name.

@@ -1,8 +1,8 @@
-"""Errors of linear attention against the kernel that it approximates, compared with a content-blind estimator.
+"""Errors of linear attention against the kernel that it approximates, beside those of a content-blind estimator.
 
 The protocol is that of the SLAY paper's Table 6. Inputs and projections are random and shared by all estimators; the
-error is measured on the layer's outputs. Three results are added that the paper's tables lack: the content-blind
-running mean, the limits of infinitely many features, and the error of each of the three approximations alone.
+error is measured on the layer's outputs. Three results are added to those of the paper: the content-blind running mean,
+the limits of infinitely many features, and the error of each of the three approximations alone.
 
 The projections of the published protocol have biases. The biases add the same correct part to the outputs of every
 estimator, including the running mean, so all errors look smaller. Without biases, the error of the running mean is 0.79
@@ -136,7 +136,7 @@ def _all(
     num_repeats: int,
     bias: bool,
 ) -> Iterator[Row]:
-    """Yield rows of the exact kernel, ``slay``, the running mean and the others; skip seeds that the table has."""
+    """Yield rows of the exact kernel, ``slay``, the running mean and ``others``; skip seeds that the table has."""
     for budget in budgets:
         for seed in seeds:
             begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
@@ -150,7 +150,7 @@ def _all(
 
 
 def _about(estimator: str) -> dict[str, str]:
-    """Name an estimator, with the versions of its own mechanism and of the exact one."""
+    """Name an estimator, with the versions of its mechanism and of the mechanism with the exact kernel."""
     name, _ = parse_term(estimator)
     unit = MECHANISMS[name] if name in MECHANISMS and name != "mean" else Slay
     return {"estimator": estimator, "mech_version": f"{version_of(unit)} against {version_of(YatSpherical)}"}
@@ -159,7 +159,7 @@ def _about(estimator: str) -> dict[str, str]:
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compute means over seeds for every budget and estimator, in the order of the rows.
 
-    ``rel_l2_std`` is the sample standard deviation over seeds, and ``latency_ms`` the median.
+    ``rel_l2_std`` is the sample standard deviation over seeds, and ``latency_ms`` is the median over seeds.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -191,7 +191,7 @@ def _rows(
     num_repeats: int,
     bias: bool,
 ) -> list[dict[str, Any]]:
-    """Draw all random numbers on the CPU, so that they are the same everywhere, and compare on the device."""
+    """Measure all estimators on the device; random numbers are drawn on the CPU, so they are the same on any device."""
     generator = torch.Generator().manual_seed(seed)
     target = YatSpherical(model_dim=MODEL_DIM, num_heads=NUM_HEADS, epsilon=EPSILON, bias=bias, generator=generator)
     x = torch.randn(BATCH_SIZE, budget.length, MODEL_DIM, generator=generator)
@@ -256,7 +256,7 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
 
 
 def _checked(mechanisms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Read the options of mechanisms that attend to given queries, keys and values."""
+    """Check options of mechanisms, which must be attention by queries, keys and values."""
     for name in mechanisms:
         if not issubclass(MECHANISMS[name], Attention):
             raise UsageError(f"mechanism {name!r} has no kernel to compare; allowed: attention, such as 'slay'")
@@ -280,7 +280,7 @@ def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
 
 
 def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
-    """Build a mechanism of the budget's size; a variant with one set of features, ``M``, gets ``D`` x ``P`` of them."""
+    """Build a mechanism of the budget's size; a variant with a single number of features ``M`` gets ``M = D * P``."""
     unit = MECHANISMS[name]
     sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
     sizes["M"] = budget.features * budget.polynomial

@@ -1,8 +1,8 @@
 """Forms of a mechanism, that is, ways to compute it; and calls on random inputs with 8 heads of width 32.
 
 ``layer`` is the whole mechanism with its projections. ``attend`` is the part between the projections, from q, k, v to
-the outputs of the heads. Both use the algorithm that the mechanism chooses itself. The other forms compute the same as
-``attend``, each by a fixed algorithm:
+the outputs of the heads. ``layer`` and ``attend`` use the algorithm that the mechanism chooses. The other forms compute
+the same outputs as ``attend``, each by a fixed algorithm:
 
 ===============  =====================================================================================================
 form             algorithm for attention by features
@@ -57,7 +57,7 @@ class Form:
     """Kind of input: ``layer`` for token vectors [batch, length, width], ``heads`` for q, k and v of all heads."""
     call: Callable[..., Tensor]
     counted: Callable[..., Tensor] | None = None
-    """The same arithmetic in PyTorch's own operations, which can be counted; None if ``call`` itself uses these."""
+    """A call with the same arithmetic in PyTorch's own operations, which can be counted; None if ``call`` uses them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Setting:
 
 
 def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
-    """List the forms of a mechanism that the setting's device can run; all that take ``heads`` compute the same."""
+    """List the forms of a mechanism that the setting's device can run; forms that take ``heads`` give equal outputs."""
     forms = [Form("layer", "layer", unit.forward)]
     if not isinstance(unit, Attention):
         return forms

@@ -23,11 +23,7 @@ Call = Callable[[], object]
 T = TypeVar("T")
 
 QUEUED_S = 4e-3
-"""Duration in seconds; on a GPU, a shorter call is queued repeatedly until all repeats together take this long.
-
-The queue of a GPU holds about a thousand launches. Below about 8,000 tokens, the host takes longer to launch a call
-than the GPU takes to compute it.
-"""
+"""Shortest duration in seconds that is timed on a GPU; a shorter call is queued several times to last this long."""
 CLOCK_HZ = 2e9
 """Upper bound of a GPU's clock rate, in cycles per second."""
 
@@ -39,11 +35,7 @@ COPIED = {"cpu": 2**25, "cuda": 2**28}
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Measure under the conditions of a training worker: one thread, and a process that keeps the memory it frees.
-
-    On a busy machine, several threads wait for each other. Memory that was returned to the system has to be faulted in
-    again. For the sliding windows of mechanism ``local`` at length 16,384, calls took 83 and 102 ms with memory
-    returned, and 58 and 54 ms with memory kept.
+    """Measure under the conditions of a training worker: one thread, in a process that keeps freed memory for reuse.
 
     Afterwards, the number of threads is restored; the memory settings of glibc are not.
     """
@@ -59,8 +51,7 @@ def as_in_a_worker() -> Iterator[None]:
 def give_back_memory() -> None:
     """Return unused memory of this process to the system, where possible.
 
-    Blocks freed by calls of one size do not fit calls of another. Without this, a process that searched for the longest
-    sequences of 17 mechanisms in 1 GiB held 16 GiB at the end.
+    Otherwise, memory use grows with every size that is measured, since blocks freed by one size do not fit another.
     """
     trim = of_glibc("malloc_trim")
     if trim is not None:
@@ -75,7 +66,7 @@ def of_glibc(name: str) -> Callable[..., int] | None:
 
 
 def keep_freed_memory() -> None:
-    """Make this process keep freed memory from now on, by the settings that workers start with; needs glibc."""
+    """Make this process keep freed memory from now on, as training workers do; without glibc, this does nothing."""
     tell = of_glibc("mallopt")
     if tell is not None:
         for option, name in _GLIBC_OPTIONS.items():
@@ -98,12 +89,10 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 def seconds(call: Call, device: torch.device) -> float:
     """Measure the seconds of one call: by a GPU's own clock, or as the CPU time of this process.
 
-    With one thread, CPU time is what the call takes on an idle machine. On a GPU, a short call is queued several times
-    while the GPU is held up. So the time measured is that of the GPU, not that of launches by the host. A call that
-    itself waits for the GPU cannot be queued, so its waiting is part of the time.
+    On a GPU, a short call is queued several times while the GPU is held up, so that launches by the host are not timed.
+    A call that itself waits for the GPU cannot be queued, so the time includes its waiting.
 
-    Python's garbage collector is off during the call, since its work grows with the number of objects in use. An
-    ``lstm`` at length 16,384 took 47 us per token with the collector and 37 us without; at 2,048 both took 36 us.
+    Python's garbage collector is off during the call, since its work grows with the number of objects in use.
     """
     with _uncollected():
         if device.type != "cuda":
@@ -174,7 +163,7 @@ def _flops_of_product(_added_to: torch.Size, a: torch.Size, b: torch.Size, **_: 
 
 
 class _Untracked(ModuleTracker):
-    """A module tracker without hooks, which would fail on modules that a form calls while gradients are off."""
+    """A module tracker that sets no hooks, because hooks fail in modules that are called while gradients are off."""
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def __enter__(self) -> "_Untracked":  # noqa: PYI034
@@ -206,7 +195,7 @@ class Roof:
     bytes_per_s: float
 
     def floor_s(self, flops: int, moved_bytes: int) -> float:
-        """Compute the least seconds that this work takes at the measured rates."""
+        """Compute the shortest time of some work at the measured rates, in seconds."""
         return max(flops / self.flops_per_s, moved_bytes / self.bytes_per_s)
 
 

@@ -21,7 +21,7 @@ CHUNK = 128
 
 
 def publish(model: nn.Module) -> bool:
-    """Switch the attention of a model to its published form; return whether the model has any such attention.
+    """Switch the attention of a model to its published form; return whether any attention in it has such a form.
 
     The published form is prefix sums or a loop over nodes for attention by features, and a full matrix of scores for
     softmax attention.
@@ -46,7 +46,7 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 
 
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend chunk by chunk, with a loop over nodes; store a node's P (polynomial) x D (random) features per token."""
+    """Attend chunk by chunk, with a loop over quadrature nodes; store the P x D features of one node per token."""
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
     values = with_ones(v)

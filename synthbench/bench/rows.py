@@ -1,4 +1,4 @@
-"""Rows of measurements, in Parquet tables apart from those of training results."""
+"""Rows of measurements, in Parquet tables separate from the training results."""
 
 import os
 import time
@@ -18,14 +18,14 @@ from synthbench.runner.environment import hardware, software
 Row = Mapping[str, Any]
 
 SAVE_EVERY_S = 2.0
-"""Least seconds between saves; rows measured since the last save are lost if the process is killed."""
+"""Shortest time between saves, in seconds; rows measured since the last save are lost if the process is killed."""
 
 
 class Table:
     """A table of rows of one kind; a new row replaces the row with the same identity columns and device.
 
-    Each row also records the device and the software of its measurement. With a file, rows outlast the process.
-    The rows of the file are read at the start; added rows are saved soon, at the latest when the ``with`` block ends.
+    Each row also records the device and the software of its measurement. A table with a file reads the file's rows at
+    the start, and saves new rows at the latest when the ``with`` block ends.
     """
 
     def __init__(self, identity: Sequence[str], device: torch.device, file: Path | None = None) -> None:

@@ -2,9 +2,9 @@
 
 Time is the median of repeats in which all forms and lengths take turns. So a slow minute distorts neither the
 comparison of forms nor the growth with the length. On a CPU, time is the CPU time of the process. Memory is the peak
-of what tensors hold beyond the inputs. The lower bound is the time for a form's arithmetic, or for moving its inputs
-and outputs, whichever is longer. It assumes the rates that the device reaches in a large matrix product and a large
-copy. The arithmetic of a Triton kernel cannot be counted, so that of the corresponding PyTorch form is used.
+memory of tensors, without the inputs. The lower bound is the time for a form's arithmetic, or for moving its inputs and
+outputs, whichever is longer. It assumes the rates that the device reaches in a large matrix product and a large copy.
+The operations of a Triton kernel cannot be counted, so those of the corresponding PyTorch form are used.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,12 +53,12 @@ NAIVE = ("published", "dense")
 FITTED_SPAN = 16
 """Largest ratio between two lengths over which exponents are fitted."""
 ONE_PIECE = max(streaming.BLOCK, scores.DENSE_MAX_LENGTH)
-"""Largest length at which mechanisms may attend in one piece.
+"""Largest length at which mechanisms may compute attention at once instead of block by block.
 
 Exponents are fitted only to lengths on the same side of this limit as the longest length.
 """
 BRIEF_S = 0.05
-"""Calls shorter than this, in seconds, are made once untimed before each timing, to replace data in caches."""
+"""Duration in seconds; a shorter call is made once untimed before each timing, to fill the caches."""
 
 IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 """Columns that identify a row among the rows of one device."""
@@ -66,7 +66,7 @@ IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a call; a form that would exceed one is not measured at longer lengths."""
+    """Limits of a call; a form that is expected to exceed a limit is not measured."""
 
     seconds: float
     """Limit on the time of one call, in seconds."""
@@ -89,10 +89,10 @@ def measure(
 ) -> Iterator[Row]:
     """Measure every mechanism, form, direction and length, except for rows that the table already has.
 
-    The rows of a mechanism and direction are yielded together, since its forms and lengths take turns.
+    All rows of one mechanism and direction are yielded together, since forms and lengths take turns.
 
-    A form that is expected to exceed a limit gets a row that says so, and no rows at longer lengths. For this, cost is
-    assumed to quadruple from one length to the next. A row of an older version of a mechanism is measured again.
+    A form that is expected to exceed a limit gets a row that says so, and no rows at longer lengths. The cost is
+    expected to quadruple from one length to the next. A row of an older version of a mechanism is measured again.
 
     Args:
         mechanisms: Options of each mechanism, by its name.
@@ -175,11 +175,11 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute the speed-up over the naive form at each length, and the memory as a fraction of the naive form's.
+    """Compute the speed-up over the naive form at each length, and the memory divided by the naive form's memory.
 
-    The naive form is the published one, or one that stores all scores. It is compared with ``attend``, for which the
-    mechanism chooses the algorithm, and with ``tiled`` if the mechanism has this form. The memory is that at the
-    longest length at which both forms were measured. All rows must have the same device, batch size and number type.
+    The naive form is ``published`` or ``dense``. It is compared with ``attend``, and with ``tiled`` if the mechanism
+    has this form. Memory is compared at the longest length at which both forms were measured. All rows must have the
+    same device, batch size and number type.
     """
     measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
     by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}
@@ -208,7 +208,7 @@ class _Course:
         self.latest: dict[str, Row] = {}
 
     def status(self, form: str) -> str | None:
-        """Return ``ok`` if a form may be measured, ``over budget`` if not, None if an earlier row has ended it."""
+        """Return ``ok`` if a form may be measured, ``over budget`` if not, None if a shorter length was not ``ok``."""
         latest = self.latest.get(form)
         if latest is None:
             return "ok"

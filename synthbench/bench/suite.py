@@ -1,4 +1,4 @@
-"""Speed of training: in a loop, as one batched program, replayed from a CUDA graph, in processes, and as published.
+"""Speed of training: one run at a time, batched, replayed from a CUDA graph, in processes, and in published form.
 
 All rates are in run-steps per second; a run-step is one gradient step of one run at the suite's batch size. Ratios
 compare rates of the same row.
@@ -28,7 +28,7 @@ from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
 TASK = "reverse"
-"""Task to train on: it is scored at every position, so that the whole model is computed, and allows every length."""
+"""Task to train on. It allows every length, and is scored at every position, so that the whole model is computed."""
 
 IDENTITY = ("mechanism", "length", "members", "rates", "num_steps")
 """Columns that identify a row among the rows of one device."""
@@ -141,7 +141,7 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
 
 
 def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str) -> list[Cell]:
-    """Make the timed cells, one per mechanism: each is the mechanism on the task ``reverse``."""
+    """Make one cell per mechanism: the mechanism on task ``reverse``."""
     return make_cells(suite, {TASK: {"length": str(length)}}, mechanisms, device_type=device_type, is_full=False)
 
 

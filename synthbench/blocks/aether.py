@@ -20,8 +20,8 @@ class Aether(Block):
     of each part (``pre``) or after each sum (``post``). The paper tries LayerNorm in an ablation, where training
     diverged.
 
-    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units have biases, as in section 2.1, and
-    so has the linear layer; the paper's language model has no biases (table 7). The paper does not state epsilon.
+    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units, as in section 2.1, and the linear
+    layer have biases; the paper's language model has no biases (table 7). The paper does not state epsilon.
 
     The authors' package ``nmn`` uses an epsilon of 1e-5, and its factor s is a learned number alpha that begins at 1.
     Here, as in section 2.3, s is (n / log(1 + n))^alpha, with n the number of units.

@@ -12,8 +12,7 @@ from synthbench.forms.shapes import Tokens
 class AttentionOnly(Block):
     """``x + mix(x)``: no normalisation, no MLP, no dropout.
 
-    Source: the model of the published table of synthetic tasks (Luna, Bouhsine & Choromanski, 2026, table 8), as in
-    its code.
+    Source: Luna, Bouhsine & Choromanski (2026), table 8: the model of the synthetic tasks, as in their code.
     """
 
     name: ClassVar = "attention_only"

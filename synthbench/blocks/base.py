@@ -63,8 +63,8 @@ class Block(FieldModule):
         """Check the hyper-parameters, then draw the parts around the mechanism, the convolution and the gate.
 
         Raises:
-            UsageError: If a hyper-parameter lies outside its range; also if ``conv_on`` is ``qkv``, but ``conv`` is 0
-                or the mechanism has no queries, keys and values.
+            UsageError: If a hyper-parameter lies outside its range, or ``conv_on`` is ``qkv`` for ``conv=0`` or for a
+                mechanism without queries, keys and values.
         """
         check(self)
         self.initialise(generator)
@@ -101,7 +101,7 @@ class Block(FieldModule):
         return self.around(x, lambda x: self._mixed(self.mixer, self._read(x, None)))
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position; only the mechanism and the convolution see earlier ones."""
+        """Compute ``forward`` at the last position; only the mechanism and the convolution see earlier positions."""
         return self.around(x, lambda x: self._mixed(self.mixer.forward_last, self._read(x, None)))
 
     def stream_step(
@@ -125,7 +125,7 @@ class Block(FieldModule):
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 
     def _read(self, x: Tensor, state: State | None) -> Tensor:
-        """Compute the input of the mechanism: ``x``, or ``x + conv(x)`` if the block has such a convolution."""
+        """Compute the input of the mechanism: ``x``, or ``x + conv(x)`` if the block has a convolution on its input."""
         return x if self.convolution is None else x + convolved(self.convolution, x, state)
 
 

@@ -28,7 +28,7 @@ BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
-    """Create the table of a bench, filled with the rows already in the file ``out``."""
+    """Create the table of a benchmark, filled with the rows already in the file ``out``."""
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
 

@@ -1,4 +1,4 @@
-"""Add seeds on a ladder until every pair of mechanisms is decided; each interim analysis (look) plans more runs."""
+"""Add seeds until every pair of mechanisms is decided; each look, an interim analysis of the rows, plans more runs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,8 +34,8 @@ def require_decidable(request: Request) -> None:
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder or its seed count is not ``SEEDS[0]``; or if the request sets seeds,
-            rates or a shard, or shortens runs.
+        UsageError: If the suite has no ladder or does not have ``SEEDS[0]`` seeds, or the request sets seeds, rates, a
+            shard, steps or a limit.
     """
     suite = _suite_of(request)
     if suite.ladder is None:
@@ -84,7 +84,7 @@ def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
 
 
 def prepare_look(request: Request) -> Prepared:
-    """Prepare the missing runs of the first interim analysis (look) that lacks rows; if none does, of the last one."""
+    """Prepare the missing runs of the first look (interim analysis) that lacks rows, or else of the last look."""
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
     for number in range(len(LOOKS)):

@@ -28,7 +28,7 @@ def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: 
 
 
 def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
-    """Run every check; its state is ``ok``, ``note`` (it works, but you should know) or ``broken``.
+    """Run every check and report its state: ``ok``, ``note`` (works, with a remark) or ``broken``.
 
     Args:
         results: Folder of the results.

@@ -11,7 +11,7 @@ from synthbench.reports.descriptions import Description, Example, Token
 from synthbench.tasks import IGNORE, TASKS, sized
 
 LONGEST = 512
-"""Limit on the length of an example, in tokens; the arguments of a row may ask for longer, less useful ones."""
+"""Largest length of an example, in tokens."""
 _FIRST, _LAST = 40, 100
 """Numbers of tokens shown at the start and at the end of a longer sequence; the end has most answers."""
 _SEED = 0

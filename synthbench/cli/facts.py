@@ -33,7 +33,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return category, version and bounds of a task at one size, for a row of a table; faster than all facts."""
+    """Return category, version and bounds of a task at one size, for a table; faster than :func:`task_facts`."""
     length, options = sized(name, arguments or {})
     task = TASKS[name](**options)
     return {"name": name, "category": task.category(), **_bounds(task, length), "version": version_of(TASKS[name])}

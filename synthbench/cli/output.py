@@ -30,7 +30,7 @@ _verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NO
 
 
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
-    """Choose how much is printed until the next call.
+    """Choose how much is printed from now on.
 
     Raises:
         UsageError: If both are true.
@@ -51,12 +51,12 @@ def is_verbose() -> bool:
 
 
 def inert(text: str) -> str:
-    """Replace control characters by their codes, since a terminal would obey those in rows or foreign text."""
+    """Replace control characters by their codes, so that no text can control the terminal."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
 
 
 def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print a text after :func:`inert`, on stderr if ``err``; commands print every line with this function."""
+    """Print a text without control characters, on stderr if ``err``; commands print every line with this function."""
     typer.echo(inert(str(text)), nl=nl, err=err)
 
 

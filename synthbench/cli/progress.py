@@ -25,7 +25,7 @@ HEARTBEAT_S = 30.0
 LOOK_S = 1.0
 """Interval at which the store is searched for new rows, in seconds."""
 NUM_LATEST = 100
-"""Number of latest rows that an estimate uses; older rows are dropped since the load of the machine changes."""
+"""Number of latest rows that an estimate uses, since the machine's load changes."""
 
 Latest = partial(deque[float], maxlen=NUM_LATEST)
 
@@ -43,7 +43,7 @@ class Eta:
         self._costs = {cell: plan.estimates.cost(cell) for cell in cells}
         self._is_timed = all(plan.estimates.seconds(cell) is not None for cell in cells)
         self._left: dict[str, tuple[Cell, int]] = {}
-        """Cell of each missing row, and the number of trainings that are done once the row is written, by row id."""
+        """Cell (task and mechanism) of each missing row, and the number of trainings that the row ends, by row id."""
         self._tuning_ids: dict[str, Collection[str]] = {}
         for job in plan.jobs:
             tuning = _trainings(job.untuned, job.untuned)
@@ -99,7 +99,7 @@ class Eta:
 
 
 def _kin(cell: Cell) -> tuple[object, ...]:
-    """Return the keys under which cells share the errors of the plan's estimates, the most specific first."""
+    """Return the keys for ratios of measured to estimated time that apply to a cell, the most specific key first."""
     return cell.mechanism, cell.mechanism.family, None
 
 

@@ -49,7 +49,7 @@ class Shown:
         return None if self.seeds is None else parse_seeds(self.seeds)
 
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
-        """Select rows of the mechanisms in --mech, or by default the suite's, yours and foreign ones; no variants."""
+        """Select, without variants, rows of --mech, or by default of the suite's, the user's and foreign mechanisms."""
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
 
@@ -290,7 +290,7 @@ _OF_OTHERS = {"eee": _eee, "croissant": _croissant}
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:
-    """List on stderr the user's own tasks and mechanisms of the suite and version that have no row in a selection."""
+    """List on stderr the pairs of task and mechanism in the user's rows of the suite that a selection does not show."""
     from synthbench.reports.selection import full_runs
 
     full = full_runs(own[own["causal_checked"].isin([True])])

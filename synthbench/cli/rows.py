@@ -23,7 +23,7 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """Read the rows of a store, of another store and of the package, as seen from a suite.
+    """Read the rows of a store, of another store and of the package, in the form in which a suite shows them.
 
     Damaged rows are left out and listed on stderr.
     """

@@ -303,7 +303,7 @@ def _run_until_decided(request: "Request") -> "RunReport":
 
 
 def run_with_progress(request: "Request") -> "RunReport":
-    """Run what is missing, with progress and failures on stderr; after Ctrl-C, only the running jobs are finished."""
+    """Make the missing runs, with progress and failures on stderr; after Ctrl-C, only the running jobs are finished."""
     from synthbench.cli.progress import Progress
     from synthbench.runner.run import run as run_request
 

@@ -29,7 +29,7 @@ class Scored(NamedTuple):
     status: str
     skill: float | None
     bits: float | None = None
-    """Bits per token; None unless the task is measured in bits, and so has no skill."""
+    """Bits per token of a task that is measured in bits and has no skill; None for other tasks."""
     validation: float | None = None
     """The number by which the learning rates of a seed are compared; None if the suite does not compare them."""
 
@@ -128,7 +128,7 @@ def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list
 
 
 def _rank(run: Scored | None) -> float:
-    """Return the rank of a run among the learning rates of its seed; reports use the highest."""
+    """Return a number by which the learning rates of a seed are compared; reports use the run with the highest."""
     if run is None:
         return -2.0
     return -1.0 if run.status != "ok" else run.validation or 0.0

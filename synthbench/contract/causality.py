@@ -49,7 +49,7 @@ class Shape(NamedTuple):
 
 @cache
 def shapes_of_main_suite() -> tuple[Shape, ...]:
-    """List the distinct batch shapes of the main suite after batches are cut into pieces, shortest first."""
+    """List the distinct shapes of the main suite's batches, cut into pieces as in training; shortest first."""
     suite = load_suite(MAIN_SUITE)
     rng = np.random.Generator(np.random.Philox(key=0))
     found = set()
@@ -80,7 +80,7 @@ def find_leak(
     Args:
         before: Outputs for the original inputs.
         after: Outputs for the altered inputs.
-        is_known: True where an input and all earlier inputs of its sequence were not altered.
+        is_known: True at positions where neither the input nor an earlier input of the sequence was altered.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # An output that was not finite before is a fault of another kind; one that is not finite after is a change.
@@ -97,7 +97,7 @@ def find_leak(
 
 
 def cuts_of(length: int) -> list[int]:
-    """List positions from which to alter a sequence: a third of the way, second, last, and at and after block ends.
+    """List positions from which to alter a sequence: at one third, the second, the last, and at and after block ends.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
@@ -110,10 +110,7 @@ def cuts_of(length: int) -> list[int]:
 
 
 def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
-    """Choose the position from which each sequence is altered; every second one gets ``length``: no alteration.
-
-    So each unaltered sequence is between altered ones in the batch.
-    """
+    """Choose the position from which each sequence is altered; every second sequence gets ``length`` (not altered)."""
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)
     return torch.where(number % 2 == 0, cuts[number // 2 % len(cuts)], length)

@@ -33,7 +33,7 @@ CIRCULAR = (
 
 @torch.no_grad()
 def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None:
-    """Name the cause of a leak as far as probes can tell; None if no known kind fits.
+    """Name the likely cause of a leak (an output that depends on later inputs); None if no known cause fits.
 
     Args:
         mechanism: The mechanism, in the mode (training or evaluation) in which it leaks.
@@ -55,7 +55,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the names of the process-wide generators that code in the ``with`` block draws from."""
+    """Collect the names of the global random generators from which code in the ``with`` block draws."""
     noted: set[str] = set()
     before = _states()
     try:
@@ -65,7 +65,7 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: list[str]) -> str | None:
-    """Name the cause of a difference between two calls: dropout layers, else global generators; None without either."""
+    """Explain why two calls differ: dropout layers, else the random generators in ``drawn``; None if both are empty."""
     if dropouts:
         return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised"
     return f"it draws from {' and '.join(sorted(drawn))}" if drawn else None
@@ -99,7 +99,7 @@ def _cause(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) -> int | None:
-    """Count the later positions that an output sees; None if there are none or many, or if two probes disagree."""
+    """Count the later positions that an output depends on; None if the count is 0, large, or varies."""
     reaches = set()
     for cut in (x.shape[1] // 3, x.shape[1] // 2):
         leaking = (_leak(mechanism, x, future, cut) > tolerance).nonzero()
@@ -109,9 +109,9 @@ def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
-    """Test if past outputs stay the same no matter which past token all future positions repeat.
+    """Test if past outputs stay the same when all later positions repeat one past token, for any choice of this token.
 
-    That holds for a maximum or minimum over all positions, but not for a sum, a mean, or a threshold on either.
+    This is true for a maximum or minimum over all positions, but not for a sum or a mean.
     """
     half = x.shape[1] // 2
     repeating = [torch.cat([x[:, :half], x[:, [token]].expand(-1, x.shape[1] - half, -1)], 1) for token in range(half)]
@@ -120,7 +120,7 @@ def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
 
 
 def _leak(mechanism: Mechanism, x: Tensor, future: Tensor, cut: int | None = None) -> Tensor:
-    """Measure the change of the output at each position before the cut, relative to the largest output."""
+    """Replace the inputs from ``cut`` on; measure each earlier output's change, relative to the largest output."""
     cut = x.shape[1] // 2 if cut is None else cut
     past = mechanism(x)[:, :cut]
     after = mechanism(torch.cat([x[:, :cut], future[:, cut:]], 1))[:, :cut]

@@ -49,7 +49,7 @@ def require_all(checks: Iterable[Check]) -> None:
 
 
 def make_all(checks: Iterable[Check]) -> list[CheckResult]:
-    """Run all checks, even after a failure; but after a failed check with ``is_needed``, mark the rest as not tried."""
+    """Run all checks, even after a failure. If a check with ``is_needed`` fails, the rest is marked as not tried."""
     return list(_results(checks))
 
 

@@ -45,7 +45,7 @@ LENGTHS = (1, 2, 3, 33, 130, 400)
 WHOLE_BLOCKS = (Shape(9, 64, 64, 16, 2), Shape(9, 128, 128, 16, 2), Shape(3, 1000, 1000, 16, 2))
 """Shapes with lengths of whole blocks, and a long one; the mechanism is built for each of these lengths.
 
-The long batch is small, since it takes most of the check's time in a mechanism that stores pairs of tokens.
+The long batch has few sequences, since it takes most of the time if a mechanism stores all pairs of tokens.
 """
 
 MOST_COMPILED = 2
@@ -55,7 +55,7 @@ AT_ONCE = 4096
 """Limit on tokens per call when altered sequences are checked: storing pairs of tokens takes much memory."""
 
 STEPS = (1e-6, 1e-4, 1e-3)
-"""Relative steps of finite differences: functions with kinks need a small step, inner float32 rounding a large one."""
+"""Relative steps of finite differences; functions with kinks need a small step, and float32 rounding a large step."""
 AGREEMENT = 1e-2
 """Largest relative difference between a gradient and finite differences that is accepted."""
 
@@ -516,7 +516,7 @@ def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechani
 
 
 def _num_compiled() -> int:
-    """Count the functions that ``torch.compile`` has met in this process."""
+    """Count the functions that ``torch.compile`` has handled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["frames"]["total"])
 
@@ -647,7 +647,7 @@ def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, s
     Args:
         loss: Function that computes a number from the current ``values``.
         values: Tensor that is varied and then restored.
-        gradient: The claimed gradient of the loss by ``values``.
+        gradient: The claimed gradient of the loss with respect to ``values``.
         step: Step of the differences, relative to the size of the values.
     """
     generator = torch.Generator().manual_seed(values.numel())
@@ -714,7 +714,7 @@ def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
 
 
 def _change(before: Tensor, after: Tensor) -> float:
-    """Divide the largest difference by the largest value; NaN, which fails every comparison, if a tensor has NaN."""
+    """Divide the largest difference by the largest value of ``before``; the result is NaN if a tensor has NaN."""
     return float((before - after).abs().max() / _size(before))
 
 

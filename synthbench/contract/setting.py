@@ -17,15 +17,12 @@ class Setting(NamedTuple):
 
     @property
     def tolerance(self) -> float:
-        """Largest change, relative to the largest output, that counts as rounding.
-
-        In float64, a padded FFT needs a tolerance of 1e-9.
-        """
+        """Largest change, relative to the largest output, that counts as rounding."""
         return 1e-7 if self.dtype == torch.float64 else FLOAT32_TOLERANCE
 
     @property
     def last_bits(self) -> float:
-        """Tolerance between two calls on the same input, since memory addresses decide the last bits of sums."""
+        """Tolerance between two calls on the same input, since memory addresses can change the last bits of sums."""
         return 1e-12 if self.dtype == torch.float64 else 1e-5
 
     @property

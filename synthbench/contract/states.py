@@ -1,4 +1,4 @@
-"""Count the numbers that a mechanism keeps of past inputs: by derivatives of its outputs, and as it streams."""
+"""Count the numbers that a mechanism keeps of past inputs, by derivatives of outputs and in its streaming form."""
 
 from typing import cast
 
@@ -20,14 +20,14 @@ LONGEST = 128
 MARGIN = 8
 """Number of directions beyond the stated size of the state, so that a larger state is noticed."""
 SMALLEST = 1e-7
-"""Singular values below this, relative to the largest, are rounding, possibly that of float32."""
+"""Singular values below this fraction of the largest are taken as rounding errors."""
 SMALLEST_IN_SINGLE = 1e-4
-"""The same limit for mechanisms that are checked in float32."""
+"""The limit ``SMALLEST`` for mechanisms that are checked in float32."""
 
 STREAMED = 37
 """Number of tokens that are read one by one."""
 AGREEMENT = 1e-9
-"""Largest allowed difference between outputs token by token and all at once, relative to the largest output."""
+"""Largest allowed difference between outputs of the streaming form and of ``forward``, relative to the largest."""
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
@@ -35,7 +35,7 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
     If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
     The derivatives of later outputs with respect to the past inputs then span at most n dimensions. The derivatives are
-    taken along random directions of the outputs. A decay can hide numbers, so the count is a lower bound of the state.
+    taken along random directions of the outputs. A decay can hide numbers, so the count is a lower bound.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
@@ -110,7 +110,7 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
 
 
 def parts_of(mechanism: Mechanism) -> list[Mechanism]:
-    """List the mechanisms in a hybrid, whose own ``state_elements`` is their mean; else only the mechanism itself."""
+    """List the mechanisms in the layers of a hybrid; for any other mechanism, list only the mechanism itself."""
     return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
 
 

@@ -30,7 +30,7 @@ LEAST_GAP = 0.2
 MOST_SKILL_OF_A_RULE = 0.2
 """Largest skill that a rule outside the baseline may reach, on the first, middle and last level."""
 QUICK = 0.25
-"""Fraction of a baseline's positions at which such rules are tried, so that a check takes seconds."""
+"""Number of positions examined for rules outside the baseline, as a fraction of the number for the baseline."""
 ROUNDING = 1e-9
 MOST_BITS = 64
 """Limit on the bits per token of a floor, ceiling or reference."""
@@ -314,7 +314,7 @@ def check_levels(task: Task) -> None:
 
 
 def _check_levels(levels: Sequence[Level]) -> None:
-    """Check a few sequences of each level, and each level against the level below."""
+    """Check a few sequences of each level, and compare each level with the level below."""
     below: Level | None = None
     for level in levels:
         check_ids(level.task, level.length)

@@ -63,7 +63,7 @@ REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in 
 """The registry of every kind of component."""
 
 TIMEOUT_S = 300.0
-"""Time limit of a trial, in seconds: a recurrent mechanism takes seconds, or ten times that on a busy machine."""
+"""Default time limit of an attempt, in seconds."""
 
 Devices = tuple[str, ...]
 """Devices on which mechanisms are checked, in order of preference."""
@@ -124,7 +124,7 @@ class Trial:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the process."""
+        """End the processes."""
         self._pool.stop()
         self._pool.join()
         self._ended.close()

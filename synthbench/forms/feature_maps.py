@@ -23,7 +23,7 @@ def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 def node_constants(
     num_nodes: int, epsilon: float, per_node: int
 ) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Node and weight of each feature, from :func:`gauss_laguerre`; each node serves ``per_node`` features in a row."""
+    """Node and weight of each feature, from :func:`gauss_laguerre`; ``per_node`` consecutive features share a node."""
     nodes, weights = (
         constants.repeat_interleave(per_node).to(torch.get_default_dtype())
         for constants in gauss_laguerre(num_nodes, epsilon)
@@ -34,7 +34,7 @@ def node_constants(
 def node_directions(
     omega: Omega, *, num_heads: int, dim: int, num_nodes: int, per_node: int, generator: torch.Generator | None
 ) -> Float[Tensor, "num_heads dim features"]:
-    """Draw ω ~ N(0, I) per feature; ``orthogonal`` makes blocks of ``dim`` features of a head and node orthogonal."""
+    """Draw a direction ω ~ N(0, I) per feature; ``orthogonal`` applies to blocks of ``dim`` directions of one node."""
     if omega == "iid":
         return gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
     directions = gaussian_directions("orthogonal", num_heads * num_nodes, dim, per_node, generator)
@@ -51,8 +51,8 @@ def positive_features(
     """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale) for unit vectors û.
 
     Suppose that m features have the directions √(2s) ω, ω ~ N(0, I), shift s and scale 1/√m. Then the inner product of
-    the features of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The clip is
-    that of the reference implementation; few draws reach it.
+    the features of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The SLAY
+    authors' code clips in the same way; few exponents reach ±20.
     """
     # In place where no gradient needs the old values: for 4,096 tokens this takes a third less time than fresh memory.
     # The product is a view, though: if it were changed in place, its gradient would be copied whole again and again.
@@ -62,9 +62,9 @@ def positive_features(
 
 
 def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
-    """Clip to ±20, in place unless a gradient is needed, since the gradient depends on the old values.
+    """Clip to ±20. Exponents that need no gradient are changed in place.
 
-    ``hardtanh`` computes what ``clamp`` does, but its backward pass is one operation instead of four.
+    ``hardtanh`` gives the same values as ``clamp``, but its backward pass is one operation instead of four.
     """
     clip = hardtanh if exponents.requires_grad else hardtanh_
     return clip(exponents, -20.0, 20.0)
@@ -84,8 +84,8 @@ def gaussian_directions(
 ) -> Float[Tensor, "num_heads dim num_features"]:
     """Draw columns distributed as N(0, I): independent, or orthogonal within every block of ``dim`` columns.
 
-    An orthogonal column has a uniform direction and the length of a Gaussian vector, so it is exactly Gaussian on its
-    own.
+    Each orthogonal column has a uniform direction and the length of a Gaussian vector, so its distribution is exactly
+    N(0, I).
 
     Source: Choromanski et al. (2021), orthogonal random features.
     """

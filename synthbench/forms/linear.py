@@ -21,16 +21,15 @@ from torch.nn.functional import pad
 from synthbench.forms.shapes import AnswerRows, ValueRows
 
 Factors = tuple[Tensor, ...]
-"""Factors of features, each [..., length, m_i]. The features are the tensor product of the factors; it has the width
-m_1 m_2 ..., and the fast forms never build it."""
+"""Factors of features, each [..., length, m_i]. The features are the tensor product of the factors. Its width is
+m_1 m_2 ..., and only :func:`step` builds this product."""
 
 Guard = Literal["add", "clamp"]
 Side = Literal["query", "key"]
 
 CHUNK = 64
 GPU_GRAM_MAX_LENGTH = 512
-"""Length up to which a GPU takes :func:`gram`: it needs few launches, and the Gram matrix is still small. The value is
-estimated, not measured."""
+"""Length up to which a GPU uses :func:`gram`, which needs few launches. The value is estimated, not measured."""
 MAX_AT_ONCE = 2**28
 """Limit on the size of the largest tensor of :func:`at_once`, in numbers: 1 GiB in float32. A training step holds a few
 such tensors."""
@@ -59,7 +58,7 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 
 
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
-    """Return whether :func:`at_once` is faster than :func:`chunked` on the device, and fits its memory.
+    """Return whether :func:`at_once` is faster than :func:`chunked` on the device, and its tensors fit the memory.
 
     The result is False on a CPU, which gains nothing from fewer launches and loses time with tensors larger than its
     caches.
@@ -72,7 +71,7 @@ def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
 
 
 def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest for short sequences."""
+    """Attend by the masked matrix [queries, length] of kernel values, the fastest form for short sequences."""
     values = kernel(query_factors, key_factors)
     return normalise(values.tril_(values.shape[-1] - values.shape[-2]) @ with_ones(v), guard, delta)
 
@@ -81,7 +80,7 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
     """Attend chunk by chunk, in time linear in the length; the state, one matrix per head, sums up all earlier tokens.
 
     For two factors a and b of widths m_a and m_b, the state is [m_b, m_a (value_dim + 1)]. The values are scaled by a
-    before they are multiplied by b, so that no vector of width m_a m_b exists for any token.
+    before they are multiplied by b, so no token needs a vector of width m_a m_b.
     """
     query_a, query_b = as_two(tuple(map(widened, query_factors)))
     key_a, key_b = as_two(tuple(map(widened, key_factors)))
@@ -100,7 +99,7 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend in all chunks together: one cumulative sum computes the states of :func:`chunked`, which are all held.
+    """Attend in all chunks together: one cumulative sum computes all states of :func:`chunked` and holds them at once.
 
     The number of launched operations thus does not grow with the length, but memory grows by one state per chunk.
     """
@@ -115,7 +114,7 @@ def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def recurrent(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend one token at a time, as a decoder does: the simplest form, with which the others are compared."""
+    """Attend one token at a time, as a decoder does. Tests compare the other forms with this simple form."""
     state = initial_state(key_factors, v)
     outs = []
     queries, keys = (zip(*(factor.unbind(-2) for factor in of), strict=True) for of in (query_factors, key_factors))
@@ -139,7 +138,7 @@ def step(
     guard: Guard,
     delta: float,
 ) -> tuple[Float[Tensor, "*batch features columns"], Float[Tensor, "*batch value_dim"]]:
-    """Take in one token, whose factors are [..., m_i]; return the state after it and its output."""
+    """Read one token, whose factors are [..., m_i]; return the new state and the token's output."""
     key, query = reduce(outer, key_factors), reduce(outer, query_factors)
     state = state + key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)
     return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta).to(v.dtype)
@@ -190,7 +189,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
-    """Return the product of all factors except the widest, and the widest; the product is None if there is only one."""
+    """Return the product of all factors except the widest (None if there is only one factor), and the widest factor."""
     *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
     return (reduce(outer, narrow) if narrow else None), widest
 
@@ -218,7 +217,7 @@ def expand(scales: Tensor | None, values: Tensor) -> Tensor:
 
 
 def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Reduce the copies of :func:`expand` for a query: scale each by one of the query's features, and sum them."""
+    """Scale each copy that :func:`expand` made by one of a query's features, and sum the copies."""
     if scales is None:
         return wide
     copies: Tensor = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))

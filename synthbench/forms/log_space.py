@@ -1,7 +1,7 @@
 """Attention by exponential features that may lie beyond the range of floating-point numbers.
 
-The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)). Let m_s be the largest exponent of key s, and M_t the running
-maximum of these. Everything that query t reads is held relative to exp(M_t):
+The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)). Let m_s be the largest exponent of key s, and M_t the largest
+m_s of all keys s ≤ t. For query t, the exponentials of key s are split into three factors:
 
     exp(e_j(k_s)) = exp(e_j(k_s) - m_s) exp(m_s - M_t) exp(M_t),      s ≤ t,
 
@@ -9,10 +9,8 @@ where the first two factors are at most 1 and the last cancels between numerator
 influence, not even on the rounding. The maxima are held constant in the backward pass, since the result does not depend
 on them.
 
-Of all mechanisms only ``performer-exp`` may need this. Its exponents are at most ‖ω‖²/2, where ω is a feature's random
-direction, so in heads of up to 64 channels its features fit float32 and bfloat16, but not float16. The SLAY family
-takes exponents of unit vectors and clips them to ±20. The features of all other mechanisms grow no faster than a power
-of their input.
+Only the mechanism ``performer-exp`` may need this form. Its exponents are at most ‖ω‖²/2, where ω is the random
+direction of a feature. In heads of up to 64 channels, its features therefore fit float32 and bfloat16, but not float16.
 """
 
 import math
@@ -27,12 +25,12 @@ from synthbench.forms.linear import Guard, widened, with_ones
 from synthbench.forms.shapes import AnswerRows, FeatureRows, ValueRows
 
 WIDEST_HEAD = 64
-"""Width of a head beyond which exp(‖ω‖²/2) may overflow float32. A sum over 1e5 keys overflows from ‖ω‖² = 154, which
-at this width is 8 standard deviations above the mean."""
+"""Width of a head beyond which exp(‖ω‖²/2) may overflow float32. A sum over 1e5 keys overflows if ‖ω‖² exceeds 154. At
+this width, 154 is 8 standard deviations above the mean of ‖ω‖²."""
 
 
 def may_overflow(k: Tensor) -> bool:
-    """Return whether exponential features of keys of this width and dtype may overflow."""
+    """Return whether exponential features of these keys may overflow, judged by width and dtype."""
     return k.shape[-1] > WIDEST_HEAD or k.dtype == torch.float16
 
 

@@ -10,9 +10,9 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
     """Nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon, x in [-1, 1].
 
     They are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. The sum is far from exact near
-    x = 1, where the kernel peaks: with three nodes and epsilon = 1e-3 it reaches half a per cent of the peak.
+    the peak at x = 1. With three nodes and epsilon = 1e-3, it reaches half a per cent of the peak.
 
-    Source: Luna et al. (2026), eq. 10; the uniform convergence claimed there does not hold.
+    Source: Luna et al. (2026), eq. 10. The uniform convergence that the paper claims does not hold.
     """
     nodes, weights = np.polynomial.laguerre.laggauss(num_nodes)
     scale = 2 + epsilon

@@ -1,14 +1,14 @@
 """Linear recurrences whose state is a matrix: one token at a time, and chunk by chunk.
 
-There are three, for queries and keys [..., length, key_dim] and values [..., length, value_dim]. The state S is
-[key_dim, value_dim], and the output is S_tᵀ q_t.
+The queries and keys are [..., length, key_dim], and the values [..., length, value_dim]. The state S is [key_dim,
+value_dim], and the output is S_tᵀ q_t. There are three recurrences:
 
-* Decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, with one decay per key channel or, at width 1, one for all.
+* Decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, with one decay per key channel or one for all channels.
 * Delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
-* Both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ with D_t = diag(exp(log_decay_t)).
+* Delta rule with decay: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ with D_t = diag(exp(log_decay_t)).
 
-With both, a step removes, at a write key w, the value that the state returns for a read key r. It then adds v, at the
-same key w or at a separate key.
+A step of the delta rule with decay removes, at a write key w, the value that the decayed state returns for a read key
+r. The step then adds v, at the same key w or at a separate key.
 
 Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
 sequence is processed segment by segment. Leading axes broadcast.
@@ -38,7 +38,7 @@ PAIRS = 4
 
 LARGEST = 20.0
 """Largest exponent of a factor, if both factors of a product are decayed relative to the middle of the chunk. In
-float32 an exponential overflows at 88."""
+float32, exp(x) overflows at x = 89."""
 
 
 def decayed(
@@ -53,9 +53,9 @@ def decayed(
 
     With ``state``, the inputs are those of the next token only, and ``state`` is updated.
 
-    A single query is that of the last position, and its output is computed directly from the keys. No exponent is
-    positive, so nothing overflows however fast the state decays. Exponents are differences of running sums. In float32,
-    a slow decay after a decay of exp(-1000) in the same chunk has a relative error of about 1e-4.
+    If there are fewer queries than keys, there must be a single query, that of the last position. No exponent is
+    positive, so nothing overflows even if the state decays fast. Exponents are differences of running sums. After a
+    decay of exp(-1000), a slow decay in the same chunk has a relative error of about 1e-4 in float32.
     """
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
@@ -76,9 +76,9 @@ def delta(
 
     With ``state``, the inputs are those of the next token only, and ``state`` is updated.
 
-    Let the rows of K and V be the keys and values of a chunk. The chunk adds K^T N to the state S before it, where N =
-    U - W S. U and W solve the triangular system (I + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]. This is
-    the WY form of the product of the chunk's steps.
+    Let S be the state before a chunk, and let the rows of K and V be the keys and values of the chunk. The chunk adds
+    K^T N to S, where N = U - W S. U and W solve the triangular system (I + tril(diag(beta) K K^T, -1)) [U, W] =
+    diag(beta) [V, K]. This is the WY form of the product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
@@ -101,26 +101,25 @@ def corrected(
 ) -> Float[Tensor, "... queries value_dim"]:
     """Compute the outputs of a delta rule with decay, chunk by chunk; a query may follow several steps.
 
-    All inputs except the queries have one row per step. If there are n steps for each query, the query follows the last
-    of its steps. From query to query, the state is then multiplied by the decays and by n matrices I - w rᵀ, with write
-    keys w and read keys r.
+    All inputs except the queries have one row per step. With n steps per query, each query follows the last of its n
+    steps. Between two queries, the state is thus multiplied by n decays and by n matrices I - w rᵀ, with write keys w
+    and read keys r.
 
-    Let the rows of W and V be the write keys and values of a chunk. Without ``key``, the chunk adds W^T N to the
-    decayed state S before it, where N = B - R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The
-    matrix A contains the products of read keys with earlier write keys, decayed by the time between the two. The matrix
-    R' contains the read keys, decayed by the time since the chunk began. As in :func:`decayed`, exponents are never
-    positive; if ``fastest`` is small enough, they may be positive but are at most :data:`LARGEST`.
+    Let S be the state before a chunk, the rows of V its values, and the rows of W its write keys, each decayed until
+    the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B - R S. B and R solve the
+    triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys with earlier write keys,
+    times the decays between them. The matrix R' contains the read keys, decayed since the chunk began. If ``fastest``
+    is small, exponents are at most :data:`LARGEST`; otherwise no exponent is positive.
 
     Args:
         q: Queries.
-        read: Read keys: the value that the decayed state returns for them is removed.
-        write: Write keys, at which this value is removed.
-        v: Values, which are added.
-        log_decay: Logarithms of the decays, at most 0: one per channel, or one for all.
+        read: Read keys. The value that the decayed state returns for a read key is removed.
+        write: Write keys, at which the returned values are removed.
+        v: Values to add.
+        log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.
-        fastest: Upper limit of ``-log_decay``. If it is small, one matrix product per chunk suffices for a decay per
-            channel.
-        state: State from which to continue with one query and its steps; None means the beginning of a sequence.
+        fastest: Upper limit of ``-log_decay``. If it is small, decays per channel take one matrix product per chunk.
+        state: State that is updated by the steps of one query; None if the inputs are a whole sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the version with a decay.
@@ -140,9 +139,9 @@ def _next(
     log_decay: Tensor | None = None,
     taken_out: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """The output of one query after its steps, by which the matrix in ``state`` is updated.
+    """Update the matrix in ``state`` by the steps of one query, and return the output of the query.
 
-    ``taken_out`` contains the read keys, and the write keys at which the returned values are removed.
+    ``taken_out`` contains the read keys and the write keys of a delta rule.
     """
     dtype, (q, key, v) = v.dtype, map(widened, (q, key, v))
     matrix = state.tensors.get("matrix")
@@ -161,11 +160,12 @@ def _next(
 
 
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
-"""Function from tensors, the ``state`` before them and ``goes_on`` to the outputs and the next state (or None)."""
+"""Function from a segment's tensors, the ``state`` before it and ``goes_on`` (False if it is the last) to the outputs
+and the next state (or None)."""
 
 
 def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
-    """The outputs, segment by segment; on a GPU, where launches matter and caches do not, in one segment."""
+    """Compute the outputs segment by segment; on a GPU, all tokens are one segment, to save launches."""
     length = tensors[0].shape[-2]
     if length <= SEGMENT or tensors[0].device.type != "cpu":
         return segment(*tensors, state=None, goes_on=False)[0]
@@ -273,7 +273,7 @@ def _corrected_segment(
 def _corrected_states(
     news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the contribution of each chunk, the state before each, and the state after the last."""
+    """Compute the contribution of each chunk, the state before each chunk, and the state after the last chunk."""
     if state is None:
         state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
     states, put_in = [], []
@@ -291,7 +291,7 @@ def _corrected_states(
 def _products(
     rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor, fastest: float
 ) -> list[list[Tensor]]:
-    """Products of each row with each column up to it, decayed by the time between; 0 for later columns.
+    """Products of each row with each column, times the decays between their positions; 0 for columns after the row.
 
     If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1. Decays per channel are
     computed by blocks that double in size, as in :func:`_within_by_channel`. If all decays are slow enough, both
@@ -300,9 +300,9 @@ def _products(
     Args:
         rows: Left factors, such as queries, each [..., rows, key_dim].
         columns: Right factors, such as keys, each [..., columns, key_dim].
-        elapsed: Running sums of the logarithms of the decays at the rows.
-        until: The same running sums at the columns.
-        fastest: Upper limit of minus the logarithm of a decay.
+        elapsed: Running sums of log decays at the rows.
+        until: Running sums of log decays at the columns.
+        fastest: Upper limit of the negated log decays.
 
     Returns:
         One list per tensor of ``rows``, with one product per tensor of ``columns``.
@@ -365,7 +365,7 @@ def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
 
 
 def chunks_of(length: int) -> tuple[int, int]:
-    """Number of chunks, as few as possible, and the smallest size with which that many chunks cover the length."""
+    """The smallest number of chunks that can cover the length, and the smallest chunk size that then suffices."""
     num_chunks = math.ceil(length / CHUNK)
     return num_chunks, math.ceil(length / num_chunks)
 
@@ -373,7 +373,7 @@ def chunks_of(length: int) -> tuple[int, int]:
 def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
     """Cut [..., length, dim] into [..., num_chunks, size, dim]; the last chunk is padded with zeros.
 
-    In keys, zero means no key; in log decays, no decay.
+    Zeros in keys add nothing to the state, and zeros in log decays mean no decay.
     """
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])

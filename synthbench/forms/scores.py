@@ -21,7 +21,7 @@ BLOCK = 256
 """Largest number of queries in a block of a longer sequence."""
 
 SUM_DELTA = 1e-6
-"""Added to a sum of scores, as in the SLAY paper: the sum is 0 for a query orthogonal to all keys so far."""
+"""Number added to a sum of scores, as in the SLAY paper. The sum is 0 for a query orthogonal to all keys so far."""
 
 
 def attend(
@@ -43,7 +43,7 @@ def is_short(q: Tensor, k: Tensor) -> bool:
 
 
 def block_size(q: Tensor, k: Tensor) -> int:
-    """Number of queries per block: at most ``BLOCK``; on a CPU fewer, down to 32, so that scores fit the caches."""
+    """Number of queries per block: ``BLOCK``, or on a CPU 32 to ``BLOCK``, so that the scores fit the caches."""
     if q.device.type != "cpu":
         return BLOCK
     # Measured at length 4096, 8 heads of 32, one thread, forward: blocks of 256 took 1.2 (yat-spherical) to 2.1
@@ -62,9 +62,9 @@ def dense(
 def blocked(
     scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
 ) -> AnswerRows:
-    """Attend one block of queries at a time; the backward pass computes the block's scores again.
+    """Attend one block of queries at a time; the backward pass computes the scores of each block again.
 
-    The backward pass calls ``scores`` again, so the parameters that it reads must not change before then.
+    Parameters that ``scores`` reads must therefore not change before the backward pass.
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def blocked(
 
 
 def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -> PairScores:
-    """Mask the scores and normalise each row; the last query has the position of the last key."""
+    """Mask future keys and normalise each row; the last query has the position of the last key."""
     queries, keys = scores.shape[-2:]
     if normaliser == "softmax":
         future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
@@ -96,7 +96,7 @@ def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -
 
 
 def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Tensor:
-    """:func:`weights` times the values; the division comes after the product, where fewer numbers are divided."""
+    """Compute :func:`weights` times the values; the product comes first, so that fewer numbers are divided."""
     if normaliser == "softmax":
         return weights(scores, normaliser) @ v
     masked = scores.tril(scores.shape[-1] - scores.shape[-2])

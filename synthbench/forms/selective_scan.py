@@ -2,10 +2,10 @@
 
 The recurrence is h_t = exp(Δ_t A) h_{t-1} + Δ_t x_t B_t and y_t = h_t C_t, with h [channels, states]. Decays and states
 are held for the tokens of one block only. The inputs and the state before each block are kept for the backward pass,
-which computes the rest again; all gradients are written by hand.
+which computes the decays and all other states again.
 
 On a CPU a block fits the caches and is computed token by token. On other devices the number of launches matters, so
-blocks are longer. There, a block of T tokens is cut into chunks of √T tokens. All chunks are computed at once, then
+blocks are longer, and a block of T tokens is cut into chunks of √T tokens. All chunks are computed at once, then
 combined one after the other.
 
 Source: Gu & Dao (2024), section 3.3: scan, and recomputation instead of storing states.
@@ -71,7 +71,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, ...]:
-        """Run backwards: a state's gradient is that from its own output plus the decayed gradient of the next state."""
+        """Run backwards: the gradient of h_t comes from y_t and, multiplied by the decay, from h_{t+1}."""
         step, rate, b, c, x, *befores = ctx.saved_tensors
         added = step * x
         d_step, d_b, d_c, d_added = (torch.empty_like(z) for z in (step, b, c, added))
@@ -115,7 +115,7 @@ def _states(step: Tensor, rate: Tensor, b: Tensor, added: Tensor, rows: slice, s
 
 
 def _accumulate(decay: Tensor, update: Tensor, state: Tensor, *, backwards: bool = False) -> None:
-    """Overwrite the updates with h_t = decay_t h_{t-1} + update_t; ``backwards`` starts at the last token."""
+    """Overwrite the updates with h_t = decay_t h_{t-1} + update_t; ``backwards`` replaces h_{t-1} by h_{t+1}."""
     if _is_cached(update):
         steps = list(zip(decay.unbind(-3), update.unbind(-3), strict=True))
         for decay_t, update_t in reversed(steps) if backwards else steps:

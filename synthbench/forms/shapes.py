@@ -1,7 +1,7 @@
 """Names for the shapes of tensors that mechanisms and forms share.
 
-Leading axes are free: ``*batch`` may hold runs that train together, sequences and, if no axis is named ``heads``,
-heads. The axis ``queries`` holds the last of ``length`` positions, or all of them.
+``*batch`` stands for any leading axes, such as runs that train together, sequences or heads. The axis ``queries`` may
+be shorter than ``length``; it then holds only the last positions.
 """
 
 from jaxtyping import Float

@@ -1,7 +1,7 @@
 """A softmax of powers, for scores that are never negative, such as those of the Yat kernel.
 
-A weight is :math:`x^n`, divided by a sum that contains it. First, all terms are divided by the largest of them, so that
-no power overflows.
+The weight of a score x_i is x_iⁿ / (epsilon + Σ_j x_jⁿ). Numerator and denominator are first divided by the largest
+term of the denominator, so that no power overflows.
 
 Source: Bouhsine (2026), appendix B.
 """

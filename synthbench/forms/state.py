@@ -5,10 +5,10 @@ from torch import Tensor
 
 
 class State:
-    """Tensors by name, and the number of tokens so far, which :meth:`numel` does not count.
+    """Named tensors, the states of a mechanism's parts, and the number of tokens read so far (``position``).
 
-    Token-by-token code replaces a tensor of the state by a new one and never changes a tensor in place. So a copy of a
-    state is a branch that can be continued independently.
+    A tensor of the state is never changed in place, only replaced by a new tensor. So a copy of a state can be
+    continued independently.
 
     >>> state = State()
     >>> state.append("keys", torch.zeros(1, 1, 8)).shape
@@ -32,9 +32,9 @@ class State:
         return copied
 
     def append(self, name: str, rows: Tensor, most: int | None = None) -> Tensor:
-        """Append rows to those kept under a name, and return all of them, [..., rows, width].
+        """Append rows to the rows kept under a name, and return all rows, [..., rows, width].
 
-        After that only the last ``most`` rows are kept, or all if it is None.
+        Afterwards the state keeps only the last ``most`` rows, or all rows if ``most`` is None.
         """
         together = rows if name not in self.tensors else torch.cat([self.tensors[name], rows], dim=-2)
         self.tensors[name] = together if most is None else together[..., max(0, together.shape[-2] - most) :, :]
@@ -46,7 +46,7 @@ class State:
         return self.tensors[name]
 
     def part(self, name: str) -> "State":
-        """The state of a part of the mechanism; a new one if there is none under this name."""
+        """Return the state kept for a part of the mechanism, or a new empty state if none is kept under this name."""
         return self.parts.get(name, State())
 
     def has(self, name: str) -> bool:

@@ -1,13 +1,13 @@
 """Attention by features for long sequences: features are computed block by block, and again in the backward pass.
 
-The function is that of :mod:`synthbench.forms.linear`. For the backward pass only q, k, v, the outputs, the
-denominators and one state per block are kept, so that memory does not grow with features x length.
+The result is the same as in :mod:`synthbench.forms.linear`. For the backward pass only q, k, v, the outputs, the
+denominators and one state per block are kept, so features of all tokens are never held at once.
 
 Features are a ⊗ b. Let v' be the values with a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state before a
 query. The query computes [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den) with the guarded denominator
-N(den). Let g be the gradient of [num, den]. The gradients of the queries' features follow from g and S, in the order of
-the sequence. Those of the keys' features and of the values follow in reverse order, from the sum of b(q_t) (a(q_t) ⊗
-g_t) over later tokens. Inside a chunk both are products of masked Gram matrices.
+N(den). Let g be the gradient of [num, den]. The gradients of query features follow from g and S, in the order of the
+sequence. The gradients of key features and values follow in reverse order, from the sum of b(q_t) (a(q_t) ⊗ g_t) over
+later tokens. Blocks are cut into chunks, inside which all gradients are products of masked Gram matrices.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ BLOCK = 1024
 """Number of tokens whose features are held at once: a multiple of the chunk that fits the caches of a CPU core."""
 
 FactorsOf = Callable[[Tensor, Side, int], Factors]
-"""Function from queries or keys, their kind and the position of the first of them to the factors of their features."""
+"""Function from queries or keys, the word ``query`` or ``key``, and the first position, to the factors of features."""
 
 
 class Pair(NamedTuple):
@@ -49,12 +49,12 @@ def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, gua
     """Attend in time linear in the length, with memory for one block of features.
 
     Args:
-        factors_of: Function that computes the features. The backward pass calls it again, and it must then return the
-            same. Of all that it reads, only its first argument receives a gradient.
+        factors_of: Function that computes the factors of the features. The backward pass calls it again and needs the
+            same result. Only its first argument receives a gradient.
         q: Queries.
         k: Keys.
         v: Values.
-        guard: Way to keep a small denominator from 0: ``add`` adds ``delta``, ``clamp`` makes it at least ``delta``.
+        guard: Way to keep a denominator above 0: ``add`` adds ``delta``, and ``clamp`` raises it to at least ``delta``.
         delta: The number that is added to the denominator, or its smallest value.
     """
     out: Tensor = _Streamed.apply(factors_of, guard, delta, q, k, v)  # type: ignore[no-untyped-call]
@@ -120,7 +120,7 @@ def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, den
 
 
 def _read(query: Pair, key: Pair, values: Tensor, state: Tensor) -> Tensor:
-    """Weighted sums of the values of a block, chunk by chunk; the state is updated in place to the block's end."""
+    """Compute weighted sums of a block's values, chunk by chunk; update the state, in place, to the block's end."""
     sums = torch.empty_like(values)
     space = _Workspace(query, values)
     for q_a, q_b, k_a, k_b, chunk, out in _chunks(*query, *key, values, sums):
@@ -138,8 +138,8 @@ def _gradients(
 ) -> tuple[Pair, Pair, Tensor]:
     """Gradients of a block's features and values.
 
-    ``state`` is the sum over the keys before the block, ``later`` that over the queries after it. Both are updated in
-    place to include the block.
+    ``state`` is the sum over the keys before the block, and ``later`` is the sum over the queries after the block. Both
+    sums are updated in place to include the block.
     """
     d_query, d_key = (Pair(*(torch.empty_like(x) for x in pair)) for pair in (query, key))
     d_values = torch.empty_like(values)
@@ -174,7 +174,7 @@ def _gradients(
 
 
 class _Workspace:
-    """Memory that all chunks reuse, for Gram matrices and for copies of the values, each scaled by a feature of a."""
+    """Memory that all chunks reuse: for Gram matrices, and for copies of the values scaled by entries of factor a."""
 
     def __init__(self, pair: Pair, values: Tensor) -> None:
         self.a, columns = pair.a.shape[-1], values.shape[-1]
@@ -183,7 +183,7 @@ class _Workspace:
         self.wide = values.new_empty(len(values), size, self.a * columns)
 
     def of(self, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Memory for two Gram matrices, and for copies as [.., length, a x columns] and as [.., length, a, columns]."""
+        """Two Gram matrices, and the copies in two views: [.., length, a x columns] and [.., length, a, columns]."""
         length = chunk.shape[1]
         gram_a, gram_b = self.grams[:, :, :length, :length]
         wide = self.wide[:, :length]
@@ -191,7 +191,7 @@ class _Workspace:
 
 
 def _features(factors_of: FactorsOf, x: Tensor, side: Side, first_position: int) -> Pair:
-    """Features of the rows of a block, with leading axes merged into one and all factors but the widest merged."""
+    """Features of a block's rows, with leading axes merged into one, and all factors except the widest merged."""
     merged, widest = as_two(factors_of(x, side, first_position))
     if merged is None:
         merged = widest.new_ones(widest.shape[-2], 1)

@@ -6,8 +6,8 @@ kernel is
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
 The spherical kernel has a = 2 + epsilon and b = 0, the plain kernel a = ‖q‖² + epsilon and b = ‖k‖². The weight of a
-pair is K, or exp(scale K), divided by the sum over the query's keys. The exponents are relative to the largest that the
-query has met so far.
+pair is K, or exp(scale K), divided by the sum over the query's keys. The largest exponent among the keys processed so
+far is subtracted from all exponents.
 
 For the backward pass q, k, v, a, b, the outputs and one number per query are kept. If g is the gradient of the sums of
 weighted values, the gradient of a weight is g · v - g · out. The derivative of the kernel is 2x / gap + 2 (x / gap)²
@@ -41,19 +41,19 @@ class Tiling(NamedTuple):
 
 
 def tiling(device: torch.device) -> Tiling:
-    """Size of tiles that fit the caches of a CPU core; larger on a GPU, where the number of launches matters."""
+    """Choose the size of tiles: small on a CPU, to fit a core's caches, and large on a GPU, to save launches."""
     # Measured on a CPU at length 4096, 8 heads of 32, one thread: 232 ms forward, 250 to 270 with tiles twice or half
     # as large. On a GPU estimated, not measured: 64 MiB per tile in float32.
     return Tiling(8, 128, 256) if device.type == "cpu" else Tiling(16, 1024, 1024)
 
 
 def for_length(unit: Any, q: Tensor, k: Tensor) -> Form | None:
-    """The tiled form of a ``ScoreAttention``; None if it has none, or if all pairs can be held at once."""
+    """The tiled form of a ``ScoreAttention``; None if it has none, or if all its scores can be held at once."""
     return None if is_short(q, k) else of(unit)
 
 
 def of(unit: Any) -> Form | None:
-    """The tiled form of a mechanism whose class declares ``yat_sides``, for any length; None if it has none."""
+    """The tiled form, for any length, of a mechanism whose class declares ``yat_sides``; None for other mechanisms."""
     sides_of = own_form(unit, "yat_sides")
     if sides_of is None or unit.normaliser == "softermax":
         return None
@@ -65,7 +65,7 @@ class Weighting(NamedTuple):
 
     normaliser: Literal["softmax", "sum"]
     scale: float = 1.0
-    """Factor of the kernel's values; 1 with ``sum``, where it would cancel."""
+    """Factor of the kernel's values; 1 with the normaliser ``sum``, since a factor would cancel there."""
 
 
 class Sides(NamedTuple):
@@ -79,7 +79,7 @@ class Sides(NamedTuple):
 
 
 SidesOf = Callable[[Tensor, Tensor], tuple[Sides, float]]
-"""Function from q and k to the kernel's inputs and its smallest gap."""
+"""Function from q and k to the inputs of the kernel and its smallest gap."""
 
 
 def spherical(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
@@ -188,7 +188,7 @@ class _Workspace:
         self.buffers = like.new_empty(count, math.prod(tiling(like.device)))
 
     def tiles(self, q: Tensor, k: Tensor) -> list[Tensor]:
-        """All buffers, each as [heads, queries, keys]."""
+        """View every buffer as one tile, [heads, queries, keys]."""
         shape = len(q), q.shape[1], k.shape[1]
         return [buffer[: math.prod(shape)].view(shape) for buffer in self.buffers]
 
@@ -209,7 +209,7 @@ def _fill(inner: Tensor, gaps: Tensor, smallest: float, sides: Sides) -> None:
 
 
 def _hide(pairs: Tensor, diagonal: int | None, value: float) -> Tensor:
-    """Replace in place all pairs whose key comes after the query."""
+    """Overwrite with ``value``, in place, all pairs whose key comes after the query."""
     if diagonal is None:
         return pairs
     if value == 0:
@@ -228,7 +228,7 @@ def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _key_tiles(rows: slice, q: Tensor, k: Tensor) -> Iterator[tuple[slice, int | None]]:
-    """Slices of the keys up to the last of some queries, each with its last visible diagonal, None if all are."""
+    """Slices of the keys up to the last query in ``rows``, each with its last visible diagonal (None: no mask)."""
     size, earlier = tiling(q.device).keys, k.shape[1] - q.shape[1]
     end = rows.stop + earlier
     for start in range(0, end, size):

@@ -22,9 +22,9 @@ SIZES = ("model_dim", "num_heads", "max_length", "bias")
 class Hybrid(Mechanism):
     """A pattern of mechanisms, one per layer, repeated over the layers.
 
-    In a model, each layer has one of the mechanisms: see :meth:`layers_of`. An instance of this class applies all parts
-    in sequence, so that checks, such as the causality check, cover all of them. Its hyper-parameters are those of the
-    parts, prefixed with the part's name, such as ``slay_R``.
+    The mechanisms are called parts. In a model, each layer has one part: see :meth:`layers_of`. An instance of this
+    class applies all parts in sequence, so that a check of the instance covers every part. The hyper-parameters are
+    those of the parts, prefixed with the part's name, such as ``slay_R``.
 
     Source: Lieber et al. (2024), section 3, for the pattern; each part has its own source.
     """

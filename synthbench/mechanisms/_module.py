@@ -30,7 +30,7 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
         "generator": "generator",
     }
 )
-"""Mechanism field by parameter name: a constructor parameter with such a name receives the value of that field."""
+"""Mechanism fields by parameter name: a constructor parameter ``d_model``, for example, receives ``model_dim``."""
 
 OTHER_WIDTHS = (
     "hidden_dim",
@@ -72,7 +72,7 @@ class Construction(NamedTuple):
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
-    """Divide a constructor's parameters into the model's sizes and hyper-parameters, which have a plain default.
+    """Divide a constructor's parameters into sizes of the model, and hyper-parameters with a plain default.
 
     Args:
         module: Class whose constructor takes keyword arguments.
@@ -99,7 +99,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """Make a class with the parameters of a function; a call of the class returns the function's result.
+    """Make a class whose constructor has the parameters of a function and returns the function's result.
 
     Raises:
         UsageError: If the parameters of the function cannot be determined.
@@ -127,7 +127,7 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
-    """Return, by name, the plain values that a function uses from its enclosing scopes, or that a partial binds."""
+    """Return, by name, the plain values that a function uses from enclosing scopes, or that a ``partial`` binds."""
     if isinstance(function, partial):
         return {**read_by(function.func), **function.keywords}
     if not inspect.isfunction(function):
@@ -139,7 +139,7 @@ def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """Read the class variables that a module declares; the default name of class ``GatedMean`` is ``gated_mean``."""
+    """Read the class variables that a module declares, and fill in defaults, such as the name ``gated_mean``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
         "name": words.lower().strip("_"),
@@ -165,9 +165,8 @@ def calling_module() -> str:
 def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
     """Seed the process-wide CPU generator, from which ordinary PyTorch layers draw, with a seed from ``generator``.
 
-    The process-wide generator is restored afterwards. If nothing was drawn from it, ``generator`` does not advance
-    either, so the values of built-in mechanisms are unaffected. Otherwise ``generator`` advances, so that the next
-    layer draws other values.
+    The process-wide generator is restored afterwards. If nothing was drawn from it, ``generator`` does not advance.
+    Otherwise, ``generator`` advances, so that the next layer draws other values.
     """
     if generator is None:
         yield
@@ -198,7 +197,7 @@ def _next_seed(generator: torch.Generator) -> int:
 
 
 def _constructor_of(module: type[nn.Module]) -> type:
-    """Find the nearest class whose constructor names parameters, since ``*args, **kwargs`` alone are passed on."""
+    """Find the nearest base class whose constructor names parameters, skipping those with ``*args, **kwargs`` alone."""
     for owner in module.__mro__:
         if {"__init__", "__signature__"} & vars(owner).keys():
             parameters = inspect.signature(owner).parameters.values()
@@ -215,7 +214,7 @@ def _hints(constructor: Any) -> dict[str, Any]:
 
 
 def _option(module: type[nn.Module], default: Any, hint: Any) -> tuple[Any, Any] | None:
-    """Return a parameter's annotation and option; None if the default is no finite value of the annotated type."""
+    """Return a parameter's annotation and option; None if the default is not a finite value of the annotated type."""
     is_choice = get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint))
     kind = hint if is_choice or hint in VALUES else type(default)
     if not _fits(default, str if is_choice else kind) or (is_choice and default not in get_args(hint)):
@@ -230,7 +229,7 @@ def _fits(default: Any, kind: Any) -> bool:
 
 
 def _is_fact(name: str, fact: Any) -> bool:
-    """Return whether a class variable is a valid value for a mechanism, not an unrelated variable of this name."""
+    """Return whether a class variable has a valid value; an unrelated variable may have the same name."""
     if name == "version":
         return isinstance(fact, int) and not isinstance(fact, bool) and fact >= 1
     return isinstance(fact, str) and fact.strip() != "" and fact.isprintable()

@@ -1,4 +1,4 @@
-"""Parameters of modules from outside: perturbs them, and finds those that no output uses at a given length."""
+"""Parameters of a module: perturbs them, and finds those that no output uses."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ STEP = 0.02
 
 @torch.no_grad()
 def perturb(module: nn.Module) -> None:
-    """Change trained parameters slightly, in place, so that no zero or symmetry hides a dependence of the output.
+    """Change trained parameters slightly, in place, since a zero or a symmetry can hide what an output depends on.
 
     For example, an output is constant if a gate, an output projection or a low-rank factor begins at zero. A constant
     output would pass any test for leaks of later inputs.

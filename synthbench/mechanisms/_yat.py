@@ -1,4 +1,4 @@
-"""The Yat kernel, and the base class of attention with it, which has a choice of normalisers."""
+"""The Yat kernel, and the base class of attention with this kernel."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
     guard.
 
     For a given q, the kernel is largest at k = (1 + epsilon/‖q‖²) q, where it equals ‖q‖⁴/epsilon + ‖q‖². Bouhsine
-    (2026, prop. 11) states its value at k = q instead, ‖q‖⁴/epsilon. The gradient agrees with theorem 5 of that paper;
-    proposition 12 has a wrong sign.
+    (2026), proposition 11, gives ‖q‖⁴/epsilon instead, the value at k = q. The gradient agrees with theorem 5 of that
+    paper; proposition 12 has a wrong sign.
     """
     inner = q @ k.mT
     norms = q.square().sum(-1).unsqueeze(-1) + k.square().sum(-1).unsqueeze(-2)
@@ -30,7 +30,7 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class YatAttention(ScoreAttention):
-    """Attention with a kernel that is never negative, and a choice of three normalisers that turn it into weights."""
+    """Attention with a kernel that is never negative, and a choice of three normalisers."""
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
     normaliser: Normaliser = option("softmax", "what makes weights of the kernel's values")  # noqa: RUF009

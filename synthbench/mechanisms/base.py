@@ -1,4 +1,4 @@
-"""Base classes of mechanisms, at four levels: derive from the first class below that fits, and inherit the rest.
+"""Base classes of mechanisms; derive from the first class of this table that fits.
 
 ============================  ================================  ====================================================
 class                         you implement                     you inherit
@@ -11,8 +11,8 @@ class                         you implement                     you inherit
 
 A plain causal ``nn.Module`` can be a mechanism too: :func:`mechanism` registers it unchanged.
 
-Write the code for a single run, that is, one seed and learning rate. If it works on trailing axes only and broadcasts
-over leading axes, many runs train as one program. Otherwise, runs train one after another.
+Write the code for a single run, that is, one seed and learning rate. If the code works on trailing axes only and
+broadcasts over leading axes, many runs train as one program. Otherwise, runs train one after another.
 """
 
 import inspect
@@ -58,7 +58,7 @@ U = TypeVar("U", bound=nn.Module)
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Mechanism(FieldModule, Mixer):
-    """A causal map from sequence to sequence, the only part of a block that mixes positions.
+    """A causal map from sequence to sequence: the part of a block that mixes positions.
 
     The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
     ``max_length`` and ``bias`` describe the surrounding model.
@@ -72,7 +72,7 @@ class Mechanism(FieldModule, Mixer):
     family: ClassVar[str]
     """Group of related mechanisms that this one belongs to: ``softmax``, ``linear``, ``yat``, ``slay``, ..."""
     version: ClassVar[int] = 1
-    """Version of the computation, to be raised with every change of it."""
+    """Version of the computation, raised by 1 with every change."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     complexity: ClassVar[str] = "not stated"
@@ -100,7 +100,7 @@ class Mechanism(FieldModule, Mixer):
             self.initialise(generator)
 
     def __init_subclass__(cls) -> None:
-        """Reset ``forward_last`` and ``advance`` to call ``forward`` if a subclass overrides ``forward`` only."""
+        """Make ``forward_last`` and ``advance`` call ``forward`` in a subclass that overrides only ``forward``."""
         super().__init_subclass__()
         depth = {
             name: next(depth for depth, base in enumerate(cls.__mro__) if name in vars(base))
@@ -161,7 +161,7 @@ class Mechanism(FieldModule, Mixer):
 
     @abstractmethod
     def state_elements(self, length: int) -> int:
-        """Count the numbers that one layer must keep after ``length`` tokens of a sequence to process the next one."""
+        """Count the numbers that one layer must keep after ``length`` tokens to process the next token."""
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
@@ -170,7 +170,7 @@ class Mechanism(FieldModule, Mixer):
 
 
 EVERY_INPUT = "every input"
-"""Name in the state for all inputs so far, kept by mechanisms without their own code for single tokens."""
+"""Name under which the state stores all inputs so far, if a mechanism has no code for single tokens."""
 
 Layer = tuple[type[Mechanism], dict[str, Any]]
 
@@ -302,7 +302,7 @@ class Attention(Mechanism):
 class ScoreAttention(Attention):
     """Attention with a score for every pair of positions; a normaliser turns the scores into weights.
 
-    The normaliser is softmax unless a subclass sets ``normaliser`` as a class variable or makes it a hyper-parameter.
+    By default, the normaliser is softmax. A subclass may set ``normaliser`` as a class variable or a hyper-parameter.
     """
 
     takes_last_queries: ClassVar = True
@@ -363,7 +363,7 @@ class FeatureAttention(Attention):
         positions: Float[Tensor, " length"],  # noqa: ARG002 - for subclasses with such features
         side: Side,  # noqa: ARG002 - the same
     ) -> Tensor | None:
-        """Compute a further factor, [length, m], from the positions alone; None if there is none."""
+        """Compute one more factor of the features, [length, m], from the positions alone; by default, None."""
         return None
 
     def factors(self, x: KeyRows, side: Side, first_position: int = 0) -> linear.Factors:
@@ -460,7 +460,7 @@ class ModuleMechanism(Mechanism):
         return mixed
 
     def state_elements(self, length: int) -> int:
-        """Return the module's own ``state_elements`` or, without one, an upper bound: the size of all inputs so far."""
+        """Call the module's own ``state_elements`` if it exists; else return an upper bound, the size of all inputs."""
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
 
@@ -486,12 +486,12 @@ def convolved(
 
 
 def kept_by_convolution(width: int, channels: int, length: int) -> int:
-    """Count the numbers that a causal convolution keeps after ``length`` tokens: the inputs that the next one needs."""
+    """Count the numbers that a causal convolution keeps after ``length`` tokens to process the next token."""
     return min(length, max(width - 1, 0)) * channels
 
 
 def takes_state(attend: Callable[..., Tensor]) -> bool:
-    """Return whether an ``attend`` takes a state, and can thus process one token at a time."""
+    """Return whether an ``attend`` method takes a state, and can thus process one token at a time."""
     return "state" in inspect.signature(attend).parameters
 
 
@@ -512,11 +512,11 @@ class Mechanisms(Registry[Mechanism]):
         return hybrid(name)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether ``name`` names a mechanism, or is a pattern of such names; imports no package."""
+        """Tell whether ``name`` is a mechanism's name or a pattern of names, without importing other packages."""
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or label, or for a pattern of them; imports no package.
+        """Find the registered name for a name or label, or for a pattern of these, without importing other packages.
 
         Raises:
             UsageError: If a name or label matches several mechanisms.
@@ -525,7 +525,7 @@ class Mechanisms(Registry[Mechanism]):
         return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether the named mechanism, or each part of a pattern, comes with synthbench; imports no package."""
+        """Tell whether a mechanism, or each part of a pattern, comes with synthbench; import no other package."""
         return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))
 
 
@@ -547,7 +547,7 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """Return the options that differ from the mechanism's defaults under a condition.
+    """Return the options by which a condition, such as ``bare``, differs from the mechanism's defaults.
 
     Args:
         unit: Class of the mechanism.
@@ -630,7 +630,7 @@ def mechanism(
 
 
 def mechanism_made_of(module: type[nn.Module], facts: dict[str, str], origin: str) -> type[ModuleMechanism]:
-    """Make the mechanism class that wraps a module, and store it on the module's class, where entry points find it.
+    """Make the mechanism class that wraps a module, and store it as an attribute of the module's class.
 
     Args:
         module: Class of the module.

@@ -20,8 +20,7 @@ class Based(FeatureAttention):
     r"""The kernel :math:`1 + z + z^2 / 2`, with :math:`z = q \cdot k / \sqrt{d}`: the exponential to second order.
 
     Its features are :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the
-    denominator grows with the length. The bare layer has this kernel in every head, with rotary positions applied if
-    chosen.
+    denominator grows with the length. The bare layer has this kernel in every head, with rotary positions if chosen.
 
     In the stock layer, the last half of the heads use softmax of z over the last ``window`` tokens instead, and a
     position encoding rotates only these heads. Before all heads, a gated convolution replaces each token x by
@@ -31,10 +30,10 @@ class Based(FeatureAttention):
     values per head with a window; and the last ``conv - 1`` tokens.
 
     Source: Arora et al. (2024), sections 4.1 and 4.2; the code of HazyResearch/based and, for the convolution,
-    HazyResearch/zoology, ``mixers/base_conv.py``. Their models have layers of three kinds: convolution, Taylor map and
-    window. Here, each layer combines all three, since a model may have a single layer. The hybrid ``based+local`` with
-    ``based_window=0`` alternates layers without and with a window. Their convolution is followed by a norm and is wider
-    in language models. Their queries and keys have 16 channels per head, about as in the suites here.
+    HazyResearch/zoology, ``mixers/base_conv.py``. Their models have layers of three kinds: convolution, Taylor kernel
+    and window. Here, each layer combines all three, since a model may have a single layer. The hybrid ``based+local``
+    with ``based_window=0`` alternates layers without and with a window. Their convolution is followed by a norm and is
+    wider in language models. Their queries and keys have 16 channels per head.
     """
 
     name: ClassVar = "based"
@@ -63,7 +62,7 @@ class Based(FeatureAttention):
 
     @property
     def num_linear(self) -> int:
-        """Number of heads with the Taylor map; these come first."""
+        """Number of heads with the Taylor kernel; these heads come first."""
         return self.num_heads - self.num_heads // 2 if self.window else self.num_heads
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
@@ -81,7 +80,7 @@ class Based(FeatureAttention):
         return super().heads(x, state, fused)
 
     def rotated(self, x: KeyHeads, state: State | None) -> Tensor:
-        """Rotate queries or keys by position, only in heads with a window, or in all heads if ``window`` is 0."""
+        """Rotate queries or keys by position in the heads with a window; in all heads if ``window`` is 0."""
         turned = super().rotated(x, state)
         if not self.window:
             return turned

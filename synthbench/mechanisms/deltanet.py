@@ -30,9 +30,9 @@ class Deltanet(SiluAttention):
     no convolution, no SiLU and no gain. The option ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`; it
     is off by default, as in the authors' code.
 
-    A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`, which
-    lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so :math:`1 - \beta_t` lies between -1 and 1.
-    Only with signed eigenvalues can a layer count modulo two.
+    A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
+    eigenvalue :math:`1 - \beta_t` lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so this
+    eigenvalue lies between -1 and 1. Only with signed eigenvalues can a layer count modulo two.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
     tokens.

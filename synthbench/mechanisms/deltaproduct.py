@@ -39,8 +39,8 @@ class Deltaproduct(SiluAttention):
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, all k and all v) at the last
     ``conv - 1`` tokens.
 
-    Source: Siems et al. (2025), DeltaProduct, gated or not. The default of two steps, beta up to 2, the gate, the parts
-    around the recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
+    Source: Siems et al. (2025), DeltaProduct, with or without a gate. The default of two steps, beta up to 2, the gate,
+    the parts around the recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``. In that code, values are twice as wide as keys, and all keys together have three
     quarters of the model's width; here, keys and values have equal width. As in ``gated-deltanet``, the bare layer does
     not divide q by the root of its width.
@@ -113,7 +113,7 @@ class Deltaproduct(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given rates, gates and further steps; without them, there is one step with beta 1."""
+        """Attend with the given rates, gates and further steps; by default, one step with beta 1 and no decay."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gate = torch.zeros_like(beta[..., :1]) if log_gate is None else log_gate
         keys, values = k.unsqueeze(-2), v.unsqueeze(-2)

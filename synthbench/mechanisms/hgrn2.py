@@ -33,8 +33,8 @@ class Hgrn2(Attention):
     State: ``key_dim * value_dim`` numbers per head.
 
     Source: Qin et al. (2024), HGRN2, section 3. SiLU on the output gate, the norm and the lack of positions follow
-    flash-linear-attention, ``layers/hgrn2.py``, whose convolutions are off by default. Left out: their models learn the
-    lower bounds of all layers jointly, 0 in the first layer and larger in later layers. Here, the bound is one number
+    flash-linear-attention, ``layers/hgrn2.py``, whose convolutions are off by default. Left out: lower bounds that are
+    learned jointly for all layers, 0 in the first layer and larger in later layers. Here, the bound is one fixed number
     for all layers, by default 0.
     """
 

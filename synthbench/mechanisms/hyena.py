@@ -16,11 +16,11 @@ from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution
 from synthbench.options import option
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
-"""Decay rates of the filters of the first and of the last channel, per length of the longest sequence."""
+"""Decay rates of the first and the last channel's filter, in units of 1 / ``max_length``."""
 
 LOWEST = 1e-4
-"""Frequency of the filter network's cosine and sine inputs, in periods per length of the longest sequence. It is the
-lowest frequency in the authors' code."""
+"""Frequency of the filter network's cosine and sine inputs, in periods per ``max_length`` tokens; the lowest frequency
+in the authors' code."""
 
 
 @mechanism
@@ -41,7 +41,7 @@ class Hyena(Mechanism):
 
     The stock layer has the short convolution with a bias, biases in the projections, and no weight decay of FFN
     (safari, models/sequence/hyena.py). The bare layer has no short convolution; its biases and weight decay follow the
-    suite.
+    suite's settings.
 
     State: the gated values z of all tokens and the last ``conv - 1`` inputs of the short convolution. Fewer numbers
     would suffice only if the filters were approximated.
@@ -49,9 +49,9 @@ class Hyena(Mechanism):
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, delta and the normal initial
     values of D are as in the authors' code. The decay reaches 0.01 after 1.5 times the length of the longest sequence
     in the first channel, and after 0.3 times that length in the last. As in their code, filters are defined over the
-    longest sequence, and a shorter sequence uses their beginning. For recall tasks, they give FFN 5 inputs and initial
-    frequencies of 10; here, these are 3 and 1, the defaults of their code. Left out: they train the inputs of FFN at a
-    learning rate of 1e-5.
+    longest sequence, and a shorter sequence uses their beginning. For recall tasks, the authors give FFN 5 inputs and
+    initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. Left
+    out: training of FFN's inputs, at a learning rate of 1e-5.
     """
 
     name: ClassVar = "hyena"

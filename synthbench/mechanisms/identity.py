@@ -13,7 +13,7 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 
 @mechanism
 class Identity(Mechanism):
-    """Two projections of each token by itself: a control that uses no other token.
+    """Two projections of each token alone: a control that uses no other token.
 
     Its score is the empirical floor of a task: a higher score requires information from earlier tokens. ``num_heads``
     is ignored.
@@ -36,7 +36,7 @@ class Identity(Mechanism):
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
 
     def forward(self, x: Tokens) -> Tokens:
-        """Project each token by itself."""
+        """Project each token alone."""
         projected: Tensor = self.out(self.value(x))
         return projected
 

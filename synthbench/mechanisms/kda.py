@@ -32,8 +32,8 @@ class Kda(GatedDeltanet):
 
     Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
     ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model of that code
-    (``models/kda``), A is uniform in [1, 16] and the softplus of b is log-uniform in [0.001, 0.1]. Their layer on its
-    own, outside that model, begins with b = 0.
+    (``models/kda``), A is uniform in [1, 16] and the softplus of b is log-uniform in [0.001, 0.1]. Outside that model,
+    their layer begins with b = 0.
     """
 
     name: ClassVar = "kda"
@@ -55,7 +55,7 @@ class Kda(GatedDeltanet):
         SiluAttention.initialise(self, generator)
 
     def draw_output_gate(self, generator: torch.Generator | None) -> nn.Module:
-        """Draw the two factors of the projection to the output gates, whose rank is that of the forget gates."""
+        """Draw the two factors of the low-rank projection to the output gates."""
         return nn.Sequential(
             Linear(self.model_dim, self.head_dim, bias=False, generator=generator),
             Linear(self.head_dim, self.model_dim, bias=True, generator=generator),

@@ -54,7 +54,7 @@ class Local(ScoreAttention):
         return window_scores(q, k, self.window)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
-        """Attend in blocks of queries that see the keys of two blocks; a few queries attend all at once."""
+        """Attend to the window of every query, in time linear in the length."""
         return attend_to_window(q, k, v, self.window, state)
 
     def state_elements(self, length: int) -> int:

@@ -33,7 +33,7 @@ class Mamba1(Mechanism):
 
     The stock layer has a convolution with a bias, no bias in the input and output projections, and no weight decay of
     A, D and b (mamba, modules/mamba_simple.py). The bare layer has no convolution; its biases and weight decay follow
-    the suite.
+    the suite's settings.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv - 1`` inputs of the convolution.
 

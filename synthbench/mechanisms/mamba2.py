@@ -35,7 +35,7 @@ class Mamba2(Mechanism):
 
     The stock layer has a bias in the convolution but none in the projections, and no weight decay of A, D and b (mamba,
     modules/mamba2_simple.py). The bare layer keeps the gate and the norm, but has ``conv_width=1``; its biases and
-    weight decay follow the suite.
+    weight decay follow the suite's settings.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv_width - 1`` inputs of the convolution.
 

@@ -15,8 +15,8 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 class Mean(Mechanism):
     r"""The plain average :math:`\frac{1}{t} \sum_{s \le t} v_s` of a projection of the tokens, projected once more.
 
-    Attention computes this average if all keys are equal. A mechanism that scores no higher does not select tokens by
-    their content. ``num_heads`` is ignored.
+    Attention computes this average if all keys are equal. A mechanism that scores no higher than this control does not
+    select tokens by their content. ``num_heads`` is ignored.
 
     State: the sum of the values.
 

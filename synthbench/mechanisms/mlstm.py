@@ -36,16 +36,17 @@ class Mlstm(RecurrentAttention):
 
     In the stock layer, projections have no bias, and weight decay applies only to matrices and convolution taps (xlstm,
     blocks/mlstm/layer.py and cell.py). The bare layer is the cell of the paper: x replaces u and y, the sigmoid
-    replaces SiLU at the output, and there is neither gain nor s. Its biases and weight decay follow the suite.
+    replaces SiLU at the output, and there is neither gain nor s. Its biases and weight decay follow the suite's
+    settings.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code, w_i and w_f begin at 0,
     b_i is normal with standard deviation 0.1, and s begins at 1. Over the heads, b_f increases from 3 to 6. In their
     code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. This is the same function, except
-    that they add 1e-6 to the denominator. Left out: a projection to twice the width, of which their x is one half; here
-    x is the layer's input. Their projections to q, k and v are block-diagonal with 4 channels per block; here, they are
-    full matrices.
+    that they add 1e-6 to the denominator. Left out: their projection of the layer's input to twice the width, one half
+    of which is their x. Here, x is the layer's input. Their projections to q, k and v are block-diagonal with 4
+    channels per block; here, they are full matrices.
     """
 
     name: ClassVar = "mlstm"

@@ -108,12 +108,14 @@ def turned_attention(
     :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. The scores within the chunk are :math:`tril(Q K^T) - tril(Q W^T) X`
     with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`.
 
-    The scores between chunks are inner products of transformed queries and keys. Queries include the matrices back to
-    the start of their chunk: :math:`Q - tril(Q W^T) Y`. Keys include the matrices up to the end of their chunk:
-    :math:`K - X^T W`. A loop over chunks keeps all earlier keys and multiplies them by :math:`I - Y^T W` of each chunk.
+    The scores between chunks are inner products of transformed queries and keys. Queries are multiplied by the matrices
+    back to the start of their chunk, which gives :math:`Q - tril(Q W^T) Y`. Keys are multiplied by the matrices up to
+    the end of their chunk, which gives :math:`K - X^T W`. A loop over chunks keeps all earlier keys and multiplies them
+    by :math:`I - Y^T W` of each chunk.
 
-    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). Unlike there, the
-    loop computes all scores of a chunk's queries at once, so that no softmax is combined from partial results.
+    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). Unlike in the
+    paper, the loop computes all scores of a chunk's queries at once, so that no softmax is combined from partial
+    results.
     """
     length = k.shape[-2]
     num_chunks, size = chunks_of(length)

@@ -23,7 +23,7 @@ class Performer(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Choromanski et al. (2021), generalised attention with ReLU. As in the code behind the SLAY paper's tables,
-    directions are neither orthogonal nor redrawn, and no constant is added to the features.
+    the columns of W are neither orthogonal nor redrawn, and no constant is added to the features.
     """
 
     name: ClassVar = "performer"

@@ -21,18 +21,18 @@ FASTEST = math.exp(-0.5)
 """Largest decay rate: minus the logarithm of the smallest factor by which one token multiplies the state."""
 
 MIX_POWERS = torch.tensor([[0.2], [0.9], [0.7], [0.7], [0.9], [0.2]])
-"""Exponents p of the initial mixes for r, w, k, v, a and g, which are 1 - (i / width)^p in channel i."""
+"""Exponents p for r, w, k, v, a and g: the initial mix in channel i is 1 - (i / width)^p."""
 
 
 @mechanism
 class Rwkv7(RecurrentAttention):
-    r"""A memory with a decay per channel, which removes the value at one key and adds one at another.
+    r"""A memory with a decay per channel; each token removes the value at one key and adds a value at another key.
 
-    Each :math:`x_t` below stands for a learned mix of a token with the previous one; r, w, k, v, a and g have one mix
-    each. The vectors r, k and v are projections of :math:`x_t`, and :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t
-    W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and :math:`g_t = \sigma(x_t G_1) G_2`. Let :math:`\kappa_t` be
-    :math:`\xi \odot k_t` scaled to length 1 in each head, and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot
-    \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
+    Each :math:`x_t` below stands for a learned mix of a token with the previous token, a different mix for each of r,
+    w, k, v, a and g. The vectors r, k and v are projections of :math:`x_t`, and :math:`w_t = \exp(-e^{-1/2} \sigma(b_w
+    + \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and :math:`g_t = \sigma(x_t G_1) G_2`. Let
+    :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head, and :math:`\tilde k_t = k_t \odot (1 +
+    (a_t - 1) \odot \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
@@ -41,7 +41,7 @@ class Rwkv7(RecurrentAttention):
     where the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of a model's
     first layer in the authors' code (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight
     decay applies only to the projections to r, k and v and to the output projection. The bare layer has no mixes, no g,
-    no gain and no shift; its biases and weight decay follow the suite.
+    no gain and no shift; its biases and weight decay follow the suite's settings.
 
     State: ``key_dim * value_dim`` numbers per head, and the previous token.
 
@@ -49,12 +49,12 @@ class Rwkv7(RecurrentAttention):
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
     projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
     times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default.
-    In that code, W_1 and A_1 have 32 columns for model widths below 369, and G_1 for widths below 92. Its W_1, A_1 and
-    output projection begin at 0, so other parameters have no gradient in the first step. Here, W_1 and A_1 begin with
-    small values, and the output projection begins as in other mechanisms.
+    In that code, W_1 and A_1 have more columns from a model width of 369 on, and G_1 from a width of 92 on. There, W_1,
+    A_1 and the output projection begin at 0, so other parameters have no gradient in the first step. Here, W_1 and A_1
+    begin with small values, and the output projection begins as in other mechanisms.
 
-    Left out: mixing of the first layer's values into those of later layers, since a mechanism sees only one layer. Also
-    left out: initial values that differ between layers, and a doubled learning rate for b_w.
+    Left out: mixing of the first layer's values into the values of later layers, since a mechanism sees only one layer.
+    Also left out: initial values that differ between layers, and a doubled learning rate for b_w.
     """
 
     name: ClassVar = "rwkv7"
@@ -90,7 +90,7 @@ class Rwkv7(RecurrentAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Scale the projections, draw those to decays and rates, and set the initial values that depend on channels."""
+        """Rescale the projections to r, k and v, then draw or set the other parameters."""
         width, heads, size = self.model_dim, self.num_heads, self.head_dim
         with torch.no_grad():
             scales = torch.tensor([0.5, 0.05, 0.5]).repeat_interleave(width)

@@ -33,15 +33,15 @@ class Slstm(Mechanism):
 
     In the stock layer, weight decay applies only to W and the convolution taps (xlstm, blocks/slstm/layer.py and
     cell.py). The bare layer is the cell of the paper: x replaces u, W is a full matrix, there is no gain, and a
-    projection follows the norm. Its weight decay follows the suite.
+    projection follows the norm. Its weight decay follows the suite's settings.
 
     State: h, c / n and log n, each with one number per channel, and the last ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code, R and all biases except
     b_f begin at 0, and W of the stock layer is normal. Over the channels of a head, b_f decreases from 5 to -7, so some
-    channels keep their content and others forget it at once. It decreases in equal steps here; in their code, the steps
-    follow a power law, whose exponent increases from 0.3 in the first block to 1.6 in the last. Left out: the
-    projections up and down after their cell, since the block has a feed-forward network.
+    channels keep their content and others forget it at once. Here, b_f decreases in equal steps. In their code, the
+    steps follow a power law, whose exponent increases from 0.3 in the first block to 1.6 in the last block. Left out:
+    the feed-forward part of their layer, since the block has a feed-forward network.
     """
 
     name: ClassVar = "slstm"
@@ -149,7 +149,7 @@ class HeadwiseLinear(RunLayer):
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:
-        """Draw the matrices from ``generator`` (the process-wide one if None)."""
+        """Draw the matrices from ``generator`` or, if it is None, from the process-wide generator."""
         super().__init__()
         drawn = torch.empty(heads, size, columns).normal_(std=math.sqrt(0.4 / (heads * size)), generator=generator)
         self.weight = nn.Parameter(drawn)

@@ -11,22 +11,22 @@ from synthbench.options import option
 
 @mechanism
 class Yat(YatAttention):
-    r"""Softmax over the Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`: alignment over distance.
+    r"""Softmax over the Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`.
 
     ``normaliser=sum`` divides the kernel's values by their sum instead, as in ``yat-sum``. ``normaliser=softermax``
-    first raises them to the power n = ``power``: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` = 1e-6.
-    ``scale`` multiplies the argument of the softmax. With the two other normalisers, it would cancel, so any value but
-    1 is refused.
+    first raises the values to the power n = ``power``: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` =
+    1e-6. ``scale`` multiplies the argument of the softmax. With the two other normalisers, the scale must be 1, since a
+    factor would cancel.
 
     State: every key and value so far.
 
     Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of the SLAY paper. Queries
-    and keys are not normalised. Neither paper has a scale; the code of the SLAY paper has one, but multiplies by its
-    square root.
+    and keys are not normalised. Neither paper has a scale. The code of the SLAY paper has a scale, but multiplies the
+    kernel by the square root of that scale.
 
-    The authors' package ``nmn`` has other conventions. It divides the kernel by :math:`\sqrt{d}`, with d the number of
-    channels of a head, and multiplies it by a learned number alpha that begins at 1. It adds 1e-5 to the squared
-    distance. For heads of 16 channels, ``yat:scale=0.25,epsilon=1e-5`` reproduces this with alpha fixed at 1.
+    The authors' package ``nmn`` has other conventions. There, the kernel is divided by :math:`\sqrt{d}`, where d is the
+    head width, and multiplied by a learned number alpha that begins at 1. Epsilon is 1e-5. For heads of width 16,
+    ``yat:scale=0.25,epsilon=1e-5`` equals this kernel with alpha = 1.
     """
 
     name: ClassVar = "yat"

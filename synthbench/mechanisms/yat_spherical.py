@@ -46,5 +46,5 @@ class YatSpherical(YatAttention):
         return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:  # noqa: ARG002 - of every type
-        """Return the GPU kernel, which computes tile by tile; None unless ``normaliser`` is ``sum``."""
+        """Return the GPU kernel, which computes tile by tile; None if ``normaliser`` is not ``sum``."""
         return partial(kernels.load("_yat_spherical").attend, self.epsilon) if self.normaliser == "sum" else None

@@ -16,7 +16,7 @@ class YatSum(ScoreAttention):
     State: every key and value so far.
 
     Source: Luna et al. (2026), eq. 1, normalised like kernel attention in that paper. Their code takes a softmax of the
-    kernel instead: see ``yat``. This mechanism equals ``yat:normaliser=sum``, under a name of its own.
+    kernel instead: see ``yat``. This mechanism equals ``yat:normaliser=sum``.
     """
 
     name: ClassVar = "yat-sum"

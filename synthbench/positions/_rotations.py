@@ -28,18 +28,19 @@ class LearnedRotation(Rotation):
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def unmixed(self) -> "LearnedRotation":
-        """Copy the rotation without P, a channel mixing that is equal at all positions; by default, there is no P."""
+        """Copy the rotation without P, the learned matrix that mixes channels; by default, there is no P."""
         return deepcopy(self)
 
     @torch.no_grad()
     def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*run heads"]:
         r"""Measure, per head, how far the map between two tokens is from the plain rotation by their offset.
 
-        The measure is IR_spec of T8'.7 in the ESPR derivation, with the spectral norm: :math:`E_\Delta \max_r |A
-        (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this rotation at the coordinates r, and
-        :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. A projects on the first ``num_active`` channels.
-        The mean is over the offsets ``moves``, each of which is added to every coordinate. The maximum is over the
-        coordinates of the tokens here, but over a ball in the derivation. The computation is in float64.
+        The measure is IR_spec of T8'.7 in the ESPR derivation (a manuscript, the source of positions ``espr``), with
+        the spectral norm: :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this
+        rotation at the coordinates r, and :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. A projects on
+        the first ``num_active`` channels. The mean is over the offsets ``moves``, each of which is added to every
+        coordinate. The maximum is over the coordinates of the tokens here, but over a ball in the derivation. The
+        computation is in float64.
         """
         whole, plain = deepcopy(self).double(), self.unmixed().double()
         whole.is_null_kept = plain.is_null_kept = True

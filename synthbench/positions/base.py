@@ -72,7 +72,7 @@ class PositionEncoding(FieldModule, RunLayer):
         return x
 
     def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate
-        """Make the rotation of one layer, with parameters drawn from ``generator``; None if this encoding has none.
+        """Make the rotation of one layer, with parameters drawn from ``generator``; None if nothing is rotated.
 
         Raises:
             UsageError: If queries and keys of this width cannot be rotated.

@@ -91,7 +91,7 @@ class MixedRotation(LearnedRotation):
 
 
 def _block_generators(frequencies: Float[Tensor, "planes axes"]) -> Float[Tensor, "entries axes"]:
-    """Return the entries of the skew-symmetric matrices that rotate plane u by its frequencies."""
+    """Return the entries of skew-symmetric matrices, one per axis, that rotate every plane by its frequency."""
     dim = 2 * len(frequencies)
     rows, columns = torch.triu_indices(dim, dim, offset=1)
     entries = frequencies.new_zeros(num_entries(dim), frequencies.shape[-1])
@@ -108,9 +108,8 @@ class Espr(PositionEncoding):
     which R(r) does not change. The learned matrix :math:`P = (I - S)(I + S)^{-1}`, with S skew-symmetric, mixes active
     and null channels. Each head has its own L and S.
 
-    ``order``: the derivation writes :math:`R(r) P` in T3.5 and :math:`P R(r) P^T` in T8'.7, which are different maps.
-    ``post``, the default, is the first map, which the derivation uses for its scores (T4.3); ``conjugate`` is the
-    second.
+    ``order=post``, the default, multiplies queries and keys by :math:`R(r) P`, as in T3.5 and T4.3 of the derivation.
+    ``order=conjugate`` multiplies them by :math:`P R(r) P^T`, a different map, as in T8'.7.
 
     ``null=drop`` follows T4.3 and T4.4: null channels are zeroed before and after the map, and scores are divided by
     :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the mechanism's
@@ -120,23 +119,16 @@ class Espr(PositionEncoding):
 
     ``commuting``: if true, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
     and axis. If false, each :math:`L_k` is a free skew-symmetric matrix on the active channels, initially
-    block-diagonal, and R(r) is a matrix exponential per position and head. Scores then still depend on offsets only
-    with one axis, but not with several. In float32, such an R(r) deviates from a rotation by about 2e-3 at position
-    8000.
+    block-diagonal, and R(r) is a matrix exponential per position and head. With one axis, scores then still depend on
+    offsets only; with several axes, they do not. In float32, such an R(r) deviates from a rotation by about 2e-3 at
+    position 8000.
 
-    Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7, where U = I and P takes the role of U. The
-    derivation specifies neither m nor the initial S. Here, the option ``active`` sets m as a fraction of all planes,
-    and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since S = 0 is a stationary
-    point of the mixing of active and null channels (T6'.7 is quadratic in S).
+    Source: the ESPR derivation (a manuscript), tiers 1-4 and T8'.7, in the basis of T8'.7, where U = I and P takes the
+    role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m as a fraction of
+    all planes, and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since S = 0 is a
+    stationary point of the mixing of active and null channels (T6'.7 is quadratic in S).
 
-    Some bounds of the derivation (whose symbols are used here) hold only in a corrected form. In T6'.1, the middle sum
-    is a maximum over planes. In T5.8 and T6'.8, A is near an orthogonal matrix, not near I. Below, :math:`\eta` is the
-    norm of the block of S between active and null channels, and :math:`\varepsilon` that of the generators' commutator.
-    In T6'.9, :math:`|P - I|` is linear in :math:`\eta`; only the active block is quadratic. T6'.11 and T8'.13 lack a
-    factor. The residual is the deviation of the map between tokens at r and s from the rotation by their offset. With
-    :math:`\rho = |S| < 1`, it is at most :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 / (1 - \rho)` for the scores of
-    T4.4. For T6'.10 and T8'.7, which omit the projection in the middle, the factor 4 becomes 8. T8'.14 contradicts
-    T8'.23.
+    Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.
     """
 
     name: ClassVar = "espr"

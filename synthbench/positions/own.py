@@ -12,8 +12,8 @@ from synthbench.positions.rope import TabledRotation, rotary
 class Own(PositionEncoding):
     """RoPE in layers whose mechanism's authors use RoPE, nothing in other layers.
 
-    In stored rows, ``own`` is replaced by ``rope`` or ``none``, whichever the mechanism's authors use. It is kept only
-    for hybrids whose layers differ in this.
+    In stored rows, ``own`` is replaced by ``rope`` or ``none``, whichever the mechanism's authors use. The name ``own``
+    remains only for hybrids whose layers use different encodings.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """

@@ -65,8 +65,8 @@ class String(PositionEncoding):
     :math:`\beta_u` and its own orthogonal basis :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric. Training begins
     at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
 
-    Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both allow any
-    number of axes. In a head of odd width, one channel of the basis does not rotate: the null part of T2.3.
+    Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both sources allow
+    any number of axes. In a head of odd width, one channel of the basis does not rotate: the null part of T2.3.
     """
 
     name: ClassVar = "string"

@@ -134,8 +134,8 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
     """Return the p value of a weighted mean difference, treating tasks as fixed and seeds as random.
 
     The two-sided t test matches the interval of :func:`over_seeds`. If differences do not vary between seeds, a t test
-    would give p = 0. Then p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. It is
-    1 if the mean difference is 0 as well, and NaN below two seeds.
+    would give p = 0. Then p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. The
+    result is 1 if the mean difference is 0, and NaN below two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -153,7 +153,7 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
     Categories are fixed. The variance between tasks is taken to be the same in all categories, so even a category of
     one task has a standard error.
 
-    The ends are NaN unless there are at least two tasks more than categories, from which to estimate that variance.
+    The ends are NaN if ``num_tasks - num_categories`` is below 2.
     """
     error, dof = _error_over_tasks(values[None], categories)
     return t_interval(float(balanced(categories) @ values), float(error[0]), dof)
@@ -162,10 +162,9 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of every mechanism's runs, with an interval over seeds (tasks are fixed).
 
-    The standard error is twice that of the mean of the runs clipped to the quartiles. A run beyond a quartile does not
-    move the result; any other run moves the mean of only half of the runs, hence the factor of two. A bootstrap over
-    few seeds (n) would give intervals too narrow by more than the factor √((n - 1) / n). For a single run, the variance
-    is that of its task, or else of ``prior``, as in :func:`over_seeds`.
+    The standard error is twice that of the mean of all runs after clipping to the quartiles, since the interquartile
+    mean is over only half of the runs. For a single run, the variance is that of its task, or else of ``prior``, as in
+    :func:`over_seeds`.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -204,9 +203,9 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
         is_solved: 1 for a run that solved its task and 0 for any other, as returned by :func:`reached`.
         weights: Weight of each task.
 
-    The interval is that of :func:`over_seeds`, widened to include Wilson's where variances are unreliable. They are
-    unreliable if fewer than five runs of a mechanism solved their task, fewer than five did not, or the runs of each
-    task agree.
+    The interval is that of :func:`over_seeds`, widened to include Wilson's interval where variances are unreliable.
+    They are unreliable if fewer than five runs of a mechanism solved their task, fewer than five did not solve it, or
+    the runs of each task agree.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)
@@ -221,7 +220,7 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
 
 
 def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
-    """Widen the interval of a proportion to include Wilson's interval, so that it is rather too wide than too narrow.
+    """Widen the interval of a proportion to include Wilson's interval.
 
     Source: Wilson (1927); Kish (1965) for the effective number of weighted trials, (Σ w)² / Σ w².
     """
@@ -275,11 +274,11 @@ def probability_of_improvement(
 ) -> Interval:
     """Return the chance that a run of the first mechanism beats a run of the second on a random task.
 
-    The interval treats tasks as a sample. All categories have equal weight. If one of the two seldom wins, the interval
-    is widened to include Wilson's: losing on each of a few tasks does not imply losing on all similar tasks. Runs whose
-    skills differ by less than ``ties`` (one number, or one per task) are tied, and a tie counts as half a win.
+    The interval treats tasks as a sample. All categories have equal weight. If one of the two mechanisms seldom
+    wins, the interval is widened to include Wilson's interval. Runs whose skills differ by less than ``ties`` (one
+    number, or one per task) are tied, and a tie counts as half a win.
 
-    Source: Agarwal et al. (2021), section 4.3; there, only equal scores are ties.
+    Source: Agarwal et al. (2021), section 4.3, where only equal scores are ties.
     """
     lead = first[:, :, None] - second[:, None, :]
     least = np.reshape(ties, (-1, 1, 1)) - TOLERANCE
@@ -350,7 +349,7 @@ def _farthest_quantile(num_means: int, dof: float) -> float:
 def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
-    """Return standard errors of balanced means over tasks, and their degrees of freedom; NaN if these are below 2."""
+    """Return standard errors of balanced means over tasks, and degrees of freedom; NaN below 2 degrees of freedom."""
     of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
     dof = len(categories) - len(sizes)

@@ -25,7 +25,7 @@ class Skills(NamedTuple):
     """The mean skills of a mechanism on one task."""
 
     trained: float
-    """Skill on the longest level in training."""
+    """Skill on the level with the longest sequences in training."""
     beyond: tuple[float, ...]
     """Skill at each of ``FACTORS``; NaN if not tested."""
 

@@ -1,7 +1,7 @@
 """Tables of tasks scored in bits per token, with intervals over seeds.
 
-Each table has a column per kind of positions, and a row per mechanism and per reference (a predictor without a
-mechanism).
+Each table has a column per kind of predicted token, a row per mechanism, and a row per reference (a predictor without
+a mechanism).
 """
 
 import json
@@ -126,7 +126,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
 
 
 def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:
-    """Replace each score by the negative bits per token on one kind of positions; runs without these have no score."""
+    """Replace scores by the negative bits per token on one kind of token; runs without that metric have no score."""
     estimates = {}
     for key, estimate in cells.estimates.items():
         bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in runs[key]}

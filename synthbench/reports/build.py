@@ -40,7 +40,7 @@ def build(
         suite: Name of the suite.
         suite_version: Version of the suite. Default: the newest.
         mechanisms: Names of the mechanisms to show. Default: all that have rows.
-        seeds: Root seeds to show. Default: all that have rows.
+        seeds: Seeds of the runs to show. Default: all that have rows.
         formats: Names from ``FORMATS``. Default: all.
         origins: Name of the store of each row, indexed by ``run_id``. None if all rows are from one store.
         describe: Function that describes a task from its code, for the page. None shows no descriptions.

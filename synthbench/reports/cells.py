@@ -1,6 +1,6 @@
-"""Cells made from rows; a cell is a mechanism on a task.
+"""Cells made from rows: a cell has the scores of one mechanism on one task, by seed.
 
-They contain the facts of each task and mechanism, and the scores of each cell by seed.
+The facts about each task and mechanism are read from the rows too.
 """
 
 import json
@@ -35,7 +35,7 @@ COLUMNS = (
 )
 """Columns of the rows from which cells are made."""
 OF_VIEW = ("condition", "sees_places")
-"""Further columns, which :mod:`synthbench.trust.view` adds to the rows of a suite with conditions."""
+"""Further columns, which :mod:`synthbench.trust.view` adds to the rows of a suite of stock or bare layers."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -58,7 +58,7 @@ class TaskFacts(NamedTuple):
     ceiling: float
     ceiling_is_exact: bool
     local_ceiling: float
-    """Best score from a token and its position alone; NaN if unknown."""
+    """Best score of a rule that sees only one token and its position; NaN if unknown."""
     shortcut: tuple[str, float] | None
     """Name and score of the best shortcut baseline, a rule that avoids what the task tests; None if unknown."""
     source: str
@@ -132,7 +132,7 @@ class Estimate:
     num_sequences: int
     """Number of test sequences, all seeds together."""
     steps_to_threshold: tuple[float, ...]
-    """Steps until the threshold was reached, for each successful seed; infinite if it was never reached."""
+    """Training steps until the suite's threshold of skill was reached, for each successful seed; infinite if never."""
     steps_planned: int
     levels: dict[int, Sequence[LevelScore]] = field(default_factory=dict)
     """Scores of all levels by seed; empty without a ladder."""
@@ -217,7 +217,7 @@ class Cells:
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
-        """Return the estimate of one cell; without rows, it has no seeds."""
+        """Return the estimate of one cell; the estimate of a cell without rows has no seeds."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[Estimate]:
@@ -230,7 +230,7 @@ class Cells:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories: those of the published table in its order, then the others alphabetically."""
+        """The categories: first those in Table 8 of the SLAY paper, in its order, then the others alphabetically."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
     @property
@@ -251,7 +251,7 @@ class Cells:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A table with one line per cell: mean as a fraction, ends of its 95 % interval, floor, ceiling and others."""
+        """A table with one line per cell and columns for the mean as a fraction, its 95 % interval, floor and so on."""
         names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
         names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
         lines = [
@@ -303,7 +303,7 @@ class Cells:
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """Make cells from rows, in the order of the published table.
+    """Make cells from rows, in the order of Table 8 of the SLAY paper.
 
     Tasks and mechanisms that are not in that table follow alphabetically.
 
@@ -360,13 +360,13 @@ def task_key(row: Row) -> Key:
 
 
 def mechanism_key(row: Row) -> Key:
-    """Return the key of the row's mechanism with block, positions and setting; each key is a column in a table."""
+    """Return the key of the row's mechanism: its name, block, positions and setting. Tables have a column per key."""
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*_AROUND(row), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Read arguments by name from JSON; any value but an object (only in foreign rows) is named ``arguments``."""
+    """Read arguments by name from JSON; a value that is no object gets the name ``arguments``."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
@@ -394,9 +394,10 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 
 
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
-    """Add a column ``setting`` to rows: the arguments in which settings of a mechanism differ, or the match.
+    """Add a column ``setting`` to rows: the arguments in which the settings of a mechanism differ.
 
-    Labels say if a mechanism is matched in size, since that is a different comparison, or if its layer is bare.
+    For a mechanism matched in size, the column has the mechanism as requested. Labels name the size, and say if a layer
+    is bare.
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
     described = {}
@@ -417,7 +418,7 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
-    """Label each component; if several share a label, add parts in which they differ until the labels are distinct."""
+    """Label tasks or mechanisms; if several share a label, add parts in which they differ until labels are distinct."""
     sharing: dict[str, list[Key]] = {}
     for key, row in units.items():
         sharing.setdefault(str(row[label]), []).append(key)
@@ -523,7 +524,7 @@ def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[flo
 
 
 def clipped(skill: float) -> float:
-    """Clip a skill to [0, 1], as before every mean: 0 is the floor and 1 the ceiling."""
+    """Clip a skill to [0, 1]: 0 is the floor and 1 the ceiling."""
     return min(1.0, max(0.0, float(skill)))
 
 

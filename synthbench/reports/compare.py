@@ -1,10 +1,10 @@
 """Compare two mechanisms, two stores or two commits, run by run.
 
 A run is paired with the other side's run on the same sequences: the same task, size, version and seed. Both runs have
-the same block and, except for layers that come with their own positions, the same positions. If stores or commits are
-compared, both runs also have the same mechanism and setting. A difference is the skill of the second side minus that of
-the first, each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than two
-mechanisms, every pair is compared.
+the same block. They also have the same position encoding, unless layers come with their own encodings. If stores or
+commits are compared, both runs also have the same mechanism and setting. A difference is the skill of the second side
+minus that of the first, each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are
+more than two mechanisms, every pair is compared.
 """
 
 import math
@@ -53,7 +53,7 @@ Kind = Literal["mechanism", "store", "commit"]
 
 @dataclass(frozen=True)
 class PairedTask:
-    """The comparison on one task; if the sides are stores or commits, for one mechanism on that task."""
+    """The comparison on one task. If stores or commits are compared, it is of one mechanism on that task."""
 
     task: str
     length: int
@@ -115,15 +115,15 @@ class Comparison:
     The interval treats tasks as a sample.
     """
     is_paired: bool
-    """True if the tests on single tasks compare runs seed by seed; the mean difference always does."""
+    """True if the tests of single tasks compare runs seed by seed, as the mean difference always does."""
     num_seeds: int
-    """Number of seeds that every task has on both sides; the mean difference is taken over these."""
+    """Number of seeds that every task has on both sides; the mean difference is taken over these seeds."""
     num_unpaired: int
     """Number of rows, of either side, without a partner on the other side."""
     num_left_out: int
     """Number of tasks whose floor and ceiling are too close for a skill."""
     num_variants: int = 0
-    """Number of pairs of runs left out since another block or other positions were run on all their tasks and more."""
+    """Number of paired runs left out because their block and positions were run on only some of the tasks."""
 
     def is_below(self, limit: float) -> bool:
         """Return whether the whole interval of the mean difference lies below a limit.
@@ -189,7 +189,7 @@ class Pair(NamedTuple):
     difference: float
     """Mean difference of skill, second − first; like its interval and p, it is NaN below two common seeds."""
     low: float
-    """Lower end of its 95 % interval over seeds, not adjusted for other pairs."""
+    """Lower end of the difference's 95 % interval over seeds, not adjusted for other pairs."""
     high: float
     p: float
     """P value of the mean difference, Holm-adjusted over all pairs."""
@@ -219,7 +219,7 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
         read: Function that reads the rows of the store in a folder.
 
     Raises:
-        UnknownName: If a name is neither a store, nor a mechanism or commit with rows.
+        UnknownName: If a name is not that of a store, or of a mechanism or commit with rows.
         UsageError: If there are fewer than two names, two names are equal or of different kinds, more than two stores
             or commits are named, or a prefix fits several commits.
         StoreError: If a store cannot be read.
@@ -246,9 +246,9 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 
 
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
-    """Choose the suite in which to compare sides, if the user names none, from the suites that all sides have.
+    """Choose the suite in which to compare sides if the user names none.
 
-    The choice among these follows :func:`~synthbench.reports.selection.default_suite`.
+    Of the suites that all sides have, :func:`~synthbench.reports.selection.default_suite` chooses one.
 
     Args:
         named: The sides.
@@ -391,7 +391,7 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
-    """Return whether every row has a condition that includes the positions of its mechanism."""
+    """Return whether every layer is stock or bare, and so comes with a position encoding of its own."""
     return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 
@@ -399,7 +399,7 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     """Add the setting to each row of a side, and reduce a mechanism to a single setting.
 
     Rows matched in size are used only if there are no others. A name without arguments means the stock layer if the
-    rows have conditions, otherwise a setting that is no variant. A variant was run on only some of the tasks.
+    rows have conditions. Otherwise, settings run on only some of the tasks of another setting are left out.
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
         main = rows[~rows["is_variant"].astype(bool)]

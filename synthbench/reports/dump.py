@@ -1,4 +1,4 @@
-"""Unchanged rows for other programs: one line per run, with every column of the store."""
+"""Rows of the store for other programs: one line per run, with every column of the store."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -27,4 +27,4 @@ DUMPS: dict[str, Callable[[pa.Table], str | bytes]] = {
     "json": lambda rows: json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()]),
     "parquet": _parquet,
 }
-"""Writers by format. CSV and JSON are rounded (JSON has null for NaN); Parquet is exact and keeps checksums valid."""
+"""Writers by format. CSV and JSON are rounded, and JSON has null for NaN. Parquet is exact: checksums stay valid."""

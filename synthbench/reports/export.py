@@ -91,7 +91,7 @@ class Export:
     measures: tuple[Measure, ...]
     across: str = "columns"
     num_left_out: int = 0
-    """Number of rows of variants on these tasks, which are left out."""
+    """Number of rows left out on these tasks because they are of variants (settings run on only some tasks)."""
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, list[Row]]]:
@@ -130,7 +130,7 @@ class Export:
         return csv_text([*header, "run_ids"], lines)
 
     def json(self) -> str:
-        """Write one JSON object per cell: summaries by column, and every run with its own values."""
+        """Write one JSON object per cell: summaries by column, and the values of every run."""
         cells = [
             {
                 "category": task.category,
@@ -240,10 +240,10 @@ def export(
         suite_version: Version of the suite. Default: the newest.
         tasks: Names of tasks, each with the arguments that its rows must have. Default: all.
         mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
-        seeds: Root seeds. Default: all.
+        seeds: Seeds of the runs. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
-        across: Kind of the table's columns: ``columns`` for the selected columns. If a single column is selected,
-            ``tasks`` and ``mechanisms`` are allowed too.
+        across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged
+            with one column per task (``tasks``) or per mechanism (``mechanisms``).
         has_variants: True to include variants, that is, settings run on only some tasks of a fuller setting of the
             same mechanism.
 

@@ -7,7 +7,7 @@ from synthbench.errors import StoreError
 from synthbench.reports.render.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
-"""Name of the list of files that a report wrote; the next report removes those that it no longer has."""
+"""Name of the file that lists the files of a report. The next report removes listed files that it does not have."""
 
 Files = Mapping[str, str | bytes]
 """Text or bytes by file name, which may include one folder, as in ``figures/ranks.svg``."""
@@ -46,7 +46,7 @@ def stale(files: Files, folder: Path) -> list[str]:
     """Name the files that are missing, differ, or were left by an earlier report.
 
     Pictures are equal if they were drawn from the same numbers and words, since their bytes depend on the version of
-    matplotlib. The numbers are in CSV files of their own, which are compared like all text.
+    matplotlib. All other files are compared byte by byte.
     """
 
     def is_as_good(name: str, content: bytes, present: bytes | None) -> bool:

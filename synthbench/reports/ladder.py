@@ -1,4 +1,4 @@
-"""The ladder of a task (its levels, by rising load) as its rows describe it, and the meaning of scores on it."""
+"""Ladders (the levels of a task, by rising load) as rows describe them, and summaries of the runs on a ladder."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ LEAST = 0.5
 MOST_TICKS = 6
 """Largest number of loads that are marked on an axis."""
 SPLIT = 3.0
-"""Difference of the lowest and the highest run of a cell, in levels, beyond which the mean describes neither."""
+"""If the lowest and the highest run of a cell differ by more levels than this, the mean describes neither run."""
 
 
 class Ladder(NamedTuple):
@@ -76,7 +76,7 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Return the levels in a row's metrics; empty if any lacks a score, or has a baseline not below its ceiling."""
+    """Return the levels in a row's metrics; empty if a level lacks a score or its ceiling is not above its baseline."""
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 

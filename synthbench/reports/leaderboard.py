@@ -75,7 +75,7 @@ class Entry:
     """The number of seeds in words, as in ``1 seed``, if it is below the usual number; otherwise empty."""
     rank: Rank
     skills: Float[np.ndarray, "tasks seeds"]
-    """Skill of every run, in [0, 1]; 0 for a run without a score, NaN where other mechanisms have more runs."""
+    """Skill of every run, in [0, 1]; 0 for a run without a score, NaN as padding after the last run."""
     skill: Interval
     """Mean over categories of the means over tasks and seeds, with an interval over seeds."""
     middle: Interval
@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The label of the mechanism, with ``control`` and ``few_seeds`` in brackets if any: ``PaTH (1 seed)``."""
+        """The label of the mechanism, with remarks in brackets on a control or few seeds: ``PaTH (1 seed)``."""
         remarks = ", ".join(filter(None, ["control" * (self.mechanism.family == CONTROL), self.few_seeds]))
         return f"{self.mechanism.label} ({remarks})" if remarks else self.mechanism.label
 
@@ -114,13 +114,13 @@ class Leaderboard:
     entries: tuple[Entry, ...]
     """The ranked mechanisms, best first."""
     partial: dict[MechanismFacts, int]
-    """Unranked mechanisms, which lack a ranked task, with the number of ranked tasks that they have."""
+    """Mechanisms that lack a run of some ranked task, each with the number of ranked tasks that it ran."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that are not ranked."""
     prior: Prior | None = None
     """Variance of a run on tasks where no mechanism has two runs; None if unknown."""
     parts: "dict[str, Leaderboard]" = field(default_factory=dict)
-    """One ranking per category, of the mechanisms that have all its tasks; empty in the ranking of a category."""
+    """One ranking per category, by its name; empty if this is the ranking of a category."""
 
     @property
     def placed(self) -> list[Placed]:
@@ -138,7 +138,7 @@ class Leaderboard:
 
     @property
     def has_conditions(self) -> bool:
-        """True if the rows state the condition of layers, stock or bare."""
+        """True if the rows state the condition of layers: stock (as published) or bare (stripped)."""
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
@@ -148,13 +148,13 @@ class Leaderboard:
 
     @property
     def num_seeds(self) -> str:
-        """The number of seeds of a mechanism on a task, in words."""
+        """The number of seeds per mechanism and task, in words: ``3 seeds``, ``1 to 3 seeds``."""
         fewest, most = zip(*(entry.num_seeds for entry in self.entries), strict=True) if self.entries else ((0,), (0,))
         return seeds_words(min(fewest), max(most))
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Chance that a run of each entry beats a run of each other entry; None for an entry and itself."""
+        """Chance that a run of the row's entry beats a run of the column's entry; None on the diagonal."""
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
         ties = np.array([task.ladder.margin if task.ladder else TIE for task in self.tasks])
@@ -183,11 +183,11 @@ class Leaderboard:
         return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
 
     def skill_of(self, mechanism: MechanismFacts) -> Interval:
-        """Return the mean skill of a mechanism; NaN if it lacks a task."""
+        """Return the mean skill of a mechanism; NaN if the mechanism is not ranked."""
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict: a line per category, then one that explains the signs and the effect of fresh tasks."""
+        """Return the verdict: a line per category, then a line on the signs ``>`` and ``≈`` and on fresh tasks."""
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
@@ -198,7 +198,7 @@ class Leaderboard:
 
     @property
     def certainty(self) -> str:
-        """The meaning of ``>`` and ``≈`` in the orders, or a remark if there is only one seed; may be empty."""
+        """The meaning of ``>`` and ``≈`` in ``orders``, or a remark if there is only one seed; may be empty."""
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
@@ -210,7 +210,7 @@ class Leaderboard:
 
     @property
     def outlook(self) -> str:
-        """A sentence on how a fresh set of tasks could change the best overall mean; empty if nothing is compared."""
+        """A sentence that names the mechanisms that could rank first on fresh tasks; empty if nothing is compared."""
         num = len(self.mechanisms)
         if num < 2 or self.mechanisms[0].skill.value - self.mechanisms[-1].skill.value <= TOLERANCE:
             return ""
@@ -243,7 +243,7 @@ class Leaderboard:
         return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
 
     def below_first(self, entries: Sequence[Entry]) -> list[bool]:
-        """Return, for entries given best first, whether each is shown to be at least ``MARGIN`` below the first."""
+        """Return whether each entry is significantly, and at least ``MARGIN``, below the first (best) entry."""
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
         apart = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)
@@ -289,8 +289,8 @@ def seeds_words(fewest: int, most: int) -> str:
 def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0 (chance level).
 
-    The variance of a single run is estimated from mechanisms with several runs of the same task, or else from other
-    tasks. Without either, there are no intervals over seeds.
+    If a mechanism has one run of a task, its variance is estimated from the other mechanisms on the task. If each has
+    one run, it is estimated from other tasks. Without any estimate, there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
@@ -407,13 +407,13 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """Choose, for each category, the task whose capacity represents it; empty without ladders."""
+    """Choose one task per category, whose capacity represents the category; empty without ladders."""
     tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
     return [task for task in tasks if task.ladder]
 
 
 def capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
-    """Return a function that formats the capacity of a line's mechanism on a task."""
+    """Return a function that formats the capacity (the load at half skill) of a line's mechanism on a task."""
     return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
 
 

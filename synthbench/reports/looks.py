@@ -41,7 +41,7 @@ class Look(NamedTuple):
 ONCE = (Look(None, 1.0),)
 """A single look, for runs that were all done before any test."""
 LOOKS = (Look(3, 0.3), Look(5, 0.2), Look(10, 0.5))
-"""The looks at a ladder, at 3, 5 and 10 seeds. Later seeds are not tested: that would be a fourth look."""
+"""The looks at a ladder, at 3, 5 and 10 seeds. Seeds after the tenth are not tested."""
 
 
 class Findings(NamedTuple):
@@ -58,7 +58,7 @@ class Findings(NamedTuple):
     differs: Bool[np.ndarray, "tasks pairs"]
     """True for pairs that differ significantly by any amount, without adjustment for the other pairs."""
     apart: Bool[np.ndarray, "tasks pairs"]
-    """True for pairs with a difference of at least the margin that is significant among all pairs of their task.
+    """True for pairs with a difference of at least the margin that is significant after Holm over the task's pairs.
 
     No pair is apart if the task does not separate mechanisms.
     """
@@ -71,7 +71,7 @@ class Findings(NamedTuple):
 
 
 def looks_for(num_seeds: int) -> tuple[Look, ...]:
-    """Return the interim analyses (looks) begun on a task if its mechanism with most seeds has ``num_seeds``.
+    """Return the interim analyses (looks) that have begun once the mechanism with the most seeds has ``num_seeds``.
 
     The last look may be incomplete. Before any seed is added, there is one look, which may spend the whole error rate.
 
@@ -84,7 +84,7 @@ def looks_for(num_seeds: int) -> tuple[Look, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Return the fraction of the error rate that a ladder's interim analysis at a number of seeds may spend."""
+    """Return the fraction of the error rate that the latest interim analysis may spend, given the number of seeds."""
     return looks_for(num_seeds)[-1].share
 
 
@@ -98,8 +98,8 @@ def examine(
 
     A pair is apart if its task shows differences, its means differ by at least the margin, and its moderated t test is
     significant after Holm over the task's pairs. A pair is within the margin if both one-sided t tests against the
-    margin are significant, without a correction for the number of pairs. A pair found apart or within the margin stays
-    so. After the first look, a pair is tested only if both cells have all runs of the look.
+    margin are significant, without a correction for the number of pairs. Later looks do not change these decisions.
+    After the first look, a pair is tested only if both cells have all runs of the look.
 
     If there are only two cells, a task's p value is that of the t test, adjusted over the tasks by Holm, as in
     :mod:`synthbench.reports.compare`. Permutations would be too coarse: three seeds each can be shuffled in only twenty

@@ -59,11 +59,11 @@ _MADE_BY = (
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {"stock": "as published (stock)", "bare": "stripped (bare)"}
-"""The columns that say how a model was trained."""
+"""Conditions of layers in words, by their names in rows."""
 
 
 def _span(values: "pd.Series[int]") -> str:
-    """Format whole numbers: a single one if all are equal, otherwise their range: ``48``, ``64 to 128``."""
+    """Format whole numbers as their range, or as one number if all are equal: ``64 to 128``, ``48``."""
     return " to ".join(dict.fromkeys(f"{end:,}" for end in (values.min(), values.max())))
 
 
@@ -123,12 +123,12 @@ class Report:
         return stores if len(stores) > 1 or PACKAGED in stores else {}
 
     def runs_of(self, task: TaskFacts, mechanism: MechanismFacts) -> list[Row]:
-        """Return the rows of one cell, by seed."""
+        """Return the rows of one cell, in the order of their seeds."""
         return self.runs.get((task.key, mechanism.key), [])
 
     @cached_property
     def runs(self) -> dict[tuple[Key, Key], list[Row]]:
-        """The rows of every cell, by the keys of its task and mechanism and in the order of their seeds."""
+        """The rows of every cell in the order of their seeds, by the keys of task and mechanism."""
         return runs_by_cell(self.records)
 
     @cached_property
@@ -143,7 +143,7 @@ class Report:
 
     @cached_property
     def own(self) -> frozenset[Key]:
-        """Keys of the mechanisms that the user's own rows contain; empty unless there are packaged rows too."""
+        """Keys of the mechanisms in the user's own rows; empty if the report has no packaged rows."""
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()
         rows = [row for row in self.records if self.origins[row["run_id"]] != PACKAGED]
@@ -173,7 +173,7 @@ class Report:
 
     @cached_property
     def between_conditions(self) -> list[Table]:
-        """A table that compares the stock and bare layers of each mechanism; empty if no mechanism has both."""
+        """A table that compares stock (published) and bare (stripped) layers; empty if no mechanism has both."""
         pairs = conditions_of(self.cells)
         return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
 
@@ -201,10 +201,7 @@ class Report:
 
     @cached_property
     def pages(self) -> dict[str, Page]:
-        """The pages for Markdown and LaTeX, by the stem of their file names.
-
-        CSV is made by ``build``, and the HTML page by ``render/page`` and the templates.
-        """
+        """The pages for Markdown and LaTeX, by the stem of their file names."""
         return self.pages_apart if self.cells.is_apart else self.pages_apart | _tables_of_skill(self)
 
     @cached_property
@@ -251,7 +248,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
 
 
 def _with_loads(table: Table, cells: Cells, tasks: tuple[TaskFacts, ...], name: str) -> tuple[Table, ...]:
-    """Return a table of scores and, on a ladder, the table of the loads of its tasks."""
+    """Return a table of scores and, on a ladder, a table of capacities (the loads at half skill)."""
     return (table, load_table(replace(cells, tasks=tasks), name)) if cells.has_ladder else (table,)
 
 
@@ -267,7 +264,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 
 
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
-    """Return BibTeX entries of some sources, and the sorted keys of those without an entry (from plugins)."""
+    """Return BibTeX entries of sources, and the sorted keys of sources without an entry, such as those of plugins."""
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)

@@ -1,17 +1,17 @@
 """Select the rows of a store that a report shows.
 
 A report shows one version of one suite. A column of the report is a mechanism in one setting, with one block and one
-position encoding; all rows of a cell have the same version. A setting is what the user requested: arguments, or
-arguments with a size to which the mechanism was matched.
+position encoding. All rows of a cell (a mechanism on a task) have the same version. A setting is what the user
+requested: arguments, or arguments with a size to which the mechanism was matched.
 
 If a task or mechanism has rows of several versions or widths, only the version or width of the newest row is shown. All
-other rows are counted but never mixed in. The same holds for rows of another protocol, which exist if a suite's file
-changed but its version did not. If a suite tries several learning rates, each seed of a cell shows the rate that did
-best on its validation stream.
+other rows are counted but not shown. Rows of an older training protocol are not shown either, if a suite's file changed
+but its version did not. If a suite tries several learning rates, each seed of a cell shows the rate that did best on
+its validation stream.
 
-A setting that was run on only some of the tasks of a fuller setting of its mechanism is a variant. Leaderboards do not
-show variants. In a suite without conditions, the fuller setting must have every task, or be the same setting with
-another block or other positions.
+A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. Leaderboards do not
+show variants. In a suite without stock and bare layers, that other setting must have every task, or differ only in
+block or positions.
 
 Rows with a score are left out if their mechanism did not pass the check of causality. Rows of ``WITHDRAWN`` versions of
 a task are left out too, since these versions do not test what they claim.
@@ -39,7 +39,7 @@ TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 AROUND = ["mech", "block", "positions"]
 """The columns that identify a mechanism with its block and positions, without its setting."""
 SETTING = ["match", "mech_args"]
-"""Columns whose first value that is not null is the setting; with ``AROUND``, it identifies a column of a table."""
+"""The first of these columns that is not null is the setting. ``AROUND`` and the setting identify a table column."""
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
@@ -88,10 +88,10 @@ class Selection:
     """The rows of variants, which :meth:`without_variants` moves here."""
 
     def without_variants(self) -> "Selection":
-        """Drop variants: settings that were run on only some tasks of a fuller setting of their mechanism.
+        """Move variants to ``variants``: settings run on only some of the tasks of another setting of their mechanism.
 
-        Rows that :mod:`synthbench.trust.view` marks as variants, such as layers in no condition of the suite, are
-        dropped too. Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both.
+        Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks do not show
+        variants. :mod:`synthbench.reports.variants` compares each variant with its main setting.
         """
         # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
         # In a suite with conditions, each condition of a mechanism has a main setting of its own. In other suites, two
@@ -247,8 +247,8 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
     """Choose the suite to show if the user names none.
 
-    It is the suite of the user's newest own row. Without own rows, it is the main suite if that has rows, otherwise the
-    suite of the newest row. If a suite was replaced, its replacement is returned.
+    It is the suite of the user's newest own row. Without own rows, it is the main suite or, if that suite has no rows,
+    the suite of the newest row. If a suite was replaced, its replacement is returned.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
@@ -290,7 +290,7 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
-    """Remove the rows of withdrawn versions, and count the rows of each."""
+    """Remove the rows of withdrawn versions, and count the rows removed for each version."""
     is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
     for withdrawal in WITHDRAWN:
@@ -320,7 +320,7 @@ def protocol_of(config: str) -> str:
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """Keep, for every component, the rows with the version of its last row."""
+    """Keep, for every task or mechanism (columns ``unit``), the rows with the version of its last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
 

@@ -1,4 +1,4 @@
-"""The page on differences: tasks on which mechanisms differ significantly, or with all scores at floor or ceiling."""
+"""The page on differences: which tasks show significant differences, and which have all scores at floor or ceiling."""
 
 import math
 from collections import Counter

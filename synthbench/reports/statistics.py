@@ -1,6 +1,6 @@
 """Significance tests: of the mechanisms on a task, of pairs of mechanisms, and corrections for many tests.
 
-All comparisons use these tests: the daggers in tables, the verdicts on tasks, and ``compare``. Scores are an array
+All comparisons use these tests: the † marks in tables, the verdicts on tasks, and ``compare``. Scores are an array
 [tasks, cells, seeds], with NaN for missing runs. ``studies/error_rates`` simulates the error rates of the tests.
 """
 
@@ -22,13 +22,13 @@ TOLERANCE = 1e-9
 PAIRING = 0.2
 """If runs that share a seed correlate by more than this, they are compared seed by seed."""
 QUIET = 0.01
-"""A cell's variance below this fraction of its task's is not trusted: its runs may agree by luck."""
+"""A cell's variance below this fraction of its task's variance is not trusted: the runs may agree by luck."""
 LOUD = 3.0
-"""If a cell's variance exceeds its task's by this factor, its interval cannot rely on the other cells."""
+"""If a cell's variance exceeds its task's by this factor, the cell's interval cannot rely on the other cells."""
 LEAST_PRIOR = 3.0
 """Smallest weight, in degrees of freedom, of a task's variance when a cell's variance is shrunk towards it.
 
-Without this minimum, the 95 % interval from five seeds covers only 77 % if a mechanism learns a task on 8 of 10 seeds.
+Without this minimum, 95 % intervals from five seeds hold in only 77 % of cases if 8 of 10 seeds learn a task.
 """
 MOST_PRIOR = 1000.0
 """Degrees of freedom of a task's variance if the variances of its cells differ by no more than chance."""
@@ -51,7 +51,7 @@ class Spread(NamedTuple):
     dof_alone: PerCell
     """Degrees of freedom for a statement about this cell alone.
 
-    If the cell's variance exceeds ``LOUD`` times that of its task, these are those of its own runs only.
+    If the cell's variance exceeds ``LOUD`` times the task's variance, only the cell's own runs count.
     """
 
 
@@ -59,13 +59,13 @@ class Permutation(NamedTuple):
     """The result of shuffling the runs of a task among its mechanisms."""
 
     p: float
-    """Share of shuffles in which some two means are at least as far apart as any two observed means."""
+    """Share of shuffles whose farthest two means are at least as far apart as the farthest two observed means."""
     least_p: float
     """The smallest possible p value; it is large for few runs, which can be shuffled in few ways."""
     outlier: int
     """Index of the cell whose mean is farthest from the average of all means, in standard errors of that mean."""
     p_outlier: float
-    """Share of shuffles in which some mean is at least as far from the average as the outlier's."""
+    """Share of shuffles in which some mean is at least as far from the average as the outlier's mean."""
 
 
 class Prior(NamedTuple):
@@ -76,7 +76,7 @@ class Prior(NamedTuple):
 
 
 def prior_of(scores: Scores) -> Prior | None:
-    """Estimate the variance of a run for tasks without repeated runs, from the tasks that have some.
+    """Estimate the variance of a run for tasks without repeated runs, from the tasks with repeated runs.
 
     Variances differ between tasks; the degrees of freedom express how well one task's variance predicts another's. The
     result is None if fewer than two tasks have repeated runs.
@@ -102,8 +102,8 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
     variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The degrees of freedom
     of the task's variance are estimated from how much variances differ within tasks, over all tasks. There are three
     departures from the source, since runs of neural networks often all learn or all fail. The task's variance always
-    has some weight, a moderated variance is never below the cell's own, and a cell with almost no variance takes the
-    task's.
+    has some weight, a moderated variance is never below the cell's own, and a cell with almost no variance takes
+    that of the task.
 
     Args:
         scores: Scores of all runs; NaN for missing ones.
@@ -278,7 +278,7 @@ def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
 
 
 def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarray, " cells"]) -> PerShuffle:
-    """Return the largest distance of two means in each shuffle, in its standard errors for runs of variance 1."""
+    """Return, for each shuffle, the largest of ``|a - b| / sqrt(1 / n_a + 1 / n_b)`` over all pairs of means."""
     ends = {
         size: (means[:, num_runs == size].max(axis=1), means[:, num_runs == size].min(axis=1))
         for size in sorted(set(num_runs.tolist()))
@@ -292,7 +292,7 @@ def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarr
 
 
 def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
-    """Return the share of shuffles whose distance, relative to the spread within cells, is at least that of the first.
+    """Return the share of entries whose ratio of distance to spread within cells is at least that of the first entry.
 
     The comparison uses d² / (d² + within), which increases with d² / within and is 1 if runs are equal within cells.
     """
@@ -311,8 +311,8 @@ def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape 
 def shares_seeds(scores: Scores) -> bool:
     """Return whether runs that share a seed are correlated enough to be compared seed by seed.
 
-    Their correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs wastes half of the
-    degrees of freedom, and a few tasks are weak evidence of a correlation.
+    The correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs wastes half of the
+    degrees of freedom.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
@@ -359,7 +359,7 @@ def benjamini_hochberg(p: PValues) -> PValues:
     If every hypothesis with an adjusted p below a level is rejected, the expected share of false ones among the
     rejections is at most that level.
 
-    Source: Benjamini & Hochberg (1995). ``scipy.stats`` has this procedure too but takes most of a second to import.
+    Source: Benjamini & Hochberg (1995).
     """
     return _adjusted(p, lambda p: np.minimum.accumulate((p * (len(p) / np.arange(1, len(p) + 1)))[::-1])[::-1])
 
@@ -376,8 +376,8 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
     """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if nothing varies.
 
-    If cells do not differ, ω² is about 0 for any number of cells and runs; η² would be (cells - 1) / (runs - 1) on
-    average. The result is NaN for fewer than two cells, or if no cell has two runs.
+    If cells do not differ, ω² is about 0 on average for any number of cells and runs. The result is NaN for fewer than
+    two cells, or if no cell has two runs.
 
     Source: Hays (1963).
     """

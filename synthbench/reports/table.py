@@ -91,7 +91,7 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     sources: tuple[str, ...] = ()
-    """Keys of the papers that its components come from, in alphabetical order."""
+    """Keys of the papers that its tasks and mechanisms come from, in alphabetical order."""
     outcome: str = ""
     """The result in one sentence, printed above the table."""
     is_of_tasks: bool = False
@@ -245,7 +245,7 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
 
 
 def full_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate all tasks by category, with columns for bounds and mechanisms, as in the published Table 8."""
+    """Tabulate all tasks by category, with columns for bounds and mechanisms, as in Table 8 of the SLAY paper."""
     return _score_table(cells, verdicts, cells.tasks, "full", "All tasks", "tasks")
 
 
@@ -274,10 +274,10 @@ def _score_table(
 
 
 def category_averages(cells: Cells) -> Table:
-    """Tabulate means of task means, a row per category and a column per mechanism, as in the published Table 3.
+    """Tabulate means of task means, a row per category and a column per mechanism, as in Table 3 of the SLAY paper.
 
-    No best is marked: tasks differ in their floors, so that a mean of accuracies weighs them unequally. If a mechanism
-    lacks a score on some tasks of a category, its cell shows the mean of the others and the number of tasks.
+    No best is marked, since the tasks of a mean have different floors. If a mechanism lacks a score on some tasks of a
+    category, the cell shows the mean over the tasks with a score, and their number.
     """
 
     def bound(name: Literal["floor", "ceiling"], relation: str, category: str) -> Cell:
@@ -312,11 +312,11 @@ def category_averages(cells: Cells) -> Table:
 
 
 def steps_table(cells: Cells) -> Table | None:
-    """Tabulate steps until the threshold is reached: median over seeds, and the number of seeds that reached it.
+    """Tabulate steps until the suite's threshold is reached: median over seeds, and number of seeds that reached it.
 
-    A seed that never reached the threshold is ranked after all others. If at least half of the seeds never did, the
-    median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are left out; if no
-    task remains, the result is None.
+    A seed that never reached the threshold counts as slower than all others. If at least half of the seeds never
+    reached it, the median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are
+    left out; if no task remains, the result is None.
     """
     tasks = tuple(task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task))))
     if not tasks:
@@ -336,7 +336,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, name: str) -> Table:
-    """Tabulate the capacities on tasks with ladders, a row per task and a column per mechanism."""
+    """Tabulate capacities (loads at half skill) on ladders, with a row per task and a column per mechanism."""
 
     def load(task: TaskFacts, mechanism: MechanismFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -424,7 +424,7 @@ def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) 
 
 
 def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts]) -> tuple[str, ...]:
-    """Return the keys of the papers behind some components, each once, in alphabetical order."""
+    """Return the keys of the papers behind tasks and mechanisms, each once, in alphabetical order."""
     keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms}
     return tuple(sorted(key for key in keys if key))
 
@@ -446,7 +446,7 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Mark the best, second and tied cells of a task; nothing is marked if its best is not in ``mechanisms``."""
+    """Mark best, second and tied cells of a task; nothing is marked if ``mechanisms`` lacks the best mechanism."""
     if verdict.best not in mechanisms:
         return list(printed)
     can_win = compared(cells)
@@ -480,7 +480,7 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
 
 
 def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
-    """Return the number of seeds that all cells with a score have; None if cells differ in it."""
+    """Return the number of seeds of every cell with a score; None if cells have different numbers of seeds."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 

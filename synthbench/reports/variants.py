@@ -36,7 +36,7 @@ class Variant(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str]:
-        """The differing parts of the two settings: those of the main setting, then those of the variant."""
+        """The parts in which the two settings differ, in words: of the main setting, then of the variant."""
         main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
             pairs.append((main.block, variant.block))
@@ -135,7 +135,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """Keep variants whose state size is not that of their main setting, on the most common tasks and seeds only."""
+    """Keep variants that differ from their main setting in state size and have the most common tasks and seeds."""
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
     return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
@@ -248,7 +248,7 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate means by category of the stock and the bare layer of every mechanism, with Kendall's τ of the rankings.
+    """Tabulate means by category of stock and bare layers, with Kendall's τ between the rankings of the two.
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.
@@ -315,7 +315,7 @@ def _side_by_side(
 
 
 def _rows(variants: Sequence[Variant]) -> list[_Row]:
-    """List each main setting, then its variants; it is repeated for variants that share other runs with it."""
+    """List each main setting before its variants, and once more before variants on other tasks or seeds."""
     rows: list[_Row] = []
     for _, group in itertools.groupby(variants, lambda each: (each.main, each.tasks, each.seeds)):
         first, *others = group
@@ -332,7 +332,7 @@ def _labels(row: _Row) -> tuple[str, str]:
 
 
 def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
-    """Return a function that formats the mean skill over a category or all; for a variant, with its difference."""
+    """Return a function that formats mean skill on a category or all; variants get the difference from the main one."""
 
     def cell(row: _Row) -> Cell:
         variant, side = row
@@ -350,7 +350,7 @@ def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell
 
 
 def _mean_on(task: TaskFacts) -> Callable[[_Row], Cell]:
-    """Return a function that formats the mean score on a task; for a variant, with its difference."""
+    """Return a function that formats the mean score on a task; variants get the difference from the main setting."""
 
     def cell(row: _Row) -> Cell:
         variant, side = row

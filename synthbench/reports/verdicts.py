@@ -1,4 +1,4 @@
-"""The verdict on each task: if the mechanisms that ran on it differ significantly, and which pairs of them do."""
+"""The verdict on each task: whether its mechanisms differ significantly, and which pairs of mechanisms differ."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared
 Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
 SMALLEST_GAP = 0.2
-"""Smallest gap between floor and ceiling (a fraction) of a ranked task; tasks with a smaller gap are only shown.
+"""Smallest gap between floor and ceiling of a ranked task; tasks with a smaller gap are shown but not ranked.
 
 A score over 2,048 sequences with one answer each has a standard error of up to 0.011. With a gap of 0.2, that is 0.055
 in skill. With a narrower gap, the noise of a test set alone could look like a relevant difference.
@@ -26,7 +26,7 @@ MARGIN = 0.05
 NOISE = 3.0
 """Differences up to this many standard errors of the evaluation are treated as noise."""
 FAR = 3.0
-"""Largest distance from the best mean at which a mean is marked as near it, in standard deviations of a run.
+"""Largest distance from the best mean, in standard deviations of a run, of a mean that is marked as near the best.
 
 The standard deviation is estimated from all mechanisms of a task.
 """
@@ -40,7 +40,7 @@ class Verdict:
     means: tuple[float, float] | None
     """Lowest and highest mean score of any mechanism; None without a score."""
     skills: tuple[float, float] | None
-    """Lowest and highest mean skill of any mechanism; None without one, as for equal floor and ceiling."""
+    """Lowest and highest mean skill of any mechanism; None without a score, or if floor and ceiling are equal."""
     p: float
     """P value of the task's test, adjusted for all tasks and, on a ladder, for interim analyses; NaN without a test."""
     least_p: float
@@ -60,12 +60,12 @@ class Verdict:
     """Share of the variance that lies between mechanisms, ω²; NaN below two mechanisms, or if none has two seeds."""
     place: Place
     best: MechanismFacts | None
-    """The mechanism with the highest mean; None unless ``separates`` and two or more have all ranked tasks."""
+    """The mechanism with the highest mean; None if mechanisms do not differ, or fewer than two ran all ranked tasks."""
     near_best: frozenset[Key]
-    """Keys of mechanisms that a t test does not distinguish from the best, and that are not ``FAR`` below it."""
+    """Keys of mechanisms at most ``FAR`` below the best that a t test does not distinguish from the best."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
-        """Return whether two mechanisms are shown to differ. An outlier differs only from all others together."""
+        """Return whether two mechanisms are shown to differ. An outlier is not shown to differ from any single one."""
         return frozenset((first.key, second.key)) in self.named
 
     @property
@@ -85,12 +85,12 @@ Verdicts = Mapping[Key, Verdict]
 def judge(cells: Cells) -> Verdicts:
     """Judge, for every task, if it separates mechanisms, and which pairs differ.
 
-    A task separates mechanisms if their means differ significantly and by a relevant amount. They differ significantly
-    if shuffling the task's runs among its mechanisms seldom puts means as far apart (5 % after Benjamini & Hochberg
-    (1995) over the tasks). A difference is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling,
-    or half a level on a ladder. If a task separates mechanisms, a pair is named if its difference is relevant and
-    significant in a moderated t test (5 % after Holm over the task's pairs). If no pair is named, a mechanism that
-    stands out from all others is named instead.
+    A task separates mechanisms if their means differ significantly and by a relevant amount. The test of significance
+    shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg (1995) over the tasks). A difference
+    is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling, or half a level on a ladder. On a
+    task that separates mechanisms, a pair is named if its difference is relevant, and significant in a moderated t test
+    (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others is named
+    instead.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. On a ladder, p values are
     adjusted for interim analyses: :mod:`synthbench.reports.looks`. Mechanisms with a single run take part in all tests,
@@ -150,7 +150,7 @@ class Standing(NamedTuple):
     num_within: int
     num_open: int
     undecided: frozenset[tuple[str, str]]
-    """Pairs of a task's name and the name of a mechanism that is in an undecided pair on this task."""
+    """Name of the task and name of the mechanism, for each mechanism in an undecided pair on a task."""
 
 
 def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
@@ -186,8 +186,8 @@ def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms that tests compare: those with a run of every ranked task.
 
-    Controls are left out, since they differ from any mechanism on most tasks. If fewer than two are left, as in a suite
-    with tasks of many papers, all mechanisms that ran on a task are compared. Then none is called the best.
+    Controls are left out, since they differ from any mechanism on most tasks. If fewer than two mechanisms have all
+    ranked tasks, all mechanisms except controls are compared, and none is called the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]
@@ -230,7 +230,7 @@ def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
 
 
 def _is_near(cell: Estimate, distance: float, margin: float) -> bool:
-    """Return whether the margin or evaluation noise covers the distance of a mean to a bound.
+    """Return whether a mean is at its floor or ceiling, that is, at most the margin or the evaluation noise away.
 
     The spread between seeds is not used: if half of the seeds solve a task, the spread is large, but the task is not at
     its floor.

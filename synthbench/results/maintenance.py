@@ -34,7 +34,7 @@ _GROUPS = (
     ("device_type", "device_name"),
     ("synthbench_version", "schema_version"),
 )
-"""Pairs of columns: rows are counted per value of the first, separately for each value of the second."""
+"""Pairs of columns; rows are counted for each pair of values in these columns."""
 COUNTED = tuple(column for group in _GROUPS for column in group)
 """Columns that :func:`contents` needs in addition to ``status``."""
 
@@ -80,8 +80,8 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
 
     Args:
         store: The store; open for writing if it is to be repaired.
-        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that the ``run`` command, if
-            repeated, makes the rows again. A row that lost its curve is moved too.
+        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that a repeated ``run``
+            command makes the rows again. A row that lost its curve is moved too.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
     _, lost = curves_of(store, rows)

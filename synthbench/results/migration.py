@@ -22,7 +22,7 @@ SUITE = ("suite", "suite_version")
 """The configuration keys that name the suite; the columns have the same names."""
 
 _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
-"""Schema version, id and checksum of the row before migration, then its own ``migrated_from``, if it had one."""
+"""Pattern of ``migrated_from``: schema version, id, checksum and perhaps ``migrated_from`` of the original row."""
 
 
 def is_older(table: pa.Table) -> bool:
@@ -68,7 +68,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """The id and checksum that a row claims to have had before migration; None if it claims none."""
+    """Return the id and checksum that ``migrated_from`` states for the original row; None if it states none."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 
@@ -92,7 +92,7 @@ def _named(config_json: str) -> dict[str, str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Parse an object in canonical JSON; empty for any other text, whose row keeps its id and fails the audit."""
+    """Parse an object in canonical JSON; return an empty object for any other JSON text."""
     value = json.loads(text)
     try:
         return value if isinstance(value, dict) and canonical_json(value) == text else {}

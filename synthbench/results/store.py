@@ -10,7 +10,7 @@
     _tmp/  quarantine/                files being written; files that could not be trusted
 
 File names contain the hash of the content, so no writer replaces another's file, and writers need no lock. If a run has
-several rows, the one that finished last is used. Format 1 had one file per row, ``runs/run-<run_id>.parquet``; such
+several rows, the row that finished last is used. Format 1 had one file per row, ``runs/run-<run_id>.parquet``; such
 files are still read.
 
 A file of rows is *sealed* if its name contains the hash of its bytes: it was written from valid rows, and no accident
@@ -99,7 +99,7 @@ class Limits:
     file_bytes: int = 2**31
     """Size limit of a file, compressed and decompressed, since a few kilobytes of zstd can expand to terabytes."""
     written_rows: int = 20_000
-    """Limit on the rows of one compact file; their curves go into another file. Both files together take 200 MB."""
+    """Limit on the rows of one compact file; their curves go into another file. Both files take up to 200 MB."""
     batch_rows: int = 4096
     """Rows that are decoded at once, since a row takes far more memory in Python than in the file."""
 
@@ -203,7 +203,7 @@ class Store:
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Read the rows of some runs, by run_id. This is fast, since other files are read only for their run ids."""
+        """Read the rows of some runs, by run_id. Files without these runs are read only for their run ids."""
         rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
@@ -386,7 +386,7 @@ class Store:
             self._rewrite(sorted({*damaged, *self._holding("row_sha256", checksums)}), checksums)
 
     def _rewrite(self, paths: Sequence[Path], without: Collection[str] = ()) -> int:
-        """Replace some files of rows by compact files, leaving out the rows with checksums ``without``."""
+        """Replace some files of rows by compact files, leaving out rows whose checksum is in ``without``."""
         others = [path for path in self._paths("compact", "runs") if path not in paths]
         known = collected(parts_of(self, ("row_sha256",), "values", others))
         known_or_without = pa.concat_arrays([*known["row_sha256"].chunks, pa.array(without, pa.string())])
@@ -534,7 +534,7 @@ class Store:
         self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
     def _paths(self, folder: str, kind: str = "") -> list[Path]:
-        """List the Parquet files of a folder, of one kind if given; links and unknown names are reported instead.
+        """List the Parquet files of a folder whose names begin with ``kind``; links and other names are only reported.
 
         Raises:
             StoreError: If the folder cannot be read.
@@ -562,7 +562,7 @@ class Store:
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Yield every file of ``runs``, ``curves`` or ``verified``: loose, then compact, then those written meanwhile.
+        """Yield every file of ``runs``, ``curves`` or ``verified``: loose, then compact, then new files.
 
         In this order, no row is missed if its file is merged during reading, since the compact file exists before the
         loose one is deleted.
@@ -573,7 +573,7 @@ class Store:
             seen.update(new)
 
     def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
-        """Open each file and yield the result of ``look``; damaged files are set aside, missing ones skipped."""
+        """Open each file and yield the result of ``look``; damaged files are set aside, and missing files skipped."""
         for path in paths:
             try:
                 if (file := open_file(path, self.limits)) is None:
@@ -635,7 +635,7 @@ def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
 """Columns by which reports sort their rows."""
 Seal = Literal["nothing", "checksums", "values"]
-"""Checks that are skipped for sealed files: ``nothing``, their ``checksums``, or checksums and ``values``."""
+"""Checks skipped for sealed files (named by their hash): ``nothing``, ``checksums``, or checksums and ``values``."""
 KEYS = ("run_id", "finished_at", "row_sha256")
 """Columns that decide which row of a run is used."""
 
@@ -652,8 +652,8 @@ def parts_of(
 
     Args:
         store: The store to read.
-        names: Columns to read. Always added are ``KEYS``, the columns that reports sort by, ``is_migrated``,
-            ``is_result`` and ``file`` (path in the store). Most text columns are dictionary-encoded.
+        names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
+            (path in the store) are always added. Most text columns are dictionary-encoded.
         seal: Checks that are skipped for sealed files (whose names contain the hash of their bytes). With ``values``,
             only the needed columns of these files are decoded.
         paths: Files to read; None for all files of rows.
@@ -702,7 +702,7 @@ def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Tab
 
 
 def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
-    """Dictionary-encode some columns of a file's rows; among two million rows, most then take four bytes per row."""
+    """Dictionary-encode a file's text columns to save memory; add ``is_migrated``, ``is_result`` and ``file``."""
     columns = {
         name: table[name].dictionary_encode()
         if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different
@@ -742,7 +742,7 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select the migrated rows not among ``numbers``; for each, another row with the same run id is used."""
+    """Select the migrated rows whose numbers are not in ``numbers``; other rows with their run ids are used instead."""
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
 
@@ -788,7 +788,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
     Args:
         store: The store to read.
         rows: Rows with the columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
-        paths: Files to search; None for all files of curves. Lost curves are reported only if it is None.
+        paths: Files to search; None for all files of curves. Lost curves are reported only in this case.
     """
     wanted: dict[tuple[str, str], int] = {}
     columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
@@ -849,8 +849,8 @@ def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
 
     Args:
         table: Rows.
-        is_sealed: Whether the seal of the file is trusted. Then only rows that a quick check finds suspect are checked
-            one by one.
+        is_sealed: Whether the seal of the file is trusted. If so, only rows that fail a quick check are checked one by
+            one.
     """
     numbers = np.arange(table.num_rows)
     if is_sealed:
@@ -1040,7 +1040,7 @@ def open_file(path: Path, limits: Limits) -> File | None:
 
 
 def _hash(content: bytes) -> str:
-    """Hash the content of a file as its name does."""
+    """Hash the content of a file to the 16 hex digits that its name contains."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -1094,7 +1094,7 @@ def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> 
 
     Raises:
         StoreError: If the footer states a newer schema, and a seal or an unknown column shows that no bit flipped.
-        Damaged: If the footer states none that is a number, or a newer one without such evidence.
+        Damaged: If the footer's schema version is no number, or is newer without such evidence.
     """
     stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
     if stated is None:
@@ -1135,7 +1135,7 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
 
 def is_old(path: Path) -> bool:
-    """Return whether a file is over an hour old, far longer than writing all files of a job takes."""
+    """Return whether a file is over an hour old."""
     status = status_of(path)
     return status is not None and time.time() - status.st_mtime > _STALE_S
 

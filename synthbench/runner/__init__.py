@@ -5,9 +5,9 @@ The steps of a request, from the command line to a row:
 1. ``cli/running.py`` reads the options into a ``Request`` and calls ``run.py``, which takes the next steps in order;
 2. ``run.py`` loads the plugins, checks components that do not come with synthbench, and makes the plan and executor;
 3. ``plan.py`` expands the request into cells and their runs, and groups the runs that the store lacks into jobs;
-4. the executor gives each job to a worker, in this process or another (``executors/base.py`` tells how it retries);
-5. ``worker.py`` trains the runs of its job (``synthbench.training``), makes their rows (``rows.py``), writes them;
-6. ``held_out.py`` replaces the scores of foreign code by those of a test whose targets the worker never sees.
+4. the executor gives each job to a worker, in this process or another (``executors/base.py`` has rules for retries);
+5. ``worker.py`` trains the runs of a job (``synthbench.training``) and writes the rows that ``rows.py`` makes;
+6. ``held_out.py`` scores components that do not come with synthbench on a test whose targets no worker sees.
 
-The process of the command is called the driver; ``cli/progress.py`` shows the progress that it reports.
+The process of the command is called the driver. ``cli/progress.py`` shows its progress.
 """

@@ -141,7 +141,7 @@ def commit_warning() -> str | None:
 def _checkout() -> dict[str, Any]:
     """Return the commit of the checkout that the package runs from, and whether its code was changed since.
 
-    Without a repository, ``SYNTHBENCH_COMMIT`` may state the commit; the code then is taken as unchanged.
+    Without a repository, ``SYNTHBENCH_COMMIT`` may state the commit; the code is then assumed to be unchanged.
     """
     stated = stated_commit()
     folder = Path(synthbench.__file__).parent

@@ -1,4 +1,4 @@
-"""Estimates how long jobs will take, from the times of measured rows or else from the amount of work.
+"""Estimates how long jobs will take, from the times of earlier rows or, if there are none, from the amount of work.
 
 Estimates decide only the order of jobs and the displayed remaining time; they affect no number in a row.
 """
@@ -54,10 +54,10 @@ def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
 
 
 class Estimates:
-    """Estimates the time of a run: its work, times the median time per unit of work of the most similar measured rows.
+    """Estimates the time of a run: its work times the median time per unit of work in the most similar earlier rows.
 
     Args:
-        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only those with
+        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only rows with
             status ``ok`` or ``diverged`` are used. None if nothing was measured.
     """
 

@@ -1,9 +1,9 @@
-"""The held-out test of models that ran foreign code: their score is measured by a separate process, the judge.
+"""Held-out tests of models that ran foreign code: a separate process, the judge, measures their scores.
 
-Foreign code is code that does not come with synthbench. The judge draws new sequences and keeps their targets. Each
-question is one sequence up to a scored position, so no process with a plugin ever has a target or a later token. The
-worker writes its answers into the folder of its job, beside its rows. The judge accepts only the rows of that job, and
-replaces their scores by its own measurement.
+Foreign code is code that does not come with synthbench. The judge draws new sequences and keeps their targets secret.
+Each question is one sequence up to a scored position, so no process with a plugin ever has a target or a later token.
+The worker (the process that trained the model) writes the answers and its rows into the folder of its job. The judge
+accepts only the rows of that job, and replaces the scores in them by its own measurements.
 """
 
 import hashlib
@@ -40,15 +40,15 @@ SAID = "worker.score"
 """Name of the metric that records the score claimed by the worker, for information only."""
 
 QUESTIONS_A_SEQUENCE = 2
-"""Number of questions per test sequence; a question is about half as long, so two take no longer than one sequence."""
+"""Number of questions per test sequence; two questions have about as many tokens as one test sequence."""
 
 MOST_DRAWS = 64
-"""Limit on the draws of sequences for one test: if few have scored positions, one draw gives too few questions."""
+"""Limit on the batches drawn for one test; one batch may give too few questions."""
 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of one test: each is a sequence up to one of its scored positions."""
+    """The questions of one test; each question is a sequence cut off after one of its scored positions."""
 
     inputs: Int[np.ndarray, "count length"]
     """Input tokens; zeros follow after the scored position."""
@@ -76,9 +76,9 @@ class Result(NamedTuple):
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw the questions of the held-out tests of a run, and return them by test number.
+    """Draw the questions of a run's held-out tests, and return them by test number.
 
-    A ladder has one test per level, numbered from 1; any other task has the single test 1.
+    A ladder has one test per level, numbered from 1; any other task has one test, number 1.
 
     Args:
         cell: The cell of the run; only its suite and task are used.
@@ -116,7 +116,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
 
 
 def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) -> None:
-    """Write the inputs and positions of the questions of a run for the worker to read, without the targets."""
+    """Write the inputs and positions of a run's questions for the worker to read, but not the targets."""
     for number, some in questions.items():
         for kind, array in (("inputs", some.inputs), ("places", some.places)):
             with _file(folder, run_id, number, kind).open("wb") as file:
@@ -125,11 +125,11 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 @torch.inference_mode()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
-    """Answer the questions in a folder with the trained model and write the answers; do nothing if it has no questions.
+    """Answer the questions in a folder with the trained model, and write the answers; without questions, do nothing.
 
     Args:
         model: The model that was trained for all of the runs together.
-        runs: The runs, in the order of the first dimension of the model.
+        runs: The runs, in the order of the model's first dimension.
         folder: Folder of the job that the runs belong to, with or without questions.
         device: Device of the model.
     """
@@ -168,7 +168,7 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
 
 
 def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) -> dict[int, Result] | None:
-    """Score the answers that a worker wrote, by test number; None if any are missing or do not fit the questions."""
+    """Score the answers of a worker by test number; None if answers are missing or do not fit the questions."""
     results = {}
     for number, some in questions.items():
         expected = _no_answers(len(some.places), some.num_probabilities)
@@ -190,7 +190,7 @@ def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) ->
 
 
 def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> np.ndarray:
-    """Compute losses in nats of normalised answers; without this, their probabilities could sum to more than 1."""
+    """Normalise the answers, whose probabilities could sum to more than 1, and compute the losses in nats."""
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(-1, keepdims=True)
         losses: np.ndarray = np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(targets)), targets]
@@ -257,7 +257,7 @@ def standard_error_of(row: Mapping[str, Any], results: Mapping[int, Result]) -> 
 
 
 def _refused(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """Turn a row into one with status ``contract`` and no score."""
+    """Return the row with status ``contract`` and without a score."""
     nothing = dict.fromkeys(("score", "skill", "score_ood", "n_eval_examples", "n_correct", "eval_loss"))
     broken = {"status": "contract", "error_type": "ContractError", "error_message": reason, "metrics": "{}"}
     return {**row, **nothing, **broken}
@@ -269,7 +269,7 @@ def is_foreign(cell: Cell) -> bool:
 
 
 def needs_held_out_test(cell: Cell) -> bool:
-    """Tell whether the judge measures the score of a cell, because the cell runs foreign code on a built-in task.
+    """Tell whether a cell runs foreign code on a built-in task; the judge then measures its score.
 
     A plugin's own task is not tested, because its author decides the questions anyway.
     """
@@ -277,14 +277,14 @@ def needs_held_out_test(cell: Cell) -> bool:
 
 
 def folder_of(job: Job, results: Path, driver: str) -> Path:
-    """Return the store that a job writes its rows to: a separate one if the job runs foreign code."""
+    """Return the folder of the store for a job's rows; a job that runs foreign code gets a separate store."""
     if not any(map(is_foreign, job.cells)):
         return results
     return folder_named(results, driver, (*job.missing, *job.untuned)[0].run_id)
 
 
 def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
-    """Return the temporary folder of a command or, with ``run_id``, of its job whose first run has this id."""
+    """Return the temporary folder of a command or, with ``run_id``, the folder of a job by the id of its first run."""
     return results / "_tmp" / f"held-out-{driver}" / run_id
 
 
@@ -295,7 +295,7 @@ class HeldOutTest:
 
     Args:
         results: Folder of the store that receives the rows.
-        driver: Id of the command. It is part of the path of the folders of its jobs, which :meth:`close` removes.
+        driver: Id of the command, which is part of the paths of its folders; :meth:`close` removes these folders.
     """
 
     def __init__(self, results: Path, driver: str) -> None:
@@ -315,7 +315,7 @@ class HeldOutTest:
                 write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
-        """Move the rows of a job into the store, with their scores replaced by the judge's, and return them.
+        """Move the rows of a job into the store, with the scores that the judge measured, and return these rows.
 
         Rows of runs that the job was not asked to make are ignored. Return an empty list for a job of built-in
         components.
@@ -346,7 +346,7 @@ class HeldOutTest:
         return questions_of(run.cell, f"{self._salt}:{run.run_id}")
 
     def _hold(self) -> None:
-        """Mark the folder as in use, since a job may wait for days in the queue of a cluster."""
+        """Mark the folder as in use, so that it is not deleted while a job waits in the queue of a cluster."""
         if self._held is None:
             folder = folder_named(self._results, self._driver)
             folder.mkdir(parents=True, exist_ok=True)

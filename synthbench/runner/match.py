@@ -1,4 +1,4 @@
-"""Comparisons at equal size: changes widths and arguments to reach a number of parameters or of state elements."""
+"""Changes the widths and arguments of models, so that all have equally many parameters or state elements."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +67,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """Resize a cell as ``--match`` asks, and record the request in it, so that its rows can be grouped."""
+    """Resize a cell as ``--match`` asks, and record the request in the cell, so that its rows can be grouped."""
     resized = matched(cell, *_target(cell, text))
     return replace(
         resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
@@ -75,7 +75,7 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """Describe how a cell of a suite misses the target size in its ``match``; empty if it meets the target."""
+    """Say which size a cell has instead of the target in its ``match``; empty if it meets the target within 5 %."""
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
     if abs(size - target) <= TOLERANCE * target:
@@ -109,11 +109,11 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """Find a variant of a cell within 5 % of the target size, by changing at most two numbers.
 
-    A cell that fits is returned unchanged. Otherwise, two kinds of numbers are tried: the mechanism's integer
-    arguments, in order of declaration, and the model's width, which for attention stays a multiple of the number of
-    heads. To match a state, arguments are tried first, because they change only the mechanism. To match parameters, the
-    width is tried first, because an argument such as the steps of ``deltaproduct`` makes a different mechanism. If no
-    single change reaches the target, the nearest cell is kept and another number is changed.
+    A cell that fits is returned unchanged. Otherwise, the mechanism's integer arguments (in order of declaration) and
+    the model's width are tried. For attention, the width stays a multiple of the number of heads. To match a state,
+    arguments are tried first, because they change only the mechanism. To match parameters, the width is tried first,
+    because a changed argument may make a different mechanism. If no single change reaches the target, a second number
+    of the nearest cell is changed too.
 
     Raises:
         UsageError: If nothing fits; the message gives the nearest size.
@@ -143,7 +143,7 @@ def reference_of(cell: Cell) -> Cell:
 
 
 class Number(NamedTuple):
-    """A number of a cell that can be changed: its present value, and a function that gives the cell another value."""
+    """A number of a cell that can be changed: its present value, and a function that returns the changed cell."""
 
     present: int
     changed: Callable[[int], Cell]
@@ -173,11 +173,11 @@ def _with_width(cell: Cell, width: int) -> Cell:
 
 
 def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
-    """Find the cells nearest below and above the target along one number; empty if it does not change the size."""
+    """Vary one number to get the cells just below and above the target; empty if the number has no effect on size."""
 
     @cache
     def allowed(value: int) -> int:
-        """Return the largest allowed value up to this one; 0 if there is none."""
+        """Return the largest allowed value that is at most ``value``; 0 if no such value is allowed."""
         for lower in range(value, 0, -1):
             candidate = number.changed(lower)
             try:

@@ -28,7 +28,7 @@ from synthbench.training.ladder import sized_in
 from synthbench.training.stream import TOKENS_AT_ONCE
 
 GPU_GROUP_SIZE = 64
-"""Number of runs that a GPU trains as one program; kernel launches, not arithmetic, limit the speed of its steps."""
+"""Number of runs that a GPU trains as one program, since kernel launches, not arithmetic, limit its speed."""
 
 RERUNS = ("none", "failed", "all")
 
@@ -45,10 +45,10 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 class Job:
     """Runs that one worker trains; ``missing`` are the runs whose rows are to be written.
 
-    The runs belong to one cell, or to several cells that share a :attr:`Cell.program`. At most ``group_size`` of them
-    train as one program. The grouping does not depend on which rows are missing, so a resumed sweep trains the same
-    groups as an uninterrupted one. If the suite tunes learning rates, a job has all runs of its cells.
-    ``tuning_skills`` maps each tuning run that already has a row to its skill, or to None if the row has no score.
+    The runs belong to one cell (task × mechanism), or to several cells that share a :attr:`Cell.program`. At most
+    ``group_size`` runs train as one program. The grouping does not depend on which rows are missing, so a resumed sweep
+    trains the same groups as an uninterrupted sweep. If the suite tunes learning rates, a job has all runs of its
+    cells. ``tuning_skills`` maps each tuning run with a row to its skill, or to None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -64,7 +64,7 @@ class Job:
         return tuple(run for run in every if run not in self.tuning_skills)
 
     def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
-        """Set the learning rate that was chosen for each cell in all runs of that cell, and return the new job."""
+        """Return a copy of the job in which each run has the learning rate that was chosen for its cell."""
         runs, missing = (
             tuple(replace(run, learning_rate=learning_rates[run.cell]) for run in some)
             for some in (self.runs, self.missing)
@@ -133,7 +133,7 @@ class Selected(NamedTuple):
 
 
 def plan_request(request: Request, device: torch.device, selected: Selected | None = None) -> Plan:
-    """Plan a request: the runs that it names, and jobs for those that the store lacks.
+    """Plan a request: find the runs that it names, and make jobs for the runs that the store lacks.
 
     Args:
         request: What to run, and how.
@@ -178,7 +178,7 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
 
 
 def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]:
-    """Count the rows of a request that are done, failed and missing: one entry per task category, then one for all."""
+    """Count the done, failed and missing rows of a request: one entry per task category, then one for all tasks."""
     cells, seeds = cells_and_seeds(request, device)
     has_store = request.results.joinpath("store.json").exists()
     statuses = Store.open(request.results, create=False).statuses() if has_store else {}
@@ -259,7 +259,7 @@ def cells_and_seeds(
 
 
 def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple[str, str]]) -> bool:
-    """Return whether a stored row is kept; ``sources`` are pairs of installed code hashes, of task and mechanism."""
+    """Return whether a stored row is kept; ``sources`` has the installed code hashes as pairs (task, mechanism)."""
     if request.rerun == "all" or (request.deterministic and not row["deterministic"]):
         return False
     if row["status"] == "ok":
@@ -341,7 +341,7 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """Restrict a suite to some of its learning rates; the ids of the remaining rows stay the same.
 
     Raises:
-        UsageError: If the suite lacks one of the rates, or tunes, since each row's id then depends on all rates.
+        UsageError: If the suite lacks one of the rates, or tunes its rates, since each id then depends on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
@@ -359,7 +359,7 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select tasks by name or expression, with those of the suite first; ``@category`` selects a category.
+    """Select tasks by name or expression, with the suite's tasks first; ``@category`` selects a category.
 
     A task that the suite does not list is selected only by its exact name. An installed package is imported only if
     one of its tasks is named.
@@ -369,9 +369,9 @@ def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
 
 
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select mechanisms by name or expression, with those of the suite first; ``@family`` selects a family.
+    """Select mechanisms by name or expression, with the suite's mechanisms first; ``@family`` selects a family.
 
-    Installed packages are imported only if a mechanism of theirs is named, or if an expression is open: ``all``, a
+    Installed packages are imported only if one of their mechanisms is named, or an expression is open: ``all``, a
     family or a pattern. An open expression skips mechanisms that cannot be imported.
     """
     terms, named = _registered(expressions)
@@ -386,7 +386,7 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
 
 
 def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Split expressions into terms with the registered names of mechanisms; return the terms and these names."""
+    """Split expressions into terms with the registered names of mechanisms; return the terms and the names in them."""
     terms = [registered(term, MECHANISMS.resolve) for text in expressions for term in split_terms(text)]
     return terms, {parse_term(term.removeprefix("!"))[0] for term in terms}
 
@@ -428,7 +428,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 
 def _require_phases(cells: Sequence[Cell]) -> None:
-    """Refuse a curriculum for mechanisms without phases, as it would change only their learning rates."""
+    """Refuse the suite's curriculum for mechanisms without phases (geometries that it adds one after another)."""
     for cell in cells:
         if not _has_phases(cell):
             built_in = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
@@ -445,15 +445,15 @@ def _has_phases(cell: Cell) -> bool:
 
 
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
-    """Return the options of a mechanism in a suite: those of the condition, overridden by those that the suite sets."""
+    """Return a mechanism's options in a suite: the options of the condition, overridden by those of the suite."""
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
 
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
     """Select the cells of one part of the plan: ``2/3`` is the second of three. Each cell is in exactly one part.
 
-    All runs of a cell stay together, since they choose a learning rate together or train as one program. The part
-    depends only on the identity of the cell, not on the seeds or on which rows are done.
+    All runs of a cell stay together, since they choose a learning rate together or train as one program. A
+    cell's part depends only on the identity of the cell, not on the seeds or on finished rows.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.
@@ -522,7 +522,7 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
-    """Group cells that share a program; a cell whose runs do not fit into the present group begins a new one."""
+    """Group cells that share a program; a cell whose runs do not fit into the present group begins a new group."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, runs in ids.items():

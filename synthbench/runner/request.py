@@ -25,7 +25,7 @@ EXECUTORS = {
     "ray": Kind("ray", is_elsewhere=True, divides_gpus=True),
     "slurm": Kind("submitit", is_elsewhere=True),
 }
-"""Values of ``--executor``. Each, except ``auto``, is a class of that name in a module of ``runner/executors``."""
+"""Values of ``--executor``. Each value except ``auto`` names a module of ``runner/executors`` and the class in it."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Request:
     group_size: int | None = None
     rerun: str = "none"
     predictions: Path | None = None
-    """Folder for the predictions of each trained model on its test, ``<run_id>.npz``; None: they are not kept."""
+    """Folder for the predictions of each trained model on its test, ``<run_id>.npz``; None to keep no predictions."""
     deterministic: bool = False
     """True to use only deterministic algorithms; rows made without them are then made again."""
     shard: str | None = None

@@ -1,4 +1,4 @@
-"""Makes the record of a run: its row, its learning curve and, where asked for, its predictions."""
+"""Makes the record of a run: its row, its learning curve and, on request, its predictions."""
 
 import json
 import math
@@ -49,7 +49,7 @@ class Provenance:
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Finishing times of the rows that are replaced, by run id; new rows get later ones, whatever the clock says."""
+    """Finishing times of the rows that are replaced, by run id; each new row gets a later time."""
 
     def finished_at(self, run_id: str) -> datetime:
         """Return the present time, or 1 ms after the finishing time of the replaced row if that is later."""
@@ -71,7 +71,7 @@ class Failure:
 def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the row of a run that was trained, even if it diverged, and the points of its learning curve."""
+    """Make the row and the learning curve of a run that was trained and perhaps diverged."""
     run = result.runs[index]
     cell = run.run.cell
     training = cell.suite.training
@@ -126,7 +126,7 @@ def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standard_error(ceiling: float, num_sequences: int) -> float:
-    """Compute the standard error of a score at its ceiling: a fraction of correct answers, or bits of variance 1."""
+    """Compute the standard error of a score at its ceiling; a score in bits is assumed to have variance 1."""
     spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
     return math.sqrt(spread / num_sequences)
 
@@ -208,7 +208,7 @@ def _references(cell: Cell) -> dict[str, float]:
 
 
 def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
-    """Collect metrics in bits per token: of references, validation and each kind of position, with its fraction."""
+    """Collect the metrics of a run scored in bits: for references, validation and each kind of position."""
     metrics: dict[str, float | None] = {**_references(cell)}
     if run.validation:
         metrics["validation_bits"] = bits_of(run.validation[-1].loss)
@@ -222,7 +222,7 @@ def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
 
 
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
-    """Return floor, ceiling and local ceiling of the score: an accuracy, minus bits, or the ladder score."""
+    """Return floor, ceiling and local ceiling, in the unit of the score."""
     if cell.course is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)
     local = None if _is_in_bits(cell) else local_ceiling(cell.task, cell.length)
@@ -345,11 +345,11 @@ def predictions_file(folder: Path, run_id: str) -> Path:
 
 
 def write_predictions(folder: Path, result: RunResult) -> None:
-    """Write the test sequences of a run and the predictions for them; do nothing if the run kept none.
+    """Write the test sequences of a run and the predictions for them; do nothing if the run kept no predictions.
 
-    ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]; ``(predictions == targets).sum()``
-    equals ``n_correct`` of the row. ``metadata`` is JSON text: facts of the task, ``run_id``, and ``config``, the
-    complete configuration of the row.
+    ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]. ``(predictions == targets).sum()``
+    equals ``n_correct`` of the row. ``metadata`` is JSON text with facts about the task, the ``run_id`` and the
+    complete configuration, ``config``.
 
     Raises:
         StoreError: If the file cannot be written; no partial file is left behind.

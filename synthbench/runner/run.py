@@ -1,4 +1,4 @@
-"""Runs what is missing: the function behind ``synthbench run`` and :func:`synthbench.run`.
+"""Trains the missing runs of a request: the function behind ``synthbench run`` and :func:`synthbench.run`.
 
 :func:`prepare` turns a request into a plan and an executor, and writes nothing to the store. The executor gives the
 plan's jobs to workers, and each worker writes the rows of its job (:mod:`synthbench.runner.worker`).
@@ -126,14 +126,14 @@ def run(
     stop: threading.Event | None = None,
     most_loose: int = 200,
 ) -> RunReport:
-    """Run what is missing and write one row per run; a repeated call runs only what is still missing.
+    """Train the runs that have no row yet and write one row per run; a repeated call trains only the remaining runs.
 
     Args:
         request: What to run, and where.
         on_plan: Called once with the plan and the executor, before the first job.
         on_outcome: Called for every row once it is written.
         stop: Event that, once set, keeps further jobs from starting.
-        most_loose: Number of loose files (one per job) above which they are merged at the end.
+        most_loose: Limit on loose files (one per job); if the store has more at the end, all are merged.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -227,7 +227,7 @@ def _opened(prepared: Prepared) -> RunContext:
 
 
 def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
-    """Return the outcomes of a job; if it ran foreign code, with the scores measured by this process."""
+    """Return the outcomes of a job; if it ran foreign code, the scores are those that this process measured."""
     outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
     for row in test.take(done.job):
         if row["run_id"] in outcomes:
@@ -257,7 +257,7 @@ def findings_on(selected: Selected, trial: Trial, cache: Path | None = None, dev
         selected: The suite, tasks and mechanisms that a request names.
         trial: The processes in which components are tried.
         cache: Folder with earlier results; None to check again.
-        devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
+        devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
 
     Raises:
         ContractError: If a component cannot be built, or a component other than a mechanism fails a check.

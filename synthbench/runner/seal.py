@@ -1,7 +1,7 @@
 """Detects plugins that have replaced training code, for example to cheat or to patch PyTorch's attention globally.
 
-The code that trains is recorded when this module is imported, before a worker loads a plugin. It is compared again
-before and after each job that runs foreign code.
+The training code is recorded when this module is imported, before a worker loads a plugin. The record is compared with
+the present code before and after each job that runs a plugin.
 """
 
 import builtins
@@ -37,7 +37,7 @@ def replaced() -> str | None:
 
 
 def _codes() -> dict[str, list[object]]:
-    """Collect the code of the functions and classes of the sealed modules, by full name."""
+    """Collect the code of all watched functions and classes, by full name."""
     spaces = {module.__name__: vars(module) for module in _modules()} | {"torch.Tensor": vars(torch.Tensor)}
     for module in [space for space in spaces if space.startswith("synthbench.")]:
         own = [value for value in spaces[module].values() if isinstance(value, type) and value.__module__ == module]
@@ -58,7 +58,7 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _code(value: Any) -> list[object]:
-    """Collect the objects that determine what a function does, for comparison by identity; empty for what is no code.
+    """Collect the objects that determine what a function does, to compare them by identity; empty for other values.
 
     This detects a function that was replaced or wrapped, or whose code or defaults were replaced.
     """

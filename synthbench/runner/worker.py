@@ -1,4 +1,4 @@
-"""Runs one job in a worker: trains its runs and writes their rows."""
+"""Trains the runs of one job (the runs that one worker trains) and writes a row for each."""
 
 import time
 import traceback
@@ -25,7 +25,7 @@ from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, is_out_of_memory, train_group
 
 INNERMOST = 20
-"""Number of traceback frames that are shown, those nearest to the error."""
+"""Limit on the traceback frames that are shown; the frames nearest to the error are kept."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,23 @@ class RunContext:
     plugins: Sequence[str] = ()
     """Plugins that a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
-    """For each plugin mechanism that failed a check, the message of the first such check, by mechanism name."""
+    """Message of the first failed check, by name of the plugin mechanism; mechanisms without failures are left out."""
     is_deterministic: bool = False
     """True if only deterministic algorithms may be used."""
     is_alone: bool = True
     """True if no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
-    """Folder for the predictions of models on their tests; None: they are not kept."""
+    """Folder for the predictions of models on their tests; None to keep no predictions."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Finishing times, by run id, of the rows that this command makes again; the new rows must finish later."""
+    """Finishing times of the rows that this command replaces, by run id; each new row must have a later time."""
     foreign: tuple[str, ...] = ()
-    """Modules of those components of the jobs that do not come with synthbench."""
+    """Modules of the jobs' components that do not come with synthbench."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
-    """Random id of this command in the names of its logs, since other commands may use the same store meanwhile.
-
-    Host name and process id would not be enough: two containers may share both, and a store must not name hosts.
-    """
+    """Random id of this command, used in the names of its logs, because other commands may use the same store."""
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
-    """Memory ran out for a single run while other workers used part of it."""
+    """Memory ran out for a single run while other workers used part of the memory."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class RunOutcome:
 
 
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
-    """Train the runs of a job and write the missing rows, tuning rows first.
+    """Train the runs of a job and write the missing rows, beginning with runs that serve to choose a learning rate.
 
     If a mechanism raises, the row gets a status that says so. When memory runs out, the number of runs trained together
     is halved, down to one. Process settings that a mechanism or task changes are restored.
@@ -117,7 +114,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
 
 def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[RunOutcome]:
-    """Write a row with the failure's status for every missing run of a job."""
+    """Write a row with the failure's status for every run in ``job.missing``."""
     return _Worker(job, context, number, is_deterministic=context.is_deterministic).fail(job.runs, job, failure)
 
 
@@ -176,7 +173,7 @@ class _Worker:
         }
 
     def train_all(self, job: Job) -> list[RunOutcome]:
-        """Train the groups of a job that have runs without a row, and time each group separately."""
+        """Train each group of runs in which a row is missing; each group is timed separately."""
         outcomes = []
         for group in job.groups:
             self.provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
@@ -184,7 +181,7 @@ class _Worker:
         return outcomes
 
     def train(self, runs: Sequence[Run], job: Job) -> list[RunOutcome]:
-        """Train runs together and write their rows; if that fails, train smaller parts of them."""
+        """Train runs together and write their rows; if training fails, try again with smaller groups."""
         device = self.provenance.device
         try:
             result = train_group(
@@ -232,12 +229,12 @@ class _Worker:
 
 
 def replaced_code(job: Job) -> str | None:
-    """Return a message that names the training code replaced by foreign code of a job; None if there is none."""
+    """Return a message that names the training code that a job's plugins have replaced; None if they replaced none."""
     return seal.replaced() if any(map(held_out.is_foreign, job.cells)) else None
 
 
 def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
-    """Split runs that failed together into parts to try: halves if memory ran out, else cells; empty if indivisible."""
+    """Split runs that failed together: in halves if memory ran out, else by cell; empty if they cannot be split."""
     if failure.status == "oom":
         half = len(runs) // 2
         return [runs[:half], runs[half:]] if half else []
@@ -246,7 +243,7 @@ def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
 
 
 def _message(problem: BaseException, cell: Cell) -> str:
-    """Describe an exception for a row, beginning with the plugin line that led to it, since long messages are cut."""
+    """Describe an exception for a row; the plugin line that led to it comes first, since long messages are cut."""
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
     return f"{place}: {problem}" if place else str(problem)

@@ -30,11 +30,11 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[int, Field(gt=0)]
 CONDITIONS = ("stock", "bare")
-"""``stock``: layers as their authors build them. ``bare``: the recurrence or the scores alone."""
+"""``stock``: layers as their authors build them. ``bare``: only the recurrence, or only the attention scores."""
 BEFORE = "2026.1"
-"""Condition of older suites: layers without the parts that were added when ``CONDITIONS`` was introduced."""
+"""Condition of older suites, whose layers lack parts that ``stock`` layers have."""
 EXTRA = ".extra"
-"""Suffix of a suite's name for tasks that the suite does not list, but that are trained with its protocol."""
+"""Suffix of the suite's name in rows of other tasks that are trained with the suite's protocol."""
 Arguments = dict[str, bool | int | float | str]
 
 
@@ -50,7 +50,7 @@ class ModelSettings(_Strict):
     positions: str
     """Name of the position encoding, with arguments as for ``block``; ``own``: that of the mechanism's authors."""
     positions_otherwise: str | None = None
-    """Encoding for mechanisms without queries and keys if ``positions`` rotates them. None: refuse such mechanisms."""
+    """Encoding for mechanisms without the queries and keys that ``positions`` rotates. None: refuse such mechanisms."""
     model_dim: Positive
     num_heads: Positive
     num_layers: Positive
@@ -59,7 +59,7 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """Training of a run. The optimiser ``adamw`` decays every parameter; gradients are not clipped."""
+    """Training of a run. The optimiser ``adamw`` applies weight decay to every parameter; gradients are not clipped."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -111,9 +111,9 @@ class LadderSettings(_Strict):
     batch_tokens: Positive
     """Target number of tokens per step: a batch has as many sequences as fit, but at least ``batch_size``."""
     batch_answers: Positive
-    """Smallest mean number of answers per step; tasks with one question per sequence need more sequences for it."""
+    """Smallest mean number of answers per step; tasks with one question per sequence need more sequences."""
     extended: bool = False
-    """True to use the extended ladder of each task that has one. It enters run ids only through the levels."""
+    """True to use the extended ladder of each task that has one. Run ids depend only on the levels used."""
 
 
 class TuningSettings(_Strict):
@@ -139,14 +139,11 @@ class EvaluationSettings(_Strict):
     threshold: Annotated[Finite, Field(gt=0, le=1)] | None = None
     """Skill on the validation sequences at which ``steps_to_threshold`` is measured; left out on a ladder."""
     validation_sequences: Positive | None = None
-    """Number of further sequences (on a ladder, per level) that choose among several learning rates for each seed."""
+    """Number of validation sequences (on a ladder, per level) for choosing among several learning rates per seed."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the trained length or load at which the trained model is tested too."""
     shifts: Annotated[tuple[Annotated[int, Field(gt=0, le=1 << 20)], ...], AfterValidator(_distinct)] | None = None
-    """Distances by which all positions are shifted in further tests of the trained model; no part of a run's id.
-
-    Float32 can still distinguish positions at the largest allowed shift.
-    """
+    """Distances by which all positions are shifted in further tests of the trained model; no part of a run's id."""
 
 
 class Suite(_Strict):
@@ -168,11 +165,11 @@ class Suite(_Strict):
     ladder: LadderSettings | None = None
     """Training on levels; if left out, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
-    """Condition of the mechanisms: one of ``CONDITIONS``, or ``BEFORE``. It enters run ids only through the options."""
+    """Condition of mechanisms: one of ``CONDITIONS``, or ``BEFORE``. Run ids depend only on the options it sets."""
     merged: dict[str, str] = {}
     """Names under which categories with few tasks are shown, by category; no part of a row's id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
-    """Tasks of a first verdict; all tasks of the suite if left out. No part of a row's id, since it changes no run."""
+    """Tasks of a quick first verdict; by default, all tasks of the suite. No part of a row's id."""
     studies: Annotated[tuple[str, ...], AfterValidator(_distinct)] = ()
     """Studies that use rows of the suite: folders under ``studies/`` in the repository. No part of a row's id."""
 
@@ -218,9 +215,9 @@ class Suite(_Strict):
 
 
 def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
-    """Return a suite with the same protocol for tasks that the suite does not list.
+    """Return a copy of a suite with other tasks and the same protocol.
 
-    Its name differs, so that no table of the original suite shows its rows.
+    The name of the copy ends in :data:`EXTRA`, so that no table of the original suite shows rows of the copy.
     """
     return suite.model_copy(
         update={"name": f"{suite.name}{EXTRA}", "tasks": {name: dict(tasks[name]) for name in tasks}}

@@ -1,4 +1,4 @@
-"""The task generators, one per file; the folder of a file is the task's category. They need only NumPy."""
+"""The task generators, one per file, in one folder per category. They need NumPy, but no deep-learning framework."""
 
 from synthbench.tasks._measured import accuracy
 from synthbench.tasks._recorded import (

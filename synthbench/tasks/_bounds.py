@@ -34,7 +34,7 @@ def clip_counts(probabilities: Float[np.ndarray, " counts"], largest: int) -> Fl
 
 
 def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
-    """Compute the probability of each count 0..largest of a Poisson variable."""
+    """Compute the Poisson probability of each count 0..largest."""
     chances: Float[np.ndarray, " counts"] = np.exp(
         np.arange(largest + 1) * np.log(rate) - rate - _log_factorials(largest)
     )
@@ -42,10 +42,10 @@ def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
-    """Compute the probability that independent Poisson counts are all at most ``cap`` and sum to each of 0..largest.
+    """Compute, for each n in 0..largest, the probability that independent Poisson counts sum to n, none above ``cap``.
 
-    Given their total, Poisson counts are multinomial. So the result for a total, divided by that total's own
-    probability, is the probability that in that many uniform draws no symbol occurs more than ``cap`` times.
+    Hence ``result[n] / poisson(num_symbols * rate, largest)[n]`` is the probability that no symbol occurs more than
+    ``cap`` times in n uniform draws.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

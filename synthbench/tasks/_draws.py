@@ -5,7 +5,7 @@ from jaxtyping import Int
 
 
 def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch items"]:
-    """Find the index of the latest earlier copy of each symbol in its row; -1 if there is none."""
+    """Find, for each symbol, the index of its latest earlier copy in the same row; -1 if there is none."""
     order = np.argsort(symbols, axis=1, kind="stable")
     in_order = np.take_along_axis(symbols, order, axis=1)
     copies = np.full_like(order, -1)
@@ -18,8 +18,7 @@ def distinct(
 ) -> Int[np.ndarray, "batch draws"]:
     """Draw distinct symbols in random order for each row, without a table of all symbols.
 
-    Source: Bentley & Floyd (1987). Each step widens the range by one symbol and draws a uniform symbol of the range. It
-    adds the drawn symbol, or the range's newest symbol if the drawn one was added before.
+    Source: Bentley & Floyd (1987).
     """
     # One row per draw, so that the comparison with all earlier draws runs over contiguous memory.
     draws = np.empty((num_draws, batch_size), dtype=np.int64)

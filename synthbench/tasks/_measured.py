@@ -17,7 +17,7 @@ MOST_SEARCHED = 256
 
 
 def measured_local_ceiling(task: Task, length: int) -> Bound:
-    """Measure :func:`synthbench.tasks.local_ceiling`."""
+    """Measure the accuracy that :func:`synthbench.tasks.local_ceiling` returns."""
     floor = task.floor(length)
     if task.readout != "position":
         return floor
@@ -31,18 +31,18 @@ def measured_local_ceiling(task: Task, length: int) -> Bound:
 
 
 def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
-    """Measure :func:`synthbench.tasks.shortcut_accuracies`."""
+    """Measure the accuracies that :func:`synthbench.tasks.shortcut_accuracies` returns."""
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 
 
 def measured_bases(level: Level) -> dict[str, float]:
-    """Measure the accuracy of each baseline of a level on its new targets, by name.
+    """Measure the accuracy of each baseline on the targets that a level scores, by the baseline's name.
 
-    ``floor`` answers with one constant per position, and ``local`` by the best rule that sees only its own token and
-    position. ``place`` copies, for each position, the token at one fixed place: the place that is right most often.
-    ``seen`` guesses among the answers read so far, and ``unasked`` only among those not yet asked for. Then come all
-    shortcuts of the task, and the best rule of each family of :mod:`synthbench.tasks._rules`.
+    ``floor`` answers with one constant per position. ``local`` is the best rule that sees only the current token and
+    position. ``place`` copies, for each position, the token at the position read so far that most often has the answer.
+    ``seen`` guesses among the answers read so far, ``unasked`` among the answers read but not yet asked for. Further
+    baselines are the task's shortcuts, and the best rule of each family of :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
@@ -77,7 +77,7 @@ def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.nd
 
 
 def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
-    """Find for each position the position, up to it, whose token is most often the answer."""
+    """Find, for each scored position, the position at or before it whose token is most often the answer."""
     inputs, targets = batch
     places = np.arange(inputs.shape[1])
     for position in np.flatnonzero((targets != IGNORE).any(axis=0)):
@@ -87,7 +87,7 @@ def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
 
 
 def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
-    """Compute the accuracy of a uniform guess among the answers read so far, and among those not yet asked for.
+    """Compute the accuracies of two guesses: uniform among the answers read, or only those not yet asked for.
 
     An answer is any token that is a target anywhere in the batch.
     """
@@ -116,7 +116,7 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
 
 
 def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Tokens:
-    """Count in each row the first positions that are at most 0, 1, ..., ``length - 1``."""
+    """Count, in each row, the entries of ``firsts`` that are at most 0, 1, ..., ``length - 1``."""
     counts = np.zeros((len(firsts), firsts.max(initial=length) + 1), dtype=np.int64)
     np.add.at(counts, (np.arange(len(firsts))[:, None], firsts), 1)
     found: Tokens = counts.cumsum(axis=1)[:, :length]
@@ -129,7 +129,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
 
 
 def large_sample(task: Task, length: int, seed: int) -> Batch:
-    """Draw a sample with about ``NUM_ANSWERS`` targets or more, even if sequences are long with one answer each."""
+    """Draw enough sequences for about ``NUM_ANSWERS`` targets or more."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())
     if num_targets >= NUM_ANSWERS:
@@ -138,9 +138,9 @@ def large_sample(task: Task, length: int, seed: int) -> Batch:
 
 
 def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
-    """Compute the accuracy of predictions over scored positions, as a ``bound``: similar predictions may reach more.
+    """Compute the accuracy of predictions at the scored positions, as a :class:`Bound` of the kind ``bound``.
 
-    Sequences are independent but positions within one are not, so the standard error is that of a ratio of two sums.
+    Positions of a sequence are not independent, so the standard error is that of a ratio of two sums over sequences.
     """
     is_scored = targets != IGNORE
     is_right = (predictions == targets) & is_scored

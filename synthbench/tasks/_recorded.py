@@ -1,6 +1,6 @@
 """Bounds of the suites' tasks and of all levels, read from a file because measuring them takes seconds.
 
-Bounds never change. Missing entries are measured on demand; ``python docs/generate.py`` adds them to the file.
+Missing entries are measured on demand; ``python docs/generate.py`` adds them to the file.
 """
 
 import json
@@ -16,17 +16,17 @@ from synthbench.tasks.base import Bound, Level, Task
 FILE = Path(__file__).with_name("bounds.json")
 
 Entry = Mapping[str, Any]
-"""Record of a task at a length, or of a level, in the file; a list holds the fields of a :class:`Bound`."""
+"""Entry of the file for a task at one length, or for a level; each list holds the fields of a :class:`Bound`."""
 
 
 def key_of(task: Task, length: int) -> str:
-    """Build the key of a task's entry in the file from its name, declared version, length and all options."""
+    """Build the key of a task's entry in the file from the task's name, version and options and the length."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
 
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
-    """Compute the entry of a task at a length; ``is_stretched`` leaves out the local ceiling and the shortcuts."""
+    """Compute the file's entry for a task at a length; ``is_stretched`` omits the local ceiling and the shortcuts."""
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
         entry["references"] = found
@@ -37,7 +37,7 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """Read all entries of the file at the first call; keys are those of :func:`key_of` and :func:`level_key`."""
+    """Return the entries of the file, read at the first call; :func:`key_of` and :func:`level_key` build their keys."""
     read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
     return read
 
@@ -57,12 +57,11 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 
 @lru_cache(maxsize=4096)
 def local_ceiling(task: Task, length: int) -> Bound:
-    """Return the accuracy of the best rule that sees only its own token and position; not for tasks in bits.
+    """Return the accuracy of the best rule that sees only the current token and position; not for tasks in bits.
 
     A model needs to mix positions only for accuracies above this ceiling. The rule answers each pair of position and
-    token with its most frequent target. It learns from one fixed sample and is scored on another, so with many pairs
-    the true ceiling may be slightly higher. The result is at least the floor, and equals the floor for tasks whose
-    answers are all read from the last position.
+    token with the pair's most frequent target, learned from one fixed sample and scored on another. The result is at
+    least the floor. For tasks whose answers are all read from the last position, it equals the floor.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)
@@ -83,15 +82,15 @@ def references(task: Task, length: int) -> dict[str, float]:
 
 
 class LevelBounds(NamedTuple):
-    """A level's shortcut baseline (on its new targets) and ceiling, accuracies in [0, 1], and its number of answers."""
+    """The shortcut baseline of a level, its ceiling and its number of answers; accuracies are in [0, 1]."""
 
     base: float
     """The shortcut baseline: the highest accuracy of a shortcut."""
     rule: str
-    """Name of that shortcut: see :func:`synthbench.tasks._measured.measured_bases`."""
+    """Name of the shortcut with the highest accuracy: see :func:`synthbench.tasks._measured.measured_bases`."""
     ceiling: float
     answers: float
-    """Mean number of targets in a sequence, including those of lower levels."""
+    """Mean number of targets in a sequence, including targets that only lower levels score."""
 
 
 def level_key(level: Level) -> str:
@@ -100,7 +99,7 @@ def level_key(level: Level) -> str:
 
 
 def measured_level(level: Level) -> dict[str, Any]:
-    """Compute the file's entry of a level."""
+    """Compute the file's entry for a level."""
     return {
         "bases": measured_bases(level),
         "ceiling": level.task.ceiling(level.length).value,

@@ -1,4 +1,4 @@
-"""Generic rules that know nothing of a task; the best of them are part of a level's shortcut baseline.
+"""Generic rules, the same for all tasks; a level's shortcut baseline includes the best of them.
 
 A rule sees the tokens up to a scored position and returns the probability that it names the answer: 0, 1, or a fraction
 if it guesses among candidates. Rules come in families. The best rule of a family is chosen on one sample and scored on
@@ -135,7 +135,7 @@ class View:
 
     @cached_property
     def is_latest(self) -> Mask:
-        """Mask of the tokens read that have no later copy among the tokens read."""
+        """Mask of the last copy of each id among the tokens read."""
         is_latest = self.is_read.copy()
         row, place = np.nonzero((self.copies >= 0) & self.is_read)
         is_latest[row, self.copies[row, place]] = False
@@ -159,11 +159,11 @@ class View:
 
     @cached_property
     def bits(self) -> dict[object, Bits]:
-        """Cache of packed masks that several rules share, by the key of :meth:`packed`."""
+        """Cache of the masks that :meth:`packed` returns, by key."""
         return {}
 
     def packed(self, key: object, make: Callable[[], Mask]) -> Bits:
-        """Return a mask packed into bits, from the cache or made; packing speeds up the many intersections of masks."""
+        """Return the result of ``make`` packed into bits, from the cache if possible; packed masks intersect faster."""
         if key not in self.bits:
             mask = make()
             padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % 64)))
@@ -172,7 +172,7 @@ class View:
 
     @cached_property
     def bins(self) -> Int[np.ndarray, "scored length"]:
-        """Number of the pair of scored position and id, for each token."""
+        """Bin of each token, for counting: every pair of a scored position and an id has a bin."""
         bins: Int[np.ndarray, "scored length"] = (
             self.tokens + len(self.is_candidate) * np.arange(len(self.tokens))[:, None]
         )
@@ -185,7 +185,7 @@ class View:
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
-        """Mark tokens whose id has been read a number of times that ``is_kept`` accepts."""
+        """Count each id among the tokens read, and mark the tokens whose count ``is_kept`` accepts."""
         kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
         return kept
 
@@ -209,7 +209,7 @@ class Window:
         return f"{side} {part}" + (" of the context" if self.of_context else "")
 
     def bounds(self, view: View) -> tuple[Int[np.ndarray, "scored 1"], Int[np.ndarray, "scored 1"]]:
-        """Return the first position of the window, and the position after its last."""
+        """Return the first position in the window, and the first position after the window."""
         end = (view.starts if self.of_context else view.places + 1)[:, None]
         size = -(-end * self.share.numerator // self.share.denominator)
         return (end - size, end) if self.is_later else (np.zeros_like(end), size)
@@ -226,7 +226,7 @@ ALL = Window(Fraction(1), is_later=True)
 
 
 def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
-    """List windows at the end and at the beginning of the tokens read; with context, also of the context.
+    """List windows at the end and at the beginning of the tokens read and, if ``with_context``, of the context.
 
     The context is everything up to the first scored position.
     """
@@ -275,9 +275,9 @@ def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_disti
 
 
 def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
-    """Guess uniformly among the answers in a window; each id counts once if distinct, else once per occurrence.
+    """Guess uniformly among the answers in a window; each id counts once if ``is_distinct``, else once per occurrence.
 
-    ``without`` names a key of ``EXCLUSIONS``, whose ids are left out.
+    Ids that ``EXCLUSIONS[without]`` marks are left out.
     """
     candidates = view.packed((window, is_distinct), lambda: _answers_in(view, window, is_distinct=is_distinct))
     if without:
@@ -289,7 +289,7 @@ def guess(view: View, window: Window, *, is_distinct: bool = True, without: str 
 
 
 def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
-    """Mark the answers in a window; if distinct, only the first occurrence of each id there."""
+    """Mark the answers in a window; if ``is_distinct``, only the first occurrence of each id in the window."""
     begin, _ = window.bounds(view)
     mask: Mask = view.is_answer & window.mask(view)
     if is_distinct:
@@ -298,7 +298,7 @@ def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
 
 
 def _is_neighbour(view: View) -> Mask:
-    """Mark tokens whose id has stood next to the present token's id, or is that id."""
+    """Mark copies of the present token, and tokens whose id has stood next to an earlier copy of the present token."""
     num_ids = len(view.is_candidate)
     beside = np.zeros((len(view.tokens), num_ids), dtype=bool)
     row, place = np.nonzero(view.is_equal)
@@ -336,7 +336,7 @@ EXCLUSIONS: Mapping[str, Callable[[View], Mask]] = MappingProxyType(
 
 
 def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = False) -> Chances:
-    """Name the most frequent answer in a window, or the next most frequent for ``place`` 1, or the rarest."""
+    """Name the most frequent answer in a window, the second most frequent if ``place`` is 1, or the rarest."""
     counts = view.counts(window.mask(view) & view.is_read)
     if is_rarest:
         counts = np.where(counts > 0, counts.shape[1] * view.tokens.shape[1] - counts, 0)
@@ -347,7 +347,7 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
 
 
 def frequent_beside(view: View) -> Chances:
-    """Name, among the ids that have followed the present token, the one most frequent among all tokens read."""
+    """Choose among the ids that have followed the present token; name the id with most copies among all tokens read."""
     after = np.zeros_like(view.is_equal)
     after[:, 1:] = view.is_equal[:, :-1]
     after &= view.is_answer
@@ -359,8 +359,8 @@ def frequent_beside(view: View) -> Chances:
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
     """Name the present token's count in a part of the text, scaled up to the whole text.
 
-    With ``slack``, guess uniformly among the counts that differ by at most ``slack``. The text ends before tokens that
-    are the same in all sequences, such as a question mark.
+    With ``slack``, guess uniformly among counts from ``count - slack`` to ``count + slack``. Final tokens that are the
+    same in all sequences, such as a question mark, do not belong to the text.
     """
     end, before = view.places, view.places - 1
     while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
@@ -379,7 +379,7 @@ def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0)
 
 
 def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark the earlier positions where a copy of the last ``context`` tokens ends, or where a reversed copy begins."""
+    """Mark where a copy of the last ``context`` tokens ends or, if ``is_backwards``, where a reversed copy begins."""
     if context == 1:
         return view.is_equal
     if (context, is_backwards) not in view.matches:
@@ -394,7 +394,7 @@ def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
 
 
 def _longest_matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark the matches of :func:`_matches` for the longest context, up to ``context``, that has any."""
+    """Mark the matches of :func:`_matches` for the longest context, of at most ``context`` tokens, that has a match."""
     matched = _matches(view, context, is_backwards=is_backwards)
     for fewer in reversed(range(1, context)):
         shorter = _matches(view, fewer, is_backwards=is_backwards)
@@ -412,7 +412,7 @@ def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool 
 
 
 def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
-    """Name a token after copies of the present token in a window; if there are none, after any copy."""
+    """Name the token after a copy of the present token in a window or, if the window has none, after any copy."""
     inside = view.is_equal & window.mask(view)
     has_copy = inside.any(axis=1)
     among_all = _pick(view, view.is_equal, "a random", 1)
@@ -427,7 +427,7 @@ def _only_latest(mask: Mask) -> Mask:
 
 
 def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
-    """Choose an answer ``step`` positions from a marked position; if there is none, guess among the answers read."""
+    """Choose an answer ``step`` positions after a marked position, or guess among the answers read if there is none."""
     beside = np.zeros_like(matched)
     beside[:, max(step, 0) : len(view.positions) + min(step, 0)] = matched[
         :, max(-step, 0) : len(view.positions) - max(step, 0)
@@ -519,10 +519,10 @@ VOTES = ("distance", "place")
 
 
 def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
-    """Learn the weights of votes on one sample and return the votes' accuracies on the other, by name.
+    """Learn the weights of votes on ``fit`` and return the accuracies of voting on ``fresh``, by name.
 
-    Every answer read votes for its own id. The weight of a vote is the log-odds that an answer at its distance, or at
-    its place from the beginning, is right. Such votes cover windows of any size and place, and any rate of forgetting.
+    Every answer read votes for its own id. The weight is the log-odds that an answer at the vote's distance from the
+    scored position, or at the vote's position, is right.
     """
     reached = {}
     for kind in VOTES:
@@ -546,7 +546,7 @@ def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
 
 
 def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
-    """Number the range of each place or distance: the first 16 have one each, the others share 32 of equal size."""
+    """Map each place or distance to a range: the first 16 values have a range each, the rest share 32 equal ranges."""
     length = len(view.positions)
     edges = np.unique(np.concatenate([np.arange(min(16, length)), np.linspace(16, max(16, length), 33).astype(int)]))
     places = view.places[:, None] - view.positions if kind == "distance" else view.positions[None]
@@ -556,7 +556,7 @@ def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
 
 
 class Scored(NamedTuple):
-    """Scored positions of a batch for tables, which need many positions but only a few tokens before each."""
+    """Scored positions of a batch for lookup tables, which need only a few tokens before each position."""
 
     inputs: Tokens
     rows: Int[np.ndarray, " scored"]
@@ -597,10 +597,10 @@ TABLES = (
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
-    """Learn tables on one sample and return their accuracies on both halves of the other, by name.
+    """Learn tables on ``fit`` and return their accuracies on both halves of ``fresh``, by name.
 
-    A table names the most frequent answer to its keys, or uses a table with fewer keys if they are new. Only tables
-    that see at most half of the tokens read, on average, are included.
+    A table names the most frequent answer to the last few tokens; if they are new, a table of fewer tokens answers.
+    Only tables that see at most half of the tokens read, on average, are included.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0
@@ -672,7 +672,7 @@ def _with_table(
     codes: Int[np.ndarray, " scored"],
     predictions: Int[np.ndarray, " scored"],
 ) -> Int[np.ndarray, " scored"]:
-    """Replace predictions for codes seen in learning by their most frequent answer, the smallest id in a tie."""
+    """Replace the prediction for each learned code by the code's most frequent answer, the smallest id in a tie."""
     base = int(answers.max()) + 1
     num_codes = int(max(known.max(), codes.max())) + 1
     if num_codes * base <= NUM_CODES:
@@ -688,7 +688,7 @@ def _with_table(
 
 
 class Reached(NamedTuple):
-    """The best rule of a family, and its accuracy on another sample than the one that chose it."""
+    """The best rule of a family, and the rule's accuracy on a sample that was not used to choose it."""
 
     rule: str
     accuracy: float

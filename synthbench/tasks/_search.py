@@ -1,6 +1,6 @@
 """A wider search for rules that beat a level's shortcut baseline; any such rule should be added to the baseline.
 
-The search draws its own sequences, not those of the baselines, and also tries rules that no baseline includes. The file
+The search draws sequences that the baselines have not used, and also tries rules that no baseline includes. The file
 ``shortcuts.csv`` holds the results for all levels; ``synthbench shortcuts --write`` recreates it.
 """
 
@@ -27,7 +27,7 @@ LONGEST = _measured.MOST_SEARCHED
 SEEDS = (1000, 1001)
 """Seeds of the two samples of the search; baselines use 0 and 1."""
 MOST_SKILL = 0.05
-"""Skill up to which a rule need not be added to the baseline."""
+"""Largest skill of a rule that need not be added to the baseline."""
 TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
 """Random forest: number of trees, minimum samples per leaf, and numbers of positions to learn from and to test on."""
 
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def is_beaten(self) -> bool:
-        """True if the rule is so much better than the baseline that it should be added to it."""
+        """True if the rule's skill is above ``MOST_SKILL``, so that the baseline should include the rule."""
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
@@ -126,13 +126,13 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 
 
 def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
-    """List the levels of a task, then those levels of its extended ladder that the first ladder lacks."""
+    """List the levels of a task's ladder, then the levels that only the extended ladder has."""
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
 
 
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
-    """Search all levels of the given tasks, one after the other."""
+    """Search all levels of the given tasks."""
     for unit in units:
         for level in levels_of(unit, longest):
             yield search_level(level, has_forest=has_forest)
@@ -145,7 +145,7 @@ def read_found(file: Path = FILE) -> list[Found]:
 
 
 def write_found(found: Sequence[Found], file: Path = FILE) -> None:
-    """Write the results of a search, sorted by task; the file's results of other tasks stay.
+    """Write the results of a search, sorted by task, and keep the results of other tasks in the file.
 
     Args:
         found: Results of all levels of one or more tasks.
@@ -167,8 +167,8 @@ def _kinds() -> dict[str, Any]:
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
     """Compute hand-made features of scored positions, and the answers there.
 
-    The features are the position, the first scored position, the last and first tokens, and the count of each id. For
-    the latest earlier copies of the present token, they also include the distances and the tokens beside the copies.
+    The features are the position, the first scored position, the last and first tokens, and the count of each id.
+    Further features are the distances to the latest copies of the present token, and the tokens beside those copies.
     """
     view = _rules.View.of(batch, vocab_size, most)
     scored, length = np.arange(len(view.places)), batch.inputs.shape[1]

@@ -19,8 +19,8 @@ def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value
     {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
 
     Args:
-        first_length: Sequence length of the first level, in tokens, one of :data:`LENGTHS`. Its strings are too long
-            for the next smaller length.
+        first_length: Sequence length of the first level, in tokens, one of :data:`LENGTHS`. Strings of the
+            level do not fit into the next smaller length.
         tokens_per_symbol: The task's :attr:`Transduction.tokens_per_symbol`.
         shared: Options that all levels have.
     """
@@ -49,7 +49,7 @@ class Transduction(Task):
 
     @property
     def min_length(self) -> int:
-        """Room for the shortest string, the separator and the answer."""
+        """Number of tokens of the shortest string, the separator and the answer."""
         return self.tokens_per_symbol * self.shortest + 1
 
     @property
@@ -62,7 +62,7 @@ class Transduction(Task):
         return (length - 1) // self.tokens_per_symbol
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest one that fits ``length``."""
+        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest length in training."""
         longest = factor * self.longest(length)
         return dataclasses.replace(self, shortest=longest // 2 + 1), self.tokens_per_symbol * longest + 1
 

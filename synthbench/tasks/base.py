@@ -24,7 +24,7 @@ Tokens = Int[np.ndarray, "batch length"]
 """Token ids or target ids, one for each position of each sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Sequence lengths of levels, in tokens, for tasks of any length. Tasks of equal shape share compiled programs."""
+"""Sequence lengths of levels, in tokens. Levels of equal length can share compiled programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
@@ -38,7 +38,7 @@ Measure = Literal["accuracy", "bits"]
 """Unit of a score: the fraction of correct answers, or minus the mean number of bits per token."""
 
 Readout = Literal["position", "bottleneck"]
-"""Place where answers are read: each at its own position, or all of them from the last position's vector."""
+"""Place where answers are read: each at its own position, or all from the output at the last position."""
 
 
 class Batch(NamedTuple):
@@ -69,7 +69,7 @@ class Level(NamedTuple):
     load: int
     """Difficulty, in the unit of :attr:`Task.load`."""
     first_new: int
-    """First scored position. Earlier targets are only trained on: a lower level scores them, or they are easier."""
+    """First scored position. Earlier targets are easier, so they are trained on but not scored."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
         """Keep the targets that this level scores; replace the others by ``IGNORE``."""
@@ -94,30 +94,29 @@ class Task(ABC):
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
-    """Length of the published task, in tokens; a suite may set another."""
+    """Length of the published task, in tokens; a suite may set another length."""
     levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
     """The ladder, easiest level first: each level's ``load``, its ``length`` in tokens, and its options.
 
     From one level to the next, the load grows by a factor of about the square root of 2. All levels have the same token
-    ids. Each level scores only what no easier level covers, such as longer strings. If its sequences begin like those
-    of an easier level, only positions from ``first_new`` on are scored. A task without levels is not ranked.
+    ids. Each level scores only what no easier level covers, such as longer strings. If sequences begin like the
+    sequences of an easier level, only positions from ``first_new`` on are scored. A task without levels is not ranked.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
-    """A second ladder for suites that ask for extended levels; if empty, they use :attr:`levels`.
+    """A second ladder for suites that ask for extended levels; if it is empty, these suites use :attr:`levels`.
 
-    It adds harder levels, or omits levels that a simple rule nearly solves. :attr:`levels` itself cannot change,
-    because run ids depend on it. Besides, added levels may need more token ids.
+    The second ladder adds harder levels, or omits levels that a simple rule nearly solves.
     """
     load: ClassVar[str] = "tokens"
     """Unit of the load, in the plural, such as ``pairs``."""
     readout: ClassVar[Readout] = "position"
     """Place where answers are read. With ``bottleneck``, the target at a position may depend on the whole sequence."""
     measure: ClassVar[Measure] = "accuracy"
-    """Unit of the score. In bits, the only known ceiling is 0, so rows report no skill; see :meth:`references`."""
+    """Unit of the score. For a task in bits, no useful ceiling is known, so rows report no skill."""
     no_shortcuts: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Generic rules left out of shortcut baselines: patterns of their names, and the reason in one sentence.
+    """Generic rules left out of the shortcut baseline: patterns of rule names, each with the reason in one sentence.
 
-    Most of them do what the task asks for, so they are no shortcuts. See :mod:`synthbench.tasks._rules`.
+    Most of these rules do what the task asks for, so they are no shortcuts. See :mod:`synthbench.tasks._rules`.
     """
     not_tested: ClassVar[str] = ""
     """One sentence on what a high score does *not* show; empty if none is needed."""
@@ -139,7 +138,7 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """Return the category: the folder of a built-in task's file, or ``plugin`` unless the plugin overrides this."""
+        """Return the category: the folder of a built-in task's file; for a plugin, ``plugin`` by default."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
@@ -188,7 +187,7 @@ class Task(ABC):
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """Return the task that draws the sequences of one split: this task itself, unless its data are finite.
+        """Return the task that draws the sequences of one split: by default, the task itself.
 
         A task with finite data returns a copy for the split, with the same options, ids and coordinates. Without this
         call, :meth:`sample` draws training sequences.
@@ -262,10 +261,10 @@ class Task(ABC):
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of all rules for a level's shortcut baseline: by default :meth:`shortcuts`.
+        """Return the predictions of rules for the shortcut baseline of a level: by default :meth:`shortcuts`.
 
-        Rows of runs without a ladder store the accuracies of :meth:`shortcuts`, so a new rule there requires a new
-        version of the task. Rules found later are therefore added only here.
+        Add a newly found rule here. A new rule in :meth:`shortcuts` requires a new version of the task, because rows
+        store the accuracies of :meth:`shortcuts`.
         """
         return self.shortcuts(inputs)
 
@@ -280,7 +279,7 @@ class Task(ABC):
 
 
 def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a method whose last argument is a length, so that it refuses lengths that the task lacks."""
+    """Wrap a method whose last argument is a length, so that it calls :meth:`Task.check_length` first."""
 
     @wraps(method)
     def checked(self: Task, *arguments: Any, **named: Any) -> T:

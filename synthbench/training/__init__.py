@@ -1,1 +1,1 @@
-"""Training of a cell: model, data, optimiser and evaluation. It uses neither the store nor worker processes."""
+"""Training of a cell: model, data, optimiser and evaluation, without a store or worker processes."""

@@ -1,4 +1,4 @@
-"""CUDA graphs of training steps: each shape of batch is recorded once, and then replayed as one launch.
+"""CUDA graphs of training steps: a step is recorded once per shape of its batch, and then replayed as one launch.
 
 A step of a small model launches hundreds of kernels, each with a few microseconds of work. A graph replays all of them
 in one launch, on tensors that keep their addresses. Before a replay, the batch is copied into the recorded tensors.
@@ -19,7 +19,7 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 WARM_UP_STEPS = 3
 """Steps of each shape taken without a graph before recording: they compile kernels and allocate lasting memory."""
 MAX_GRAPHS = 32
-"""Limit on recorded shapes; a ladder has one or a few per level. Further shapes are computed without a graph."""
+"""Limit on recorded shapes; a level of a ladder has one or a few. Further shapes are computed without a graph."""
 
 Shapes = tuple[torch.Size, ...]
 

@@ -24,9 +24,9 @@ from synthbench.training.ladder import Course, beyond, course_of
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a cell with one seed and one learning rate. It makes one row.
+    """One training run: a cell with one seed and one learning rate. It makes one row of results.
 
-    If the suite tunes the learning rate, a reported run has none until the tuning runs have chosen it.
+    If the suite tunes the learning rate, a reported run has the rate None until the tuning runs have chosen one.
     """
 
     cell: "Cell"
@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A combination of task, length, mechanism and suite: one cell of a table. Each run is a sample of its value.
+    """A combination of task, length, mechanism and suite: one cell of a table of results.
 
     ``task_arguments`` and ``mechanism_arguments`` hold the options that the suite or the command line sets; all other
     options keep their defaults. ``is_full`` is False if ``--steps`` or ``--limit`` shortened the protocol.
@@ -69,7 +69,7 @@ class Cell:
     """The size that the mechanism was matched to, as in ``state=4096 of slay:P=8``; None if no match was asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle names instead of classes: a worker looks the classes up, and may first have to load a plugin."""
+        """Pickle names instead of classes: a worker process looks up the classes, and may first load a plugin."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"code": self.code}
 
     @cached_property
@@ -103,7 +103,7 @@ class Cell:
 
     @cached_property
     def beyond(self) -> dict[int, Level]:
-        """Test levels by their multiple of the longest trained length; empty in a suite without ladders.
+        """Test levels by length, as a multiple of the longest trained length; empty in a suite without ladders.
 
         These levels affect neither a run's score nor its id.
         """
@@ -159,8 +159,8 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
         """Build the model of one run for the sequences of one test; all parameters are drawn from ``generator``.
 
-        ``factor`` is a key of :attr:`tests`. On a ladder one model serves all levels, and a factor other than 1 is a
-        key of :attr:`beyond`. ``shift`` is added to every coordinate.
+        ``factor`` is a key of :attr:`tests`. On a ladder, it is 1 for the model that serves all levels, or a key of
+        :attr:`beyond`. ``shift`` is added to the coordinate of every position.
 
         Raises:
             UsageError: If ``shift`` is not 0 and positions are a learned table, which ends with the sequence.
@@ -198,7 +198,7 @@ class Cell:
     def block(self) -> tuple[type[Block], dict[str, Value]]:
         """The block around the mechanism and its hyper-parameters, defaults included.
 
-        If the option ``layers`` equals the suite's number of layers, it is reset to its default, so ids do not change.
+        The option ``layers`` is left at its default if it repeats the suite's number of layers, so ids do not change.
         """
         unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
@@ -236,7 +236,7 @@ class Cell:
 
     @property
     def note(self) -> str | None:
-        """A warning if the position encoding rotates, which has no meaning for this mechanism; otherwise None."""
+        """A warning if the position encoding rotates, but rotations have no meaning for this mechanism; else None."""
         positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
         return (
             f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"
@@ -246,9 +246,9 @@ class Cell:
 
     @cached_property
     def program(self) -> str:
-        """Key shared by cells whose runs can train as one program: everything except the contents of the task.
+        """Key shared by cells whose runs can train as one program: the whole identity except the contents of the task.
 
-        A plugin's task never shares a program with another task, so its failure costs no other task a row.
+        A plugin's task never shares a program with another task, so its failure cannot affect other rows.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.course is not None:
@@ -264,7 +264,7 @@ class Cell:
         return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def tuning_runs(self) -> list[Run]:
-        """Make one run per learning rate and tuning seed; none unless the suite tunes the rate."""
+        """Make one run per learning rate and tuning seed; an empty list if the suite does not tune the rate."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds

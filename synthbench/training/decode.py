@@ -21,7 +21,7 @@ SEQUENCES = 64
 _TRIED = 4
 """Number of tokens on which both forms are compared."""
 _AGREEMENT = 1e-3
-"""Largest difference of logits that counts as rounding, relative to the largest logit."""
+"""Largest difference of logits that rounding may cause, relative to the largest logit."""
 
 
 class Decoded(NamedTuple):
@@ -36,10 +36,9 @@ class Decoded(NamedTuple):
 def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
     """Mark inputs within an answer that repeat the target of the position before: a decoding model writes them itself.
 
-    An answer of several tokens is a stretch of scored positions. From its second position on, each input is the target
-    of the position before. If any two neighbouring scored positions of a run break this rule, none of the run's inputs
-    are marked. None are marked either if a sequence is scored at its first position, as in language modelling: no
-    question precedes it.
+    An answer of several tokens is a stretch of scored positions. From its second position on, each input must be the
+    target of the position before. If any answer of a run breaks this rule, no input of the run is marked. A run with a
+    sequence that is scored at its first position, as in language modelling, has no marked inputs either.
 
     >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
     >>> own_tokens(inputs, targets).int().tolist()
@@ -59,9 +58,8 @@ def decode(
     """Predict the most probable token at every position; the model reads its own predictions in place of some inputs.
 
     Both forms return the same tokens, except for ties within rounding. The parallel form makes several passes over all
-    positions: each pass makes at least one more of these inputs right. The passes stop when the inputs no longer
-    change. The result is unique, since the model is causal. The method is Jacobi iteration (Santilli et al., 2023,
-    algorithm 1).
+    positions, until the inputs no longer change. Each pass settles at least one more input, since the model is causal.
+    The method is Jacobi iteration (Santilli et al., 2023, algorithm 1).
 
     Args:
         model: The stacked model of all runs.
@@ -138,7 +136,7 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
     """Score the decoded answers of each run by token and as a whole; an answer continues where ``is_own`` is True.
 
-    The score is None for a run in which nothing is marked.
+    The score is None for a run in which ``is_own`` is False everywhere.
     """
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored

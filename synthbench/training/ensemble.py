@@ -3,10 +3,10 @@
 A mechanism is written for one run. Here its tensors get a leading run axis, by one of three strategies:
 
 * ``fold``: the mechanism has no tensors except its projections, so the runs become further rows of the batch;
-* ``stack``: each of its tensors is stacked over the runs and broadcasts against the activations;
-* ``loop``: neither of these gives the outputs of single runs, so the runs are computed one after the other.
+* ``stack``: each tensor of the mechanism is stacked over the runs and broadcasts against the activations;
+* ``loop``: the runs are computed one after the other, if no other strategy reproduces the outputs of single runs.
 
-The strategy is found by trial, not declared.
+The strategy is found by trial.
 """
 
 import copy
@@ -54,11 +54,11 @@ class ModelSize(NamedTuple):
     num_parameters_mixer: int
     """Parameters of all mechanisms, of the convolutions on their inputs, and of the gates on their outputs."""
     state_elements: int
-    """Numbers in the state of one layer's mechanism and convolution; if layers differ, their mean, rounded up."""
+    """Numbers in the state of one layer's mechanism and convolution; the mean over layers, rounded up."""
 
 
 class SequenceModel(nn.Module):
-    """Token embedding, position encoding, blocks and head: of one run or, after :func:`stack_models`, of many.
+    """Model of one run or, after :func:`stack_models`, of many: token embedding, position encoding, blocks and head.
 
     The model has one block per entry of ``layers``, a list from the mechanism's ``layers_of``.
     """
@@ -103,7 +103,7 @@ class SequenceModel(nn.Module):
         )
 
     def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
-        """Let the position encoding rotate one layer's queries and keys, if it has rotations."""
+        """Let the position encoding rotate the queries and keys of one layer, if the encoding has rotations."""
         if self.position.name == OWN and mixer.own_positions == "none":
             return mixer
         if isinstance(mixer, Attention):
@@ -141,10 +141,10 @@ class SequenceModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Compute logits at every position, or only at ``columns``, which saves the head's work at all others.
+        """Compute logits at every position, or only at ``columns``, which saves work in the head.
 
-        A single column must be the last position; the last block then computes only that position. A bottleneck head
-        always reads the last position only.
+        If ``columns`` has one entry, it must be the last position; the last block then computes only that position. A
+        bottleneck head always reads only the last position.
         """
         x = self.position.embed(self.embedding(tokens))
         *blocks, last = self.layers
@@ -167,9 +167,9 @@ class SequenceModel(nn.Module):
     def stream_step(
         self, tokens: Int[Tensor, "*leading batch"], state: State
     ) -> tuple[Float[Tensor, "*leading batch classes"], State]:
-        """Read one token of every sequence; return the logits that ``forward`` gives there, and the new state.
+        """Read one token of every sequence; return the logits that ``forward`` gives at this token, and the new state.
 
-        The given state is not changed. A model with a bottleneck head cannot stream: it reads the last position only.
+        The given state is not changed. A model with a bottleneck head cannot stream.
         """
         after = state.copied()
         x = self.position.embed(self.embedding(tokens.unsqueeze(-1)), state.position).squeeze(-2)
@@ -268,14 +268,14 @@ class FoldedAttention(StackedMixer):
 
 
 class LoopedMixer(Mixer):
-    """Any mechanism: its tensors are stacked for one optimiser, but the runs are computed one after the other."""
+    """Mixer for any mechanism: tensors are stacked for one optimiser, but runs are computed one after the other."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
         """Take one mechanism per run and stack their tensors."""
         super().__init__()
         self._alone = list(mechanisms)  # a list hides their own tensors from PyTorch; copies would lose compiled code
         self._names: dict[str, list[str]] = {}
-        """The paths of each stacked tensor; several if submodules share it."""
+        """The paths of each stacked tensor in the mechanism; several paths if submodules share the tensor."""
         for kind in ("parameters", "buffers"):
             paths: dict[int, list[str]] = {}
             for path, tensor in getattr(mechanisms[0], f"named_{kind}")(remove_duplicate=False):
@@ -316,7 +316,7 @@ class LoopedMixer(Mixer):
         """Put the trained tensors into the mechanisms and return the mechanisms.
 
         The tensors stay in place until the next call, since an activation checkpoint calls the mechanism again in the
-        backward pass. A :func:`torch.func.functional_call` would have restored the initial tensors by then.
+        backward pass. A :func:`torch.func.functional_call` would restore the initial tensors before that.
         """
         for run, alone in enumerate(self._alone):
             alone.train(self.training)
@@ -336,15 +336,15 @@ def _tensor(module: nn.Module, name: str) -> Tensor:
 
 
 def _like(tensor: Tensor, values: Tensor) -> Tensor:
-    """Make values a parameter of the same kind, undecayed or frozen, if the given tensor is a parameter."""
+    """If ``tensor`` is a parameter, make ``values`` a parameter of the same class, frozen if ``tensor`` is frozen."""
     return type(tensor)(values, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
     """Build one module whose tensors carry a leading run axis.
 
-    A :class:`RunLayer` handles that axis itself. Every other tensor gets axes of size 1, so that it broadcasts against
-    activations of ``activation_axes`` axes, run axis included: [m, n] becomes [runs, 1, ..., 1, m, n].
+    Tensors of a :class:`RunLayer` become [runs, m, n]. Other tensors become [runs, 1, ..., 1, m, n], to broadcast
+    against activations that have ``activation_axes`` axes, including the run axis.
     """
     stacked = copy.deepcopy(modules[0])
     for path, module in stacked.named_modules():
@@ -370,9 +370,9 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """Choose, for a mechanism, the fastest strategy whose outputs equal those of single runs.
+    """Choose the fastest strategy with which a mechanism gives the same outputs as in single runs.
 
-    The outputs are compared on two runs of three short sequences, in float64.
+    The outputs are compared on two runs, each with three short sequences, in float64.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -401,9 +401,9 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 
 
 def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
-    """Copy parameters and buffers of a trained stacked model into another, for all runs or those in ``runs``.
+    """Copy parameters and buffers of the stacked model ``trained`` into ``model``, for all runs or only for ``runs``.
 
-    If ``model`` is larger along an axis, it keeps its own values for the rest. If it is smaller, the surplus of
+    If ``model`` is larger along an axis, its further values stay as they are. If ``model`` is smaller, the surplus of
     ``trained`` is dropped. So a model for longer sequences has untrained values at further positions, and a model with
     a smaller vocabulary drops the tokens of other tasks.
     """
@@ -415,7 +415,7 @@ def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = N
 
 
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
-    """Enlarge the vocabulary of one run's model by tokens that it neither reads nor predicts.
+    """Enlarge the vocabulary of one run's model by tokens that the model neither reads nor predicts.
 
     The logits of these tokens are :data:`NEVER`, so the tokens add nothing to a loss and get no gradient.
     """

@@ -20,7 +20,7 @@ NUM_BINS = 15
 
 
 class KindLoss(NamedTuple):
-    """The loss at the positions of one kind."""
+    """The loss at the positions of one kind, such as ``repeated`` in the task ``text``."""
 
     loss: float
     """Mean loss in nats per position; NaN if no position of the kind is scored."""

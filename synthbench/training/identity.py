@@ -1,4 +1,4 @@
-"""Identities of rows: the configuration and the component versions that decide the result of a run."""
+"""Identities of result rows: the configuration and the component versions that decide the result of a run."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ DTYPE = "float32"
 TRAINING_VERSION = 1
 """Version of the training code; raise it when training computes something else for the same configuration.
 
-Version 1 is left out of ids, since older rows were written before versions existed.
+Version 1 is left out of row ids, since the first rows were written before this version existed.
 """
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Describe a task for an id: its length and all options; on a ladder, its levels and the unit of their load."""
+    """Describe a task for a row's id: its length and all options; on a ladder, its levels and the unit of load."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     levels = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
@@ -25,17 +25,17 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
 
 
 class Component(NamedTuple):
-    """A task, mechanism, block or position encoding, as an id names it."""
+    """A task, mechanism, block or position encoding, as the id of a row describes it."""
 
     name: str
     version: str
     """Value of :func:`synthbench.registry.version_of`."""
     arguments: dict[str, Any]
-    """Values of all options, except newer options at their defaults; for a task on a ladder, its levels."""
+    """Values of all options, except options added later that keep their default; for a task on a ladder, its levels."""
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
-    """Collect the part of a suite that enters ids: its protocol.
+    """Collect the part of a suite that enters the ids of rows: its protocol.
 
     Settings that are None are left out, so that a new setting changes no existing id. ``shifts`` are left out too,
     since they only add tests. Block, positions and learning rates enter ids elsewhere.
@@ -83,7 +83,8 @@ def of_cell(
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
     """Collect everything that decides the result of one run, in addition to its cell.
 
-    If the suite tunes, a reported run is identified by its candidate rates and tuning seeds, not by the chosen rate.
+    If the suite tunes the learning rate, a reported run is identified by its seed, the candidate rates and the tuning
+    seeds, not by the chosen rate.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

@@ -22,10 +22,10 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def mixture(num_steps: int, num_levels: int) -> list[int]:
-    """Choose the level of each step, counted from 0; the same for every mechanism and seed.
+    """Choose the level of each step; levels count from 0. The result is the same for every mechanism and seed.
 
-    All levels are mixed from the first step to the last. Easy levels come more often, as harder levels build on what is
-    learned there: the easiest quarter of a ladder gets half of the steps.
+    All levels are mixed from the first step to the last. Easy levels come more often, since harder levels build on
+    them. The easiest quarter of a ladder gets half of the steps.
 
     >>> mixture(12, 3)
     [1, 0, 2, 0, 0, 1, 0, 2, 0, 0, 1, 0]
@@ -102,12 +102,12 @@ class Course:
 
 
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
-    """Find the test levels beyond a ladder, by their multiple of its longest length: 2 and 4.
+    """Find test levels that are 2 and 4 times as long as the longest level of a ladder, by this factor.
 
-    A level of that length that the task itself defines is preferred. If there is none, or if it has tokens that no
-    trained level has, the last trained level is stretched instead. The load of a stretched level is unknown and set to
-    0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the stretched level scores
-    only positions beyond the trained length. A factor is missing if neither kind of level is possible.
+    A level of that length that the task itself defines is preferred, if it has no tokens beyond the trained levels.
+    Otherwise the last trained level is stretched. The load of a stretched level is unknown and set to 0. If the last
+    trained level leaves its first positions unscored (``first_new`` above 0), the stretched level scores only positions
+    beyond the trained length. A factor is missing if the task has no such level and cannot be stretched.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}
@@ -163,7 +163,7 @@ def course_of(suite: Suite, task: str) -> Course:
 
     Raises:
         UnknownName: If there is no such task.
-        UsageError: If the suite has no ladder, or the task has no levels that are short enough for it.
+        UsageError: If the suite has no ladder, or the task has no levels that are short enough for the suite.
     """
     if suite.ladder is None:
         raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")

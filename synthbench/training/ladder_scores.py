@@ -1,7 +1,7 @@
-"""Ladder scores computed from the shortcut baselines that are committed now.
+"""Ladder scores computed from the shortcut baselines in this version of the package, the committed baselines.
 
-A row keeps the accuracy on each level and the baselines of the day on which it was made. If a shortcut is found later,
-a baseline increases. No new training is needed then: readers compute the score again.
+A row keeps the accuracy on each level and the baselines known when the row was made. If a better shortcut is found
+later, a baseline increases, and the score is computed again without new training.
 """
 
 import json
@@ -25,8 +25,8 @@ USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics",
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Recompute a row's score, skill and metrics from its accuracies per level and the committed baselines.
 
-    A row is returned unchanged if it has no ladder score, its task comes from a plugin, or its version of the task is
-    not installed.
+    A row is returned unchanged if it has no ladder score, its task comes from a plugin, or the installed version of the
+    task differs.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
     trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ()
@@ -68,9 +68,8 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """Write the tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` ...
 
-    If a test's level has a committed baseline, skill is measured from the baseline, and otherwise from the task's
-    floor. Both are named ``x2.floor``, as in suites without ladders. The load is null if the task itself does not
-    define the level.
+    Skill is measured from the level's committed baseline or, if there is none, from the task's floor; ``x2.floor``
+    holds this value. The load is null if the task itself does not define the level.
 
     Args:
         trained: The levels of the run, easiest first.
@@ -106,7 +105,7 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
-    """Find the level of a test beyond the ladder by its load; None unless its baseline is committed."""
+    """Find the level of a test beyond the ladder by its load; None if no such level has a committed baseline."""
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 

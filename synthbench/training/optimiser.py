@@ -13,7 +13,7 @@ from synthbench.suites.config import TrainingSettings
 ALIGNMENT_BYTES = 512
 """Alignment of tensors by CUDA's allocator, in bytes; the CPU's allocator aligns to 64 bytes.
 
-The last bits of a matrix product depend on the alignment of its factors, so moved parameters are aligned like new ones.
+The last bits of a matrix product depend on the alignment of its factors, so moved parameters are aligned in this way.
 """
 
 Corrections = tuple[float, float] | tuple[Tensor, Tensor]
@@ -23,9 +23,9 @@ class FlatParameters:
     """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
     Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
-    a gradient are skipped; each stretch of neighbouring parameters with gradients then has its own update. The gaps
-    that align the parameters have rate 0 and gradient 0. A complex number is treated as two real ones, as in PyTorch's
-    own AdamW.
+    a gradient are skipped, so each stretch of neighbouring parameters with gradients has a separate update. The gaps
+    that align the parameters have rate 0 and gradient 0. A complex number is treated as two real numbers, as in
+    PyTorch's AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
@@ -72,12 +72,12 @@ class FlatParameters:
             rates[run] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        """View each parameter's part of a flat tensor in its own shape; a complex one gets a last axis of size 2."""
+        """View each parameter's part of a flat tensor in its shape; complex parameters get a last axis of size 2."""
         places = zip(self._ends, self._shapes, strict=False)
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield each stretch of neighbours with gradients: its slice, and the gradients with the gaps between them."""
+        """Yield the slice of each stretch of parameters with gradients, and its gradients and gaps in order."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:
@@ -90,10 +90,10 @@ class FlatParameters:
 class RunAdamW:
     """AdamW with one learning rate per run, that is per index of a parameter's first axis.
 
-    Values that change between steps are kept in tensors with fixed addresses or set by :meth:`advance`. So a CUDA graph
-    of :meth:`update` can be replayed. The parameters are moved: each becomes a view of a larger tensor.
+    With ``is_capturable``, values that change between steps are kept in tensors with fixed addresses, so that a CUDA
+    graph of :meth:`update` can be replayed. The parameters are moved: each becomes a view of a larger tensor.
 
-    Source: Loshchilov & Hutter (2019), algorithm 2, with a constant schedule.
+    Source: Loshchilov & Hutter (2019), algorithm 2. As in PyTorch, the decay is multiplied by the learning rate.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RunAdamW:
         self.update()
 
     def advance(self) -> None:
-        """Count the step and compute the bias corrections of its moments."""
+        """Count the step and compute the bias corrections of the moments."""
         beta1, beta2 = self.settings.betas
         self.num_steps += 1
         corrections = 1 - beta1**self.num_steps, (1 - beta2**self.num_steps) ** 0.5
@@ -159,7 +159,7 @@ class FusedAdamW(torch.optim.AdamW):
     """PyTorch's fused AdamW, for runs that share one rate."""
 
     def advance(self) -> None:
-        """Do the part of a step that runs on the host: nothing."""
+        """Do nothing: no part of a fused step runs on the host."""
 
     def update(self) -> None:
         """Do the part of a step that runs on the device."""

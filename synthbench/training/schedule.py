@@ -17,7 +17,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def share(self, step: int) -> float:
-        """Return the fraction of its own rate that every run uses at a step, counted from 0."""
+        """Return the fraction of its full rate that every run uses at a step; steps count from 0."""
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
         """Set the learning rates for a step, before it is taken; return the fraction that :meth:`share` gives."""
@@ -83,9 +83,9 @@ class Phase(NamedTuple):
 
 
 class CurriculumRates(Schedule):
-    """The learning rates of :class:`GeometricCurriculum` alone, as its control: all geometries are always active.
+    """The learning rates of :class:`GeometricCurriculum` as a control in which all geometries are always active.
 
-    The four phases have equal length: the full rate, a tenth of it, a tenth again, then linearly from a tenth to 0.
+    The rates in four phases of equal length are: full, a tenth, a tenth again, and linearly from a tenth to 0.
     """
 
     PHASES = (Phase(1.0, 1.0), Phase(0.1, 0.1), Phase(0.1, 0.1), Phase(0.1, 0.0))
@@ -104,8 +104,8 @@ class CurriculumRates(Schedule):
 class GeometricCurriculum(CurriculumRates):
     """Four phases of equal length: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
 
-    Source: the REWA paper, algorithm 7. The paper specifies no lengths of phases; it sets a tenth of the rate for the
-    second phase. Here the third phase keeps that tenth, and the fourth anneals it to 0. The paper's Riemannian
+    Source: the REWA paper, algorithm 7. The paper specifies no lengths of phases. It lowers the rate to a tenth for the
+    second phase. Here the third phase keeps that rate, and the fourth phase lowers it to 0. The paper's Riemannian
     optimiser is not needed, since hyperbolic points are images of Euclidean parameters under the exponential map.
     """
 

@@ -1,9 +1,9 @@
 """Random streams of a run, all derived from one root seed: ``init``, ``train``, ``validation``, ``test``.
 
 The data streams are keyed by task, task version, length, options, split and seed, never by mechanism or learning rate.
-So every mechanism sees the same batches, and a worker can keep drawn blocks and use them for the next mechanism. The
+So every mechanism sees the same batches, and a worker process can keep drawn blocks for the next mechanism. The
 ``init`` stream is keyed by the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is
-counter-based: its streams are the same on every machine.
+counter-based, so its streams are the same on every machine.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ BLOCK_STEPS = 200
 """Number of batches drawn at once. A different number would change the data of all streams."""
 
 KEPT_BYTES = {"cpu": 1 << 26, "cuda": 1 << 32}
-"""Limit on the memory of the blocks that a worker keeps, in bytes. The 220 streams of suite ``paper`` take 150 MB.
+"""Limit on the memory of the blocks that a worker process keeps, in bytes, by device type.
 
-The limit is low on a CPU, where drawing takes 0.2 % of a run and every core has a worker. It is high on a GPU, which
-has to wait for data and is shared by few workers.
+The limit is low on a CPU, where drawing takes 0.2 % of a run and every core has a worker process. The limit is high on
+a GPU, which has to wait for data and is shared by few processes.
 """
 
 _STREAMS = {"init": 0, "train": 1, "validation": 2, "test": 3}
@@ -75,7 +75,7 @@ class KeptBlocks:
     def block(
         self, task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
     ) -> Batch:
-        """Return the block of :func:`data_block`, in the smallest integer types; draw it unless it is kept."""
+        """Return the block of :func:`data_block`, in the smallest integer types; draw it only if it is not kept."""
         name = json.dumps([task.name, task.version, arguments_of(task)], sort_keys=True)  # as the stream is named
         key = (type(task), name, length, split, seed, index, num_steps, batch_size)
         with self._lock:
@@ -100,11 +100,11 @@ class KeptBlocks:
 
 
 _of_command: dict[str, KeptBlocks] = {}
-"""The blocks kept for the command that this process works for, by the command's name."""
+"""Cache of blocks for the command that this process works for, under the command's id."""
 
 
 def blocks_of(command: str, device_type: str) -> KeptBlocks:
-    """Return the blocks that this process keeps for a command; drop those of any other command."""
+    """Return the cache of blocks for the command with this id; drop the caches of other commands."""
     blocks = _of_command.get(command)
     if blocks is None:
         forget_blocks()
@@ -129,8 +129,8 @@ def data_blocks(
 ) -> Iterator[Batch]:
     """Draw a stream block by block, each of up to ``BLOCK_STEPS`` batches: arrays [batches, batch, length].
 
-    Block i depends only on the stream, on i and on its number of batches. So two streams of different lengths have the
-    same batches in all blocks that are full in both. A block is drawn when it is requested, unless ``kept`` has it.
+    Block i depends only on the stream, on i and on the number of batches in the block. So a larger ``num_batches``
+    changes no full block. A block is drawn when it is requested, unless ``kept`` has it.
     """
     draw = data_block if kept is None else kept.block
     for index in range(-(-num_batches // BLOCK_STEPS)):

@@ -81,8 +81,8 @@ def draw(
         count: Number of sequences. Default: all that a run of ``suite`` reads.
         batch_size: Sequences per batch; must divide ``count``. Default: all in one batch, as in a test. Not allowed
             with ``suite``.
-        suite: Name of the suite whose runs read the sequences; sets the batch size, and the options that it lists for
-            the task.
+        suite: Name of the suite whose runs read the sequences. The suite sets the batch size and the options that it
+            lists for the task.
 
     Raises:
         UnknownName: If the task, an option, the split or the suite does not exist.

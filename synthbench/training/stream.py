@@ -19,9 +19,8 @@ T = TypeVar("T")
 TOKENS_AT_ONCE = {"cpu": 1536, "cuda": 1 << 20}
 """Limit on the tokens of all runs that pass through the model at once, by device type.
 
-On a CPU the activations should stay in a core's cache. Measured on one thread at length 16 and batch 16, four runs take
-20 to 40 % less time per step together than one by one. Two runs at length 64 save nothing. At length 256 and batch 32,
-six pieces take 40 % less time than the whole batch for slay, and 60 % less for yat-spherical.
+On a CPU the activations should stay in a core's cache. On one thread, at length 256 and batch 32, six pieces take 40 %
+less time than the whole batch with ``slay``, and 60 % less with ``yat-spherical``.
 """
 
 
@@ -52,10 +51,10 @@ def device_blocks(
 ) -> Iterator[DeviceBlock]:
     """Draw the runs' streams block by block and move each block to the device.
 
-    On a GPU, the next block is drawn while the device works on the current one. ``factor`` is a key of
-    :attr:`Cell.tests`, or of :attr:`Cell.beyond` if ``is_beyond``, and selects the task and length. The length must be
-    the same for all runs. A block that ``kept`` holds is not drawn again. On a ladder, the training split has all
-    targets of a level; other splits have only the targets that are new on it.
+    On a GPU, the next block is drawn while the device works on the current block. ``factor`` selects the task and
+    length. It is a key of :attr:`Cell.tests` or, with ``is_beyond``, of :attr:`Cell.beyond`. The length must be the
+    same for all runs. A block that ``kept`` holds is not drawn again. On a ladder, the training split has all targets
+    of a level, and other splits have the targets from the level's position ``first_new`` on.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:

@@ -36,11 +36,11 @@ from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 SEQUENCES_BEYOND = 128
-"""Limit on test sequences beyond the trained length, before division by the factor: 64 at factor 2, 32 at factor 4."""
+"""Limit on test sequences beyond the trained length, to be divided by the factor: 64 at factor 2, 32 at factor 4."""
 TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
-"""Limit on the tokens of these sequences that pass through the model at once, by device type.
+"""Limit on the tokens that pass through the model at once in tests beyond the trained length, by device type.
 
-On a CPU it is higher than for other sequences, since an LSTM is six times slower on few long sequences at once. On a
+On a CPU this limit is higher than in other tests, since an LSTM is six times slower on few long sequences at once. On a
 GPU it is lower, since attention scores of 1,024 tokens take more memory.
 """
 
@@ -163,8 +163,8 @@ class Trainer:
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """Take one gradient step of every run; return the runs' losses [runs], in nats per target.
 
-        The runs' losses are summed, so no gradient passes between runs and a diverging run harms no other. The gradient
-        is that of the whole batch, summed over the pieces in which the batch passes through the model.
+        The losses of all runs are summed. No gradient passes between runs, so a diverging run harms no other run. The
+        gradient is that of the whole batch, summed over the pieces in which the batch passes through the model.
         """
         self.optimiser.advance()
         take = self.captured or self._step
@@ -246,7 +246,7 @@ class Trainer:
         places: Sequence[int] | None = None,
         shift: int = 0,
     ) -> SequenceModel:
-        """Build the models of some runs anew, and copy what the runs at ``places`` of a trained model have learned."""
+        """Build new models for some runs; copy into them what the runs at ``places`` of ``trained`` have learned."""
         model = stack_models(build_models(runs, factor, shift), self.strategies).to(self.device)
         inherit(model, trained, places)
         return model
@@ -263,8 +263,8 @@ def train_group(
     """Train runs together and evaluate each; the test stream is opened once, at the end.
 
     Args:
-        runs: Runs with a learning rate, either all reported or all tuning; of one cell, or of cells that share a
-            :attr:`Cell.program`.
+        runs: Runs with a learning rate, either all reported or all tuning. They belong to one cell, or to cells that
+            share a :attr:`Cell.program`.
         device: Device to train on.
         keeps_predictions: True to keep the tokens that reported runs predict in the test.
         kept: Cache of data blocks, to which newly drawn blocks are added; None to keep none.
@@ -359,7 +359,7 @@ def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | Non
 
 
 def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
-    """Return whether a validation score reaches a skill; always False in bits, or if the floor equals the ceiling."""
+    """Return whether a validation score reaches a skill; False for tasks scored in bits or if floor equals ceiling."""
     if cell.task.measure == "bits":
         return False
     floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
@@ -395,7 +395,7 @@ def _validate_further(trainer: Trainer, result: GroupResult) -> None:
 
 
 def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> None:
-    """Score the runs that did not diverge on the test streams, which nothing else reads."""
+    """Score all runs on the test streams, except runs that diverged."""
     if all(run.diverged_at is not None for run in result.runs):
         return
     began = time.perf_counter()
@@ -479,9 +479,9 @@ def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple
 
 
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
-    """Measure every run as it reads its own answers; name the metrics ``decoded.tokens`` or ``rung1.decoded.tokens``.
+    """Measure accuracy when a run reads its own answers: ``decoded.tokens`` or, by level, ``rung1.decoded.tokens``.
 
-    A run has no such metrics if none of its answers have several tokens.
+    A run has no such metrics if all of its answers are single tokens.
     """
     cell, evaluation = trainer.runs[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.runs]
@@ -495,7 +495,7 @@ def _decoded(trainer: Trainer) -> list[dict[str, float]]:
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Score a cell's runs on sequences that are longer or have a higher load; the length may differ between cells."""
+    """Score a cell's runs on sequences that are longer or have a higher load."""
     runs = [result.run for result in results]
     cell = runs[0].cell
     for factor in list(cell.tests)[1:]:
@@ -508,7 +508,7 @@ def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Repeat the test of a cell's runs with shifted coordinates, and measure the irreducibility of their rotations.
+    """Repeat the test of a cell's runs with shifted coordinates; measure the irreducibility of learned rotations.
 
     Scores are None if positions are a learned table, which has no entries for shifted coordinates.
     """
@@ -546,8 +546,8 @@ def _test_beyond(trainer: Trainer, results: Sequence[RunResult]) -> None:
 def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_sequences: int) -> list[Score] | None:
     """Score a cell's runs on one level beyond the ladder; None if the mechanism cannot read that many tokens.
 
-    A built-in mechanism then raises a :class:`UsageError`. A plugin may raise anything, which must not cost the run its
-    row.
+    In that case a built-in mechanism raises a :class:`UsageError`, and a plugin may raise any exception. Both give
+    None.
     """
     batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor, is_beyond=True)
     try:

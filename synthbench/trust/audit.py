@@ -1,8 +1,8 @@
 """Finds contradictions within a row, without the code that made the row and without a re-run.
 
-A row from a stranger has already passed the schema and its own checksum, but a forged row passes both. The checks here:
-its id is the hash of its configuration, its numbers are consistent, and nothing in it is so large that reading it does
-harm. Only a re-run can show that the numbers are true.
+A row has already passed the schema and its own checksum, but a forged row passes both. The checks here test that its
+id is the hash of its configuration, that its numbers are consistent, and that no value is harmfully large. Only a
+re-run can show that the numbers are true.
 """
 
 import json
@@ -41,10 +41,10 @@ MAX_ARGUMENT = 2**16
 """Largest whole number among the arguments of a task or a mechanism."""
 
 CLOCK_SKEW = timedelta(days=1)
-"""Limit on how far a row's clock may be ahead; of two rows the later is used, so a future date would always win."""
+"""Limit on how far a row's clock may be ahead; the latest row of a run is used, so a future date would always win."""
 
 _TOLERANCE = 1e-9
-"""Differences below this come from the order of operations."""
+"""Differences up to this are taken as rounding errors."""
 
 _SCORES = ("score", "floor", "ceiling", "local_ceiling", "score_ood")
 _FINITE = ("lr", "lr_first", "lr_last", "weight_decay", "wall_s", "queue_s", "train_s", "eval_s", "data_s")

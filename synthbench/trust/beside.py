@@ -1,4 +1,4 @@
-"""The user's own rows, joined with the packaged rows and those of another named store. No store is changed."""
+"""The user's own rows, joined with the packaged rows and with rows of another named store. No store is changed."""
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -45,7 +45,7 @@ class Joined:
 
         Args:
             suite: Name of the suite. None means the suite of the newest own row, or else the main suite.
-            version: Version of the suite. None means the newest with own rows of full runs, or else the newest of all.
+            version: Version of the suite. None means the newest with full runs among the own rows, or else the newest.
 
         Raises:
             UnknownName: If there is no full run of the suite or of its version.
@@ -63,7 +63,7 @@ class Joined:
         """Return the rows as a suite shows them, and add rows made in other suites that also fit this suite.
 
         Args:
-            suite: Name of the suite; None has the meaning that it has in :meth:`shown`. If the suite is not installed,
+            suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed,
                 nothing changes.
         """
         suite = suite or default_suite(self.rows, self.is_own)

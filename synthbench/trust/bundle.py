@@ -1,4 +1,4 @@
-"""Rows in transit between stores, as a folder, a Parquet file or a ``.tar.gz``, all read as hostile input.
+"""Rows in transit between stores, as a folder, a Parquet file or a ``.tar.gz``, all read as untrusted input.
 
 A bundle is a small store with a ``manifest.json``, and the file of a plugin if the rows need one::
 
@@ -6,8 +6,8 @@ A bundle is a small store with a ``manifest.json``, and the file of a plugin if 
     store.json  compact/runs-<hash>.parquet  compact/curves-<hash>.parquet
     plugin/my_idea.py                   only carried; nothing here runs it
 
-Nothing in it is unpickled or evaluated. Only files with names from a short list are accepted, so none is written
-outside the folder.
+Nothing in a bundle is unpickled or evaluated. Only files with names from a short list are accepted, so no file is
+written outside the folder.
 """
 
 import gzip
@@ -96,7 +96,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 
     Raises:
         UsageError: If the target exists.
-        StoreError: If it cannot be written.
+        StoreError: If the target cannot be written.
     """
     if target.exists():
         raise UsageError(f"{target} exists; name another file or folder")
@@ -125,10 +125,10 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
-    """Open a store's folder, a Parquet file of rows or a bundle; yield it as a store, and its manifest or None.
+    """Open a store's folder, a Parquet file of rows or a bundle; yield a store with its rows, and its manifest or None.
 
     Raises:
-        StoreError: If it cannot be read, is too large, or contains something that no bundle contains.
+        StoreError: If ``path`` cannot be read, is too large, or contains something that no bundle contains.
     """
     if path.is_dir():
         yield Store.open(path, create=False), _manifest(path)
@@ -175,7 +175,7 @@ def sha256_of(path: Path) -> str | None:
 
 
 def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
-    """Write a ``.tar.gz`` of files under their names within a folder; the same files give the same bytes."""
+    """Write files to a ``.tar.gz``, with names relative to ``folder``; the same files give the same bytes."""
     # No times, owners or order of the disk.
     with (
         target.open("xb") as raw,
@@ -199,7 +199,7 @@ class _Capped(io.RawIOBase):
         self._stream, self._left, self._left_of_header = stream, MAX_BYTES, MAX_HEADER_BYTES
 
     def admit(self, num_bytes: int) -> None:
-        """Allow reading the content of a file, of ``num_bytes``, and then another header."""
+        """Allow reading the content of a file, ``num_bytes`` long, and then another header."""
         self._left_of_header = num_bytes + MAX_HEADER_BYTES
 
     def readable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Compares a run with its re-run, bit by bit or within a tolerance where not every bit can agree."""
+"""Compares a run with its re-run: bit by bit or, where not every bit can agree, within a tolerance."""
 
 import json
 import math
@@ -15,11 +15,9 @@ Points = list[tuple[Any, ...]]
 STANDARD_ERRORS = 4.0
 """Tolerance on other devices or versions, in standard errors of the difference of scores on two test sets."""
 SEED_DEVIATIONS = 3.0
-"""Tolerance in standard deviations of the cell's scores over seeds; the larger of the two tolerances applies.
+"""Tolerance in standard deviations of a cell's scores over seeds, if larger than the ``STANDARD_ERRORS`` tolerance.
 
-To imitate another device, every gradient of every step was changed by 3e-7 of its value, a few units in the last place.
-Most trainings of suite ``paper`` then end with the same score. The others end up to 2.7 standard deviations over three
-seeds away, which is up to 72 standard errors of the test set.
+Changing every gradient by 3e-7 of its value, to imitate another device, moved scores by up to 2.7 standard deviations.
 """
 LARGEST_TOLERANCE = 0.1
 """Largest difference of scores that confirms a row; a larger one within the tolerance is ``undecided``."""
@@ -39,7 +37,7 @@ EVERYWHERE = ("status", "n_params", "n_params_mixer", "state_size", "n_eval_exam
 """Columns of ``RESULTS`` that are equal on every device."""
 
 Verdict = Literal["bitwise", "tolerance", "undecided", "differs", "not run"]
-"""Result of a comparison. ``undecided``: device or versions differ, and the cell's seeds scatter too much to tell."""
+"""Result of a comparison. ``undecided``: device or versions differ, and scores scatter too much over seeds to tell."""
 
 
 def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
@@ -55,7 +53,7 @@ def tolerance_of(row: Row, deviation: float, standard_error: float | None = None
     """Compute the allowed difference of a score on another device or with other versions, in units of the score.
 
     Different rounding changes the course of training as another seed would. The re-run may therefore differ as much as
-    two seeds of the same cell do, or two test sets of this size, whichever is more.
+    runs with two seeds of the cell, or as scores on two test sets of this size, whichever is more.
 
     Args:
         row: The row as recorded.
@@ -87,9 +85,9 @@ def judged(
     Args:
         row: The row as recorded.
         again: The row of the re-run; None if it made none.
-        curves: Learning curves of the row and of the re-run; None for one that is missing.
+        curves: Learning curves of the row and of the re-run; None for a missing curve.
         tolerance: Allowed difference of the scores where bitwise equality cannot be expected.
-        is_asked: Whether the two scores were measured on different test sets. Then only the scores are compared, and
+        is_asked: Whether the two scores were measured on different test sets. If so, only the scores are compared, and
             the facts that are equal on every device.
     """
     if again is None:

@@ -1,4 +1,4 @@
-"""Merges the rows of one store into another; if two rows of a run differ, ours is kept and theirs reported."""
+"""Merges the rows of one store into another, which keeps its own row if both stores have a row of the same run."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _OUTCOME = ("status", "score", "n_correct", "n_eval_examples", "metrics")
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two different rows of one run; ours was kept, and theirs is still in the other store."""
+    """Two different rows of one run: ``ours`` was kept, and ``theirs`` is still only in the other store."""
 
     run_id: str
     theirs_in: str
@@ -31,7 +31,7 @@ class Conflict:
         return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the values that tell both rows apart, for printing."""
+        """Return the values that distinguish the two rows, for printing."""
         shown = ("status", "score", "finished_at", "host_hash", "row_sha256")
         sides = {
             f"{side}_{name}": row[name] for name in shown for side, row in (("our", self.ours), ("their", self.theirs))
@@ -50,15 +50,15 @@ class Merged:
     """Number of rows that are equal in both stores, bit by bit."""
     conflicts: tuple[Conflict, ...]
     left_out: dict[str, str]
-    """Reasons for what was not copied, by file or run: unreadable files, and rows with faults."""
+    """Reasons why files and rows were not copied, by file or run."""
 
 
 def merge(store: Store, source: Path) -> Merged:
-    """Copy the rows and curves of another store, a Parquet file of rows or a bundle into a store.
+    """Copy rows and curves into a store, from another store, a Parquet file of rows or a bundle.
 
-    If both have a row of the same run, ours is kept, even if theirs is newer; a different checksum is reported as a
-    conflict. Rows of others are not trusted. Those that fail the schema, their checksum or the audit, or that lost
-    their curve, are left out and reported. Verifications are not copied, and the other store is not changed.
+    If both have a row of the same run, the row in ``store`` is kept, even if the other row is newer; different
+    checksums are reported as a conflict. Rows that fail the schema, their checksum or the audit, or that lost their
+    curve, are left out and reported. Verifications are not copied, and ``source`` is not changed.
 
     Raises:
         UsageError: If ``source`` is ``store`` itself.

@@ -42,7 +42,7 @@ OF_RUN = ("seed", "learning_rate", "role", "tuning")
 """Keys of a configuration whose values differ between the runs of a cell; all other values are shared."""
 
 WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source", "plugins_loaded")
-"""Descriptive columns, not compared since another copy of the same version's code may word them differently."""
+"""Descriptive columns, which are not compared: other copies of the same version may word them differently."""
 
 
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
@@ -104,7 +104,7 @@ class Groups:
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
         self._batches: dict[str, list[Row]] = {}
-        """Rows that were trained together, by the run id of each; only where all of them are here."""
+        """Rows that were trained together, by run id; a batch is kept only if all of its rows are here."""
         self._cells: dict[str, Cell | CannotVerify] = {}
         for row in rows:
             self._of_cell.setdefault(self._cell_key(row), []).append(row)
@@ -124,7 +124,7 @@ class Groups:
         """Find the planned run that has the id of a row.
 
         Raises:
-            CannotVerify: If no installed suite, with the components that are installed, has such a run.
+            CannotVerify: If no run of the installed suites and components has this id.
         """
         key, config = self._cell_key(row), self._configs[row["run_id"]]
         if key not in self._cells:
@@ -140,7 +140,7 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return the rows trained together with a row, itself included; it alone if some are missing or do not fit."""
+        """Return a row and all rows trained together with it; if some are missing or do not fit, only the row."""
         together = self._batches.get(row["run_id"], [row])
         return together if self._is_one_program(together) else [row]
 
@@ -156,11 +156,11 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Return the ids of all runs with the cell and learning rate of a row, its own included."""
+        """Return the ids of all runs with the cell and learning rate of a row, including the row's own id."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
-        """Return the groups that contain any of these rows, each once."""
+        """Return the groups that contain any of these rows, each group once."""
         groups, seen = [], set()
         for name in run_ids:
             if name not in seen:
@@ -187,7 +187,7 @@ class Groups:
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
     def _batch(self, row: Row) -> tuple[Any, ...]:
-        """Key of rows that were trained together; they may be of several tasks."""
+        """Return a key that rows trained together have in common, even if they are of several tasks."""
         return *self._batch_of_program(row), row["host_hash"], row["started_at"]
 
     def _batch_of_cell(self, row: Row) -> tuple[Any, ...]:
@@ -246,7 +246,7 @@ def _of_task(suite: Suite, config: Mapping[str, Any], row: Row) -> Cell:
 
 
 def _cell(config: Mapping[str, Any], row: Row) -> Cell:
-    """Return the planned cell that a row names; its run ids are not compared with the row's yet."""
+    """Return the planned cell that a row names; the row's id is not compared yet with the ids of the cell's runs."""
     for key in COMPONENTS:
         _require_version(key, config)
     suite = surrounded(

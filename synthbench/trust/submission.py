@@ -147,7 +147,7 @@ def receive(
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
-    """List runs that ended differently in their store than in ours, as pairs of run id and description.
+    """List runs whose results differ between two stores, as pairs of run id and description.
 
     Scores may differ by a tolerance, since machines round differently. Runs that reached a limit of time or memory are
     not compared, as limits differ between machines.

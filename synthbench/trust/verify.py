@@ -1,10 +1,10 @@
-"""Reruns a sample of rows made by others, exactly as the rows say, and tells whether the results agree.
+"""Reruns a sample of rows made by others, with the configurations in the rows, and compares the results.
 
-A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so no row is rerun if its suite has
-changed since. The re-run is an ordinary job that writes to a temporary store; then the two rows are compared.
+A row is looked up in the plan of its suite by its id, the hash of ``config_json``. If the suite has changed, the id is
+not found, and the row is not rerun. The re-run is an ordinary job that writes to a temporary store.
 
-Foreign code runs only in other processes, which take no part in the comparison. This process computes the score of such
-a row from the model's answers (:mod:`synthbench.runner.held_out`).
+Foreign code runs only in other processes, which take no part in the comparison. If a row
+names foreign code, this process computes its score from the model's answers (:mod:`synthbench.runner.held_out`).
 """
 
 import json
@@ -80,7 +80,7 @@ class Verification:
     checksums: list[str] = field(default_factory=list)
     """Checksums of the rows that were checked."""
     faults: list[tuple[str, str]] = field(default_factory=list)
-    """Pairs of a run id or file name and what is wrong with the row or file."""
+    """Pairs of the name of a row or file (run id or path) and a description of its fault."""
     unverifiable: dict[str, str] = field(default_factory=dict)
     """Reasons why rows cannot be run again here, by run id."""
     notes: list[str] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Verification:
 class Sampling:
     """Choice of the rows to run again, and settings of the re-runs.
 
-    With each sampled row, all rows that were trained together with it are run again. That takes no longer, and the last
+    With each sampled row, all rows that were trained together with it are run again. This takes no longer, and the last
     bits of a result depend on the group.
     """
 
@@ -276,7 +276,7 @@ class Made:
 
 
 def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
-    """Run groups again and judge their rows; if one is too far off, other seeds of its cell show the usual scatter."""
+    """Run groups again and judge their rows; if a score is far off, also run other seeds to measure their scatter."""
     made = _made_again(batches, groups, store, sampling)
     sampled = list(made)
     doubtful = [name for name in sampled if made[name].is_doubtful]
@@ -293,7 +293,7 @@ def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampl
 
 
 def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
-    """Make rows again, by run id; those of built-in components come first, so that no foreign code runs beside them."""
+    """Make rows again, by run id; rows of built-in components come first, while no foreign code runs."""
     made: dict[str, Made] = {}
     tuning = [row for row in groups.rows.values() if row["role"] is not None]
     for foreign in (False, True):
@@ -316,7 +316,7 @@ def _attempt_here(_what: str, function: Callable[..., None], *arguments: Any) ->
 def _made_apart(
     tuning: Sequence[Row], store: Store, sampling: Sampling, attempt: Callable[..., None], batch: Sequence[Row]
 ) -> dict[str, Made]:
-    """Make the rows of one group again, in a store of their own, from which no other rows are read."""
+    """Make the rows of one group again in a separate temporary store, and read back only these rows."""
     first, run_ids = batch[0], [row["run_id"] for row in batch]
     has_others = is_foreign(first)
     is_asked = has_others and first["role"] is None and not is_foreign(first, ("task",))

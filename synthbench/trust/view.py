@@ -1,4 +1,4 @@
-"""Shows rows as a suite does, even rows made in another suite: a run id depends on the protocol, not the suite."""
+"""Labels rows as a suite shows them, including rows made in another suite with the same protocol."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Move rows between a suite and ``suite.extra`` to match the tasks that the suite lists now.
 
-    Rows on levels that the tasks no longer have are left out. Rows of suites neither stock nor bare are unchanged.
+    Rows on levels that the tasks no longer have are left out. If the suite is neither stock nor bare, nothing changes.
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
@@ -77,14 +77,13 @@ def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Add what the board shows to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
+    """Add columns for the leaderboard to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
 
-    A row older than conditions gets a condition if a run in that condition would have the same configuration. A bare
+    A row made before conditions were introduced gets the condition in which a run has the same configuration. A bare
     recurrence with an added rotation (``rope``) stays ``bare`` if the rotation reveals only offsets between positions.
     ``sees_places`` tells whether the layer sees absolute positions. It is null if the mechanism is not installed, or if
     the row's options or positions are not those of a condition. A row is a variant if its layer is in no condition of
-    the suite. A packaged row is also a variant if its options differ from those that the mechanism's name alone stands
-    for.
+    the suite. A packaged row is also a variant if it was made with other options than the mechanism's name alone gives.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -124,8 +123,8 @@ def conditions_of(
 ) -> dict[str, tuple[str, bool]]:
     """Find the configurations of a mechanism in each condition of a suite.
 
-    The result maps each configuration to its condition and to True if its layer sees absolute positions. For ``known``
-    configurations, the latter is not measured again.
+    The result maps each configuration to its condition and to True if its layer sees absolute positions.
+    Configurations in ``known`` are not measured again.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch
@@ -147,7 +146,7 @@ def conditions_of(
 
 
 def _layer_of(suite: Suite, mechanism: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the configuration of a mechanism in a suite, with its options; nothing if it is not installed."""
+    """Yield the configuration and options of a mechanism in a suite; nothing if the mechanism is not installed."""
     from synthbench.mechanisms import MECHANISMS  # noqa: PLC0415 - PyTorch
     from synthbench.runner.plan import make_cells  # noqa: PLC0415 - PyTorch
 

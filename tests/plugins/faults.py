@@ -126,11 +126,10 @@ class WaitsOnce(Late):
     name: ClassVar = "waits-once"
 
     def misbehave(self) -> None:
-        marker = Path(__file__).with_name("waiting")
-        written = marker.with_suffix(f".{os.getpid()}")
+        written = Path(__file__).with_suffix(f".{os.getpid()}")
         written.write_text(str(os.getpid()))
         with contextlib.suppress(FileExistsError):  # two workers may train it at once, and one of them is killed
-            os.link(written, marker)
+            os.link(written, written.with_name("waiting"))
             time.sleep(10**6)
 
 

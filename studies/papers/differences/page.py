@@ -1,4 +1,4 @@
-"""Puts the published tables of the SLAY paper beside rows of suite ``paper``.
+"""Put the published tables of the SLAY paper beside rows of suite ``paper``.
 
 ``python -m studies.papers.differences.page`` writes README.md; ``--check`` compares it.
 """
@@ -27,35 +27,33 @@ CELL = ["task", "mech"]
 LIMIT = 3.0
 """Combined standard errors beyond which two numbers differ."""
 NUM_SEEDS, NUM_SEQUENCES = 3, 64
-"""Of each published cell: seeds, and test sequences for each."""
+"""Number of seeds of a published cell, and of test sequences for each seed."""
 ROUNDING = 0.01
 """Distance of two neighbouring printed accuracies."""
 ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 """Standard deviation of a uniform rounding error."""
 UNINFORMATIVE = 0.05
-"""A published skill this close to 0 or 1 may be that of every mechanism."""
+"""A published skill this close to 0 or 1 hardly tells mechanisms apart."""
 NUM_DRAWS = 2000
 
 
 def rows_of_suite() -> pd.DataFrame:
-    """Read the rows of the suite, of its mechanisms with its options."""
+    """Read the rows of the suite's mechanisms, with the options that the suite gives them."""
     joined = join(published()).seen_from(SUITE.name)
     return select(joined.rows, SUITE.name, SUITE.version, mechanisms=SUITE.mechanisms).without_variants().rows
 
 
 def table8() -> pd.DataFrame:
-    """Read the published cells, those without a number too; the standard deviation is that of a population."""
+    """Read the published cells, including those without a number; the standard deviation is that of a population."""
     return pd.read_csv(HERE / "table8.csv").rename(columns={"mechanism": "mech"})
 
 
 def compare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Put every published number beside the runs of its cell: a line a cell, NaN where there are too few runs.
+    """Put every published number beside the runs of its cell: one line per cell, NaN where there are too few runs.
 
-    The published standard deviation comes from three seeds, so it is itself uncertain by about a half, and it is 0.00
-    by luck if three seeds agree. The standard error of a published mean is therefore not allowed to be smaller than
-    our seeds predict for the published protocol. That is our spread between seeds, over three seeds, plus the noise of
-    scoring each on only 64 sequences. It includes the noise of our larger test set, so it is slightly too large. The
-    larger of the two is taken, plus the variance of rounding to two decimals.
+    The variance of a published mean is the larger of two estimates, plus the variance of rounding to two decimals. The
+    first estimate comes from the published standard deviation, which is uncertain with three seeds. The second is
+    predicted from our spread over seeds and the noise of scoring on 64 test sequences.
     """
     scored = rows[rows["status"] == "ok"]
     noise = scored["metrics"].map(lambda text: json.loads(text).get("score_std_over_sequences")).astype(float)
@@ -71,12 +69,12 @@ def compare(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def variance_printed(std: pd.Series | np.ndarray) -> pd.Series | np.ndarray:
-    """Variance of a published mean by its printed standard deviation; that of a population is too small."""
+    """Compute the variance of a published mean from its printed standard deviation, which is that of a population."""
     return std**2 / (NUM_SEEDS - 1)
 
 
 def variance_predicted(std: pd.Series | np.ndarray, noise: pd.Series | float) -> pd.Series | np.ndarray:
-    """Variance of a published mean by our spread over seeds and that of the score of one test sequence."""
+    """Predict the variance of a published mean from our standard deviations over seeds and over test sequences."""
     return std**2 / NUM_SEEDS + noise**2 / (NUM_SEEDS * NUM_SEQUENCES)
 
 
@@ -95,11 +93,10 @@ def averages(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def rms_if_reproduced(cells: pd.DataFrame) -> tuple[float, float, float]:
-    """Root mean square of z if all published cells come from our distributions: mean and 95 % range.
+    """Simulate the root mean square of z if published cells come from our distributions: mean and 95 % range.
 
-    It is less than 1 because the standard error of a published mean is never smaller than ours predicts. Both sides
-    are drawn from a normal distribution with our mean and spread; the published side also has the noise of its test
-    sets and is rounded.
+    Both sides are drawn from a normal distribution with our mean and spread. The published side also has the noise of
+    its test sets and is rounded. The mean is less than 1, because the larger of two variances is used.
     """
     rng, squares = np.random.Generator(np.random.Philox(0)), []
     for cell in each(cells):
@@ -115,7 +112,7 @@ def rms_if_reproduced(cells: pd.DataFrame) -> tuple[float, float, float]:
 
 
 def summary(cells: pd.DataFrame) -> str:
-    """Say how many cells lie within the limit, and how far apart they could lie unnoticed."""
+    """Summarise how many cells lie within the limit, and which difference would go unnoticed."""
     judged = cells[cells["z"].notna()].astype({"n": int})
     outside = judged[judged["z"].abs() > LIMIT]
     gap = judged["ceiling"] - judged["floor"]
@@ -174,12 +171,12 @@ def page() -> Iterator[str]:
 
 
 def percent(fraction: float) -> str:
-    """Print a fraction in per cent."""
+    """Format a fraction in per cent."""
     return fixed(100 * fraction, 1)
 
 
 def verdict(one: Any) -> list[str]:
-    """Print a difference, its standard error, their ratio, and whether it is within the limit."""
+    """Format a difference, its standard error, their ratio, and whether the ratio is within the limit."""
     is_within = NOTHING if math.isnan(one.z) else "yes" if abs(one.z) <= LIMIT else "no"
     signed = fixed(100 * one.difference, 1, is_signed=True), fixed(one.z, 1, is_signed=True)
     return [signed[0], percent(one.error), signed[1], is_within]

@@ -24,7 +24,7 @@ BUDGETS = {"small": 8, "medium": 16, "large": 32}
 MEASURES = {"rel_l2": "relative L2", "cosine": "cosine", "mse": "MSE", "ratio": "time over exact"}
 
 Values = dict[tuple[str, str, str], float]
-"""By budget, mechanism and measure."""
+"""Values by budget, mechanism and measure."""
 
 
 def published(version: str, table: int) -> Values:
@@ -42,7 +42,7 @@ def ours(file: Path) -> Values:
 
 
 def values_of(rows: pd.DataFrame, mechanism: str, exact: str) -> Values:
-    """Read rows, one a budget and mechanism; add the time over that of the exact kernel."""
+    """Read values from rows, one per budget and mechanism; add the time divided by the exact kernel's time."""
     of_exact = rows[rows[mechanism] == exact].set_index("budget")["latency_ms"]
     rows = rows.assign(ratio=rows["latency_ms"] / rows["budget"].map(of_exact))
     long = rows.melt(["budget", mechanism])
@@ -51,17 +51,17 @@ def values_of(rows: pd.DataFrame, mechanism: str, exact: str) -> Values:
 
 
 def number(value: float) -> str:
-    """Print three digits, or all before the point."""
+    """Format a number with three digits, or with all digits before the point."""
     return "–" if math.isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def beside(theirs: float, here: float) -> str:
-    """Print a published value and ours."""
+    """Format a published value and ours."""
     return f"{number(theirs)} → {number(here)}"
 
 
 def blocks() -> Iterator[str]:
-    """Write the tables, each after a sentence on it."""
+    """Yield the tables, each after a sentence on it."""
     theirs, here, clamped = published("second", 6), ours(ROWS), ours(HERE / "clamped.parquet")
     keys = [(size, name, "rel_l2") for size in BUDGETS for name in POSITIVE]
     farthest = max(keys, key=lambda key: abs(here[key] / theirs[key] - 1))
@@ -98,7 +98,7 @@ def blocks() -> Iterator[str]:
 
 
 def files() -> dict[Path, str]:
-    """Give the text of the page."""
+    """Return the text of the page."""
     return {HERE / "README.md": filled(HERE / "README.md", blocks(), MARKS)}
 
 

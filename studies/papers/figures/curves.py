@@ -1,4 +1,4 @@
-"""Figures made of curves over one number."""
+"""Figures that show curves over one variable."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ GRID: Mapping[str, Any] = {"color": "#E6E6E6", "linewidth": 0.4}
 POWER = FuncFormatter(
     lambda number, _position: f"{number:g}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 )
-"""A tick of a logarithmic axis. Powers of ten cannot be set in small print: the style has no mathematical text."""
+"""Formatter of the ticks of a logarithmic axis."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Points over one number; an area lies between ``low`` and ``high``, a band around any other curve too."""
+    """A curve over one variable; ``low`` and ``high`` bound an area, or a band around the curve."""
 
     label: str
     x: Numbers
@@ -71,7 +71,7 @@ class Curves:
 
     panels: Sequence[Panel]
     height: float = 1.5
-    """Of one panel, in inches."""
+    """Height of one panel, in inches."""
     is_polar: bool = False
     """True if x is an angle in radians, clockwise from the top."""
 
@@ -79,7 +79,7 @@ class Curves:
 
     @cached_property
     def lines(self) -> tuple[tuple[Value, ...], ...]:
-        """One line a point."""
+        """One line for each point."""
         found: list[tuple[Value, ...]] = []
         for panel in self.panels:
             for curve in panel.curves:
@@ -108,7 +108,7 @@ class Curves:
         return figure
 
     def _axes(self, figure: Figure, num_rows: int, index: int) -> Axes:
-        """Make the axes of one panel, without labels where the panel beside or below has the same."""
+        """Make the axes of one panel; if all panels have the same axis, only the outer panels are labelled."""
         panel, num_columns = self.panels[index], columns(len(self.panels))
         shares_x, shares_y = (len({getattr(panel, side) for panel in self.panels}) == 1 for side in "xy")
         first, projection = figure.axes[0] if index else None, "polar" if self.is_polar else None
@@ -124,18 +124,18 @@ class Curves:
 
 
 def columns(num_panels: int) -> int:
-    """Panels in one row of a figure."""
+    """Number of panels in one row of a figure."""
     return 3 if num_panels in {5, 6, 9} else min(4, num_panels)
 
 
 def spread(label: str, x: Numbers, draws: Float[np.ndarray, "draws points"], *, kind: Kind = "line") -> Curve:
-    """Make a curve of the median of several draws at every point; its band has the middle four fifths."""
+    """Make a curve of the median of several draws at every point, with a band of the middle four fifths."""
     low, middle, high = np.percentile(draws, [10, 50, 90], axis=0)
     return Curve(label, x, middle, low, high, kind)
 
 
 def histogram(label: str, values: Float[np.ndarray, " values"], edges: Float[np.ndarray, " edges"]) -> Curve:
-    """Make a curve of the share of values between neighbouring edges; what lies outside counts to the outermost."""
+    """Make a curve of the share of values between neighbouring edges; values outside are clipped to the edges."""
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
     return Curve(label, (edges[1:] + edges[:-1]) / 2, counts / len(values), kind="steps")
 

@@ -23,11 +23,11 @@ class Figure(NamedTuple):
 
 
 FIGURES: dict[str, Figure] = {}
-"""By name: the paper, the number there, the subject, as in ``slay-04-alignment``."""
+"""Figures by name; a name consists of the paper, the figure's number and its subject, as in ``slay-04-alignment``."""
 
 
 def figure(name: str) -> Callable[[Callable[[], Content]], Callable[[], Content]]:
-    """Put a function that computes a figure's numbers among the figures: its docstring is the title and the caption."""
+    """Register a function that computes a figure's numbers; its docstring is the title and the caption."""
 
     def register(content: Callable[[], Content]) -> Callable[[], Content]:
         title, _, text = inspect.cleandoc(content.__doc__ or "").partition(".\n\n")

@@ -1,4 +1,4 @@
-"""Kernels of the mechanisms, as the figures read them off the units: one head, in float64."""
+"""Kernels of the mechanisms for the figures, computed with one head in float64."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 
 DIM = 16
-"""Width of a head of the SLAY paper's tasks."""
+"""Width of a head in the SLAY paper's tasks."""
 EPSILON = 1e-3
-"""The default of the Yat kernels, and what the SLAY paper's table 9 names."""
+"""Epsilon of the Yat kernels: their default, and the value in table 9 of the SLAY paper."""
 DRAWS = tuple(range(20))
 """Seeds of random features."""
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "R=3 P=8 D=16": {"R": 3, "P": 8, "D": 16},
     "R=3 P=64 D=256": {"R": 3, "P": 64, "D": 256},
 }
-"""Of SLAY: table 9 of the paper, and sixteen times as many features in each factor but for the nodes."""
+"""Sizes of SLAY: those of table 9 of the paper, and many more features in the polynomial and random factors."""
 
 Cosines = Float[np.ndarray, " keys"]
 
@@ -41,7 +41,7 @@ def head(name: str, seed: int = 0, dim: int = DIM, **arguments: Any) -> Attentio
 
 
 def kernel(unit: Attention, q: Queries, k: Keys) -> PairScores:
-    """Compute the weight of a key for a query before anything is divided by a sum.
+    """Compute the weight of each key for each query, before normalisation.
 
     Raises:
         TypeError: If the mechanism is no attention by a kernel.
@@ -57,7 +57,7 @@ def kernel(unit: Attention, q: Queries, k: Keys) -> PairScores:
 
 
 def at_cosines(cosines: Float[Tensor, " keys"]) -> tuple[Float[Tensor, "1 dim"], Float[Tensor, "keys dim"]]:
-    """Return a query, and keys at some cosines with it: all in one plane, as long as N(0, I) draws are, √dim."""
+    """Return a query, and keys at the given cosines to it, all in one plane and of length √dim."""
     q, aside = math.sqrt(DIM) * torch.eye(2, DIM, dtype=torch.float64).unsqueeze(1)
     return q, cosines.unsqueeze(-1) * q + (1 - cosines.square()).clamp(min=0).sqrt().unsqueeze(-1) * aside
 
@@ -68,7 +68,7 @@ def response(unit: Attention, cosines: Cosines) -> Cosines:
 
 
 def slope(unit: Attention, cosines: Cosines) -> Cosines:
-    """Differentiate the kernel in the cosine, at cosines strictly between -1 and 1; keys stay in one plane."""
+    """Differentiate the kernel with respect to the cosine, at cosines strictly between -1 and 1."""
     x = torch.from_numpy(cosines).requires_grad_()
     return np.asarray(torch.autograd.grad(kernel(unit, *at_cosines(x)).sum(), x)[0])
 
@@ -76,9 +76,9 @@ def slope(unit: Attention, cosines: Cosines) -> Cosines:
 def responses(
     name: str, cosines: Cosines, seeds: Sequence[int] = DRAWS, **arguments: Any
 ) -> Float[np.ndarray, "seeds keys"]:
-    """Compute the kernel at some cosines over its mean for random keys, one row a draw of the features.
+    """Compute the kernel at some cosines, divided by its mean for random keys; one row per draw of the features.
 
-    The mean is that over all draws: some kernels are negative on average in one of them.
+    The mean is over all draws, since some kernels have a negative mean in a single draw.
     """
     units, random_keys = [head(name, seed, **arguments) for seed in seeds], normal(0, 4096, DIM)
     keys = math.sqrt(DIM) * random_keys / random_keys.norm(dim=-1, keepdim=True)  # as long as the query

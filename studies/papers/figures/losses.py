@@ -18,9 +18,9 @@ CORPUS = "sha256-837739805885dfce"
 
 @cache
 def losses() -> dict[Hashable, pd.DataFrame]:
-    """Load losses of runs on the text by split, mechanism and block: a line a step, a column a seed.
+    """Load losses of runs on the text, by split, mechanism and block: one line per step, one column per seed.
 
-    A seed's run is that of the rate which did best in validation.
+    Each seed is shown at its best learning rate in validation.
     """
     names = ["run_id", "suite", "task_args", "mech", "block", "seed", "best_eval_loss"]
     rows = synthbench.load("packaged", names)

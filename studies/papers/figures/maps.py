@@ -1,4 +1,4 @@
-"""Figures made of numbers over the plane, as colours."""
+"""Figures that show numbers over the plane as colours."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Square = tuple[float, float, float, float]
 """Left, right, bottom, top."""
 PLANE: Square = (-3.0, 3.0, -3.0, 3.0)
 NUM_PLACES = 64
-"""On each side of a square."""
+"""Number of places along each side of a square."""
 
 CLASSES = ListedColormap([[0.5 + 0.5 * part for part in to_rgb(colour)] for colour in COLOURS[1:]])
 """Pale colours, one for each place in a list."""
@@ -34,15 +34,15 @@ class Map:
 
     title: str
     values: Float[np.ndarray, " places"]
-    """Row by row, the first at the bottom; NaN is left white."""
+    """Numbers row by row, the first row at the bottom; NaN is left white."""
     marks: Float[np.ndarray, "marks 2"] | None = None
     """Places of stars."""
     words: str = ""
-    """Meaning of the colours; nothing if the numbers are places in a list: each has a colour of its own."""
+    """Meaning of the colours; empty if the numbers are indices, each with its own colour."""
     limits: tuple[float, float] = (0.0, 1.0)
     """Numbers at the ends of the scale of colours; those beyond are drawn like the ends."""
     power: float = 1.0
-    """Of the colours' growth: below 1, small numbers are told apart better."""
+    """Exponent of the scale of colours; below 1, small numbers are easier to distinguish."""
 
     @property
     def rows(self) -> Float[np.ndarray, "side side"]:
@@ -57,7 +57,7 @@ class Maps:
     panels: Sequence[Map]
     square: Square = PLANE
     label: tuple[str, str] = ("", "")
-    """Of both axes."""
+    """Labels of both axes."""
     is_downward: bool = False
     """True if rows are counted from above, as those of a matrix."""
 
@@ -65,7 +65,7 @@ class Maps:
 
     @cached_property
     def lines(self) -> tuple[tuple[Value, ...], ...]:
-        """One line a place that has a number, at its middle; then the stars, which have none."""
+        """One line for the middle of each place that has a number, then one line for each star, without a number."""
         lines: list[tuple[Value, ...]] = []
         for panel in self.panels:
             places = grid(self.square, len(panel.rows))

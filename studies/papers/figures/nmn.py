@@ -20,14 +20,14 @@ from synthbench.forms.squashing import softermax
 from synthbench.layers import Linear, YatProduct
 
 WEIGHT, AHEAD = (1.0, 0.5), (1.0, 0.0)
-"""Of neurons in the plane, and of those along a line."""
+"""Weights of neurons in the plane, and of neurons along a line."""
 EPSILONS = (1.0, 0.1, 0.01, 0.001)
 MIDDLES = torch.tensor([[1.6, 0.0], [-0.8, 1.4], [-0.8, -1.4]], dtype=torch.float64)
-"""Of three clouds."""
+"""Middles of three clouds of points."""
 
 
 def neuron(weight: tuple[float, ...], epsilon: float) -> YatProduct:
-    """Build one Yat neuron without bias, its learned scale at 1."""
+    """Build one Yat neuron without bias, with its learned scale at 1."""
     unit = YatProduct(len(weight), 1, bias=False, epsilon=epsilon).double().requires_grad_(requires_grad=False)
     unit.weight.copy_(torch.tensor(weight).unsqueeze(-1))
     unit.alpha.zero_()

@@ -1,7 +1,8 @@
-"""Draws figures of the SLAY, Neural Matter Networks and REWA papers from our own code, and writes their page.
+"""Draw figures of the SLAY, Neural Matter Networks and REWA papers from our own code, and write their page.
 
-``python -m studies.papers.figures.page`` writes ``README.md``, its pictures, and in ``numbers.json`` some of the
-numbers of each; ``--check`` compares them. ``--out FOLDER`` writes other files: of each figure SVG, PDF and CSV.
+``python -m studies.papers.figures.page`` writes ``README.md``, its pictures, and some numbers of each picture in
+``numbers.json``; ``--check`` compares them. ``--out FOLDER`` instead writes an SVG, a PDF and a CSV file for each
+figure.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def select(patterns: Sequence[str]) -> list[Figure]:
     """Choose the figures whose names match any of some globs, in alphabetical order; all if there is no glob.
 
     Raises:
-        UnknownName: If a glob matches none.
+        UnknownName: If a glob matches no figure.
     """
     chosen = {pattern: fnmatch.filter(FIGURES, pattern) for pattern in patterns or ["*"]}
     for pattern, names in chosen.items():
@@ -78,11 +79,10 @@ def in_short(drawing: Drawing) -> dict[str, Any]:
 
 
 def agrees(drawing: Drawing, kept: Mapping[str, Any]) -> bool:
-    """Return whether a figure has the numbers that are kept of it, to a thousandth, as no eye sees less.
+    """Return whether a figure still has its stored numbers, with a tolerance of a thousandth.
 
-    The mark of a picture cannot be compared, since it changes with the last of six digits. That is rounding where
-    numbers follow from float32, such as the directions that ``torch.randn`` draws. One number in a hundred may differ
-    more: those near 0, and keys on the border between two regions.
+    One number in a hundred may differ more, because of rounding: numbers near 0, and keys on the border between two
+    regions.
     """
     now = in_short(drawing)
     tables = [pd.read_csv(io.StringIO("\n".join(of["lines"]))) for of in (now, kept)]
@@ -95,7 +95,7 @@ def agrees(drawing: Drawing, kept: Mapping[str, Any]) -> bool:
 
 
 def stale() -> Iterator[str]:
-    """Name what differs from the code: figures by their numbers, or whose picture has others, and the page."""
+    """Name the figures whose stored numbers or pictures differ from the code, and the page if it differs."""
     kept = json.loads(NUMBERS.read_text(encoding="utf-8"))
     marks = {path.stem: mark_in(path.read_bytes()) for path in HERE.glob("*.svg")}
     for name in sorted({*FIGURES, *kept, *marks}):
@@ -107,7 +107,7 @@ def stale() -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page with its pictures and numbers, check them, or write figures elsewhere; the exit code."""
+    """Write the page with its pictures and numbers, check them, or write figures elsewhere; return the exit code."""
     parser = argparse.ArgumentParser(description="Draw the figures of the source papers")
     parser.add_argument("--check", action="store_true", help="exit with 1 if page, pictures or numbers are stale")
     parser.add_argument("--out", type=Path, help="write figures into this folder, as SVG, PDF and CSV")

@@ -21,11 +21,11 @@ VARIANTS = (
     *("slay-nystrom", "slay-tensorsketch", "slay-maclaurin", "slay-sketch"),
 )
 FIRST = 8
-"""Position from which on outputs are compared: the first are values, whatever the kernel."""
+"""First position at which outputs are compared; before it, outputs are nearly the values, whatever the kernel."""
 
 
 def shares(num_nodes: int, x: Float[np.ndarray, " cosines"]) -> Float[np.ndarray, "nodes cosines"]:
-    """Compute the contribution of each node to the inverse distance 1 / (2 + ε - 2x), as shares of it."""
+    """Compute the share of each quadrature node in the inverse distance 1 / (2 + ε - 2x)."""
     nodes, weights = gauss_laguerre(num_nodes, EPSILON)
     # Neither factor of w e^(2sx) need be within the range of float64.
     exponents = weights.log()[:, None] + 2 * nodes[:, None] * torch.from_numpy(x)

@@ -16,7 +16,7 @@ from synthbench.mechanisms import Attention
 EXACT = {"softmax": "softmax", "yat-sum": "Yat", "yat-spherical": "spherical Yat"}
 """Label by mechanism; ``yat-sum`` has the kernel of ``yat`` without an exponential around it."""
 TILT = math.radians(40)
-"""By which the north pole is turned towards the reader."""
+"""Angle by which the north pole is turned towards the reader, in radians."""
 
 
 @figure("slay-01-partitions")

@@ -13,19 +13,19 @@ from studies.papers.figures.kernels import DIM, attention_map, head, kernel, nor
 from studies.papers.figures.maps import Map, Maps
 
 LENGTH, BATCH_SIZE, SEEDS = 128, 4, tuple(range(10))
-"""Of denominators; each seed draws queries, keys and features anew."""
+"""Sizes and seeds for denominators; each seed draws queries, keys and features anew."""
 VARIANTS = (
     *("softmax", "linear", "performer", "yat-sum", "yat-spherical", "slay", "slay-laplace", "slay-hadamard"),
     *("slay-exact", "slay-nystrom", "slay-tensorsketch", "slay-maclaurin"),
 )
 COMPARED = ("softmax", "linear", "performer", "yat", "yat-sum", "yat-spherical", "slay")
-"""Those whose weights are never negative."""
+"""Mechanisms whose weights are never negative."""
 SIMILARITIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 @cache
 def mean_kernels(name: str) -> Float[np.ndarray, "seeds batch length"]:
-    """Compute denominators over the number of keys in them, over the median size of all of a variant's."""
+    """Compute denominators divided by their number of keys, in units of the median size for the variant."""
     sums = [kernel(head(name, seed), *normal(seed, 2, BATCH_SIZE, LENGTH, DIM)).tril().sum(-1) for seed in SEEDS]
     means = (torch.stack(sums) / torch.arange(1, LENGTH + 1)).numpy()
     return np.asarray(means / np.median(np.abs(means)))
@@ -85,7 +85,7 @@ def over_seeds() -> Curves:
 
 @cache
 def entropies(name: str, similarity: float) -> Float[np.ndarray, "batch positions"]:
-    """Compute the entropy of the weights of the queries in the second half of 64, over that of equal weights.
+    """Compute the entropy of attention weights relative to equal weights, for the last 32 of 64 queries.
 
     Queries and keys are N(0, I), of correlation ``similarity`` among themselves and with each other.
     """

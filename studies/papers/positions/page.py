@@ -1,4 +1,4 @@
-"""Compare what the ESPR derivation claims of shifted positions with the rows of suite ``positions``.
+"""Compare the claims of the ESPR derivation on shifted positions with the rows of suite ``positions``.
 
 ``python -m studies.papers.positions.page`` writes the tables of ``README.md``; ``--check`` exits with 1 if they differ.
 """
@@ -26,7 +26,7 @@ SHIFTS = SUITE.evaluation.shifts or ()
 FREE = "espr:commuting=false"
 ENCODINGS = ("string", "espr", FREE, "rope", "none", "learned")
 ROUNDING = 1e-3
-"""Nats that float32 may make of nothing: it rounds the angles of later places in another way."""
+"""Largest difference of losses in nats that rounding to float32 may cause."""
 ZERO = 1e-9
 """Largest IR_spec, computed in float64, that counts as 0."""
 FEWEST = 3
@@ -46,12 +46,12 @@ class Claim(NamedTuple):
 
     @property
     def tolerance(self) -> float:
-        """Largest size that counts as 0."""
+        """Largest magnitude that counts as 0."""
         return ZERO if self.quantity.startswith("IR_spec") else ROUNDING
 
 
 def frame_of(rows: pd.DataFrame, mechanism: str = "softmax") -> pd.DataFrame:
-    """Make one line a run; ``risk`` is its loss after a shift, and ``gap`` what the shift adds, means over shifts."""
+    """Make one line per run; ``risk`` is the mean loss over shifts, and ``gap`` is ``risk`` minus unshifted loss."""
     is_ours = (rows["suite"] == SUITE.name) & (rows["suite_version"] == SUITE.version) & (rows["mech"] == mechanism)
     rows = rows[is_ours & rows["is_full"].astype(bool) & (rows["status"] == "ok")].reset_index(drop=True)
     names = [f"shift{shift}.{part}" for shift in SHIFTS for part in ("score", "loss")]
@@ -67,7 +67,7 @@ def of(lines: pd.DataFrame, encoding: str, column: str) -> "pd.Series[float]":
 
 
 def claims_of(lines: pd.DataFrame) -> list[Claim]:
-    """List the claims. Encodings are compared seed by seed, since a seed has the same sequences with all of them."""
+    """List the claims. Encodings are compared seed by seed, since a seed has the same sequences with every encoding."""
     risk, gap, ir_spec = (
         {name: of(lines, name, column) for name in ENCODINGS} for column in ("risk", "gap", "ir_spec")
     )
@@ -87,7 +87,7 @@ def claims_of(lines: pd.DataFrame) -> list[Claim]:
 
 
 def verdict(claim: Claim) -> str:
-    """Decide a claim by its interval over seeds: it holds, or does not, if all of the interval says so."""
+    """Decide a claim by its interval over seeds; there is no decision if the interval contains both outcomes."""
     known = claim.by_seed.dropna().to_numpy()
     if len(known) < FEWEST:
         return f"no verdict with {len(known)} runs"
@@ -104,7 +104,7 @@ def verdict(claim: Claim) -> str:
 
 
 def number(values: "pd.Series[float]", *, low: float = -math.inf, high: float = math.inf) -> str:
-    """Print a mean with its interval, cut to the range of the quantity; with signs where it may be negative."""
+    """Format a mean with its interval, clipped to ``low`` and ``high``; with a sign if ``low`` is negative."""
     known = values.dropna().to_numpy()
     if not len(known):
         return NOTHING
@@ -114,7 +114,7 @@ def number(values: "pd.Series[float]", *, low: float = -math.inf, high: float = 
 
 
 def tables(lines: pd.DataFrame) -> Iterator[str]:
-    """Yield the table of encodings and that of claims."""
+    """Yield the table of encodings and the table of claims."""
     scores = ("score", *(f"shift{shift}.score" for shift in SHIFTS))
     columns = {name: {"low": 0.0, "high": 1.0} for name in scores}
     columns |= {"eval_loss": {"low": 0.0}, "gap": {}, "ir_spec": {"low": 0.0}}
@@ -135,7 +135,7 @@ def tables(lines: pd.DataFrame) -> Iterator[str]:
 
 
 def files() -> dict[Path, str]:
-    """Give the text of the page with the tables of encodings and of claims."""
+    """Return the text of the page with the tables of encodings and of claims."""
     rows = Store.open(PAGE.parents[3] / "results", create=False).outline(COLUMNS).to_pandas()
     return {PAGE: filled(PAGE, tables(frame_of(rows)), MARKS)}
 

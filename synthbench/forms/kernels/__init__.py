@@ -1,33 +1,32 @@
-"""Triton kernels: fast paths on a CUDA device that compute what the PyTorch forms compute.
+"""Triton kernels for CUDA devices: faster versions of the PyTorch code (the PyTorch forms) of two mechanisms.
 
 =================  =======================================  ================================================
 mechanism          forward                                  backward
 =================  =======================================  ================================================
 ``slay``           features made on chip, never in memory   made again on chip
-``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
+``yat-spherical``  tiles of the exact kernel (``sum``)      tiles of the exact kernel
 =================  =======================================  ================================================
 
 A kernel can run if Triton is installed and the CUDA device has enough shared memory (an H100 has). The tensors q, k and
 v must not be empty and must have the same length and dtype: float32, bfloat16 or float16. Their sizes must be within
-the limits below. A mechanism uses its kernel automatically at lengths where that saves launches, see
-:func:`saves_launches`; most tasks are shorter. In all other cases the PyTorch form runs. The environment variable
-``SYNTHBENCH_KERNELS`` changes this: with ``off`` no kernel runs, and with ``always`` kernels run at every length.
+the limits below. A mechanism uses its kernel automatically for long sequences, see :func:`saves_launches`. In all other
+cases the PyTorch form runs. The environment variable ``SYNTHBENCH_KERNELS`` changes this rule: with ``off`` no kernel
+runs, and with ``always`` kernels run at every length.
 
-Every kernel must pass two checks, whatever the setting. On compute capability 9, the assembler that Triton uses must be
-known to be good (``_assembler``). On every device, it must agree with float64 when it is first used (``self_test``). If
-a check fails, PyTorch's form runs, and one warning says why.
+Every kernel must pass two checks, even with ``always``. On compute capability 9, the assembler that Triton uses must be
+known to be good (``_assembler``). On every device, the kernel must agree with float64 when it is first used
+(``self_test``). If a check fails, the PyTorch form runs, and one warning says why.
 
 Sums are in float32. The operands of products are bfloat16 for bfloat16 inputs, and TF32 for float16 inputs. Float32
 inputs also use TF32 if ``torch.backends.cuda.matmul.allow_tf32`` is set. Otherwise a float32 operand is split into
-three bfloat16 parts; six products of such parts are as accurate as a product in float32. All products run on tensor
+three bfloat16 parts. Six products of these parts are as accurate as a product in float32. All products run on tensor
 cores.
 
-On a CPU, tests run the kernels in Triton's interpreter, with the rounding of products emulated. They compare values and
+On a CPU, tests run the kernels in Triton's interpreter, with emulated rounding of products, and compare values and
 gradients with float64. All kernels compile for compute capability 9.0; ``reports/bench/sm_90`` lists their registers,
 spilled bytes and tensor-core instructions. On an H100 and an H200 with Triton 3.6, values and gradients were compared
 with float64 at the sizes in docs/benches.md. On an H100, SLAY attends to 131,072 tokens of bfloat16 in 1.24 ms. Some
-sizes gave wrong sums on these devices, probably because of the assembler, ptxas 12.8. The limits that exclude these
-sizes stay until a newer assembler has been tried on such a device.
+sizes gave wrong sums, probably because of the assembler (ptxas 12.8). The limits below exclude these sizes.
 """
 
 import os
@@ -58,7 +57,7 @@ MAX_HEAD_DIM = 64
 MAX_FEATURES = 128
 """Largest number of exponential features."""
 MAX_ANCHORS = 16
-"""Largest number of anchors. With 32, outputs were wrong at some sizes on an H200, see ``_slay.gradient_tiles``."""
+"""Largest number of anchors of ``slay``. With 32, outputs were wrong at some sizes on an H200."""
 MIN_SLAY_WIDTH_BFLOAT16 = 32
 """Smallest width of a head for ``slay`` in bfloat16. Heads of width 16 with 16 anchors gave wrong gradients, or an
 illegal memory access, on an H100."""
@@ -84,8 +83,8 @@ def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
 def saves_launches(q: Tensor) -> bool:
     """Return True if a kernel needs fewer launches than PyTorch's form, or if kernels are to run at every length.
 
-    Up to ``GPU_GRAM_MAX_LENGTH`` tokens, PyTorch attends in one piece with about as few launches, and its products are
-    as fast.
+    Up to ``GPU_GRAM_MAX_LENGTH`` tokens, PyTorch attends in one piece, with about as few launches and equally fast
+    products.
     """
     return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
@@ -120,7 +119,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """True if kernels fit the device and no fault of its assembler is known; warn once if only the assembler is bad."""
+    """Return whether kernels fit the device and their assembler is good; warn once if only the assembler is bad."""
     if not fits(device):
         return False
     objection = load("_assembler").objection(torch.cuda.get_device_capability(device))

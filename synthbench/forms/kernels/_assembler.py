@@ -1,8 +1,8 @@
-"""Check of the assembler of Triton's kernels, and search for a better one on this machine.
+"""Check of the assembler that Triton uses for its kernels, and search for a newer one on this machine.
 
 On compute capability 9 (Hopper), ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
-product that has not read them yet. The sums are then wrong; a newer ``ptxas`` assembles the same code correctly. On
-these devices Triton 3.6 to 3.8 use ptxas 12.8 or 12.9, and Triton 3.9 uses 13.4.
+product before the product has read them. The sums are then wrong. A newer ``ptxas`` assembles the same code correctly.
+For Hopper, Triton 3.6 to 3.8 use ptxas 12.8 or 12.9, and Triton 3.9 uses 13.4.
 
 Sources: https://github.com/triton-lang/triton/pull/11781, https://github.com/triton-lang/triton/pull/11854 and
 https://github.com/fla-org/flash-linear-attention/pull/1262.
@@ -20,7 +20,7 @@ from triton.backends.nvidia import compiler
 AFFECTED = 9
 """Major version of the affected compute capability, whose matrix products are asynchronous and read registers."""
 NEEDED = (13, 3)
-"""First version of CUDA whose assembler waits until these registers have been read."""
+"""First version of CUDA whose assembler keeps input registers until a matrix product has read them."""
 PACKAGE = "nvidia-cuda-nvcc"
 """The package on PyPI that contains ``ptxas``, in ``nvidia/cu13/bin``."""
 

@@ -1,16 +1,16 @@
-"""SLAY with features made on chip: computes the same function as ``slay``, but never writes features to memory.
+"""SLAY with features made on chip: the same function as ``slay``, but features are never written to memory.
 
 A key or a query with the unit vector û has the factors a = (û · anchors)² and b = exp(û · directions - shift +
 log_scale). The score of a query (a, b) and a key (a', b') is ⟨a, a'⟩⟨b, b'⟩: two small products per tile, instead of
 one as wide as a ⊗ b. Up to the length of one segment, only tiles of scores are computed. Longer sequences are cut into
 segments. One launch sums b (a ⊗ v)ᵀ over each segment, for a few anchors at a time, and b aᵀ for the denominators.
-Running sums over the segments are the states, stored in bfloat16 if the inputs are. The output kernel starts each query
-from the state before its segment.
+Running sums over the segments are the states, stored in bfloat16 for bfloat16 inputs. The output kernel starts each
+query from the state before the segment of the query.
 
 In the backward pass, each query has the vector g = [d_out, -(d_out · out)] / N(den), where N(den) is its guarded
-denominator. The gradient of a score is the inner product of the query's g and the key's [v, 1]. One kernel computes the
-gradients of queries, from the keys before them, and of keys, from the queries after them. For keys, the states are sums
-of b aₚ gᵀ over later queries, for every anchor p.
+denominator. The gradient of a score is the inner product of the query's g and the key's [v, 1]. The same kernel
+computes the gradients of queries from earlier keys, and the gradients of keys from later queries. For the gradients of
+keys, the states are sums of b aₚ gᵀ over later queries, for every anchor p.
 """
 
 import math
@@ -52,31 +52,30 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 from synthbench.forms.streaming import gradient_of_sums
 
 TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
-"""Rows of a tile of queries, and number of keys (``step``) that it processes at once; or with both roles exchanged."""
+"""Rows of a tile of queries and number of keys (``step``) processed at once, or rows of keys and number of queries."""
 
 WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
-"""Sizes for the backward pass except in bfloat16, and for the forward pass in float32 without TF32 if heads are padded
-to at least 32. Features of the other tokens are computed for more rows at once."""
+"""Sizes for the backward pass except in bfloat16. The forward pass uses them in float32 without TF32, if heads are
+padded to at least 32 channels."""
 
 WIDEST_TILES = {"rows": SEGMENTS, "step": ROWS, "num_warps": 8}
 """Sizes for the forward pass in bfloat16, whose operands take few registers. Steps of 128 rows give wrong sums, see
 ``gradient_tiles``."""
 
 STATE_SIZE = 16_384
-"""Size of the states that one program sums, in numbers. They belong to a few anchors, for which features are computed
-once."""
+"""Limit on the size of the states that one program sums, in numbers."""
 
 STATE_TILES = {"rows": ROWS, "num_warps": 8}
 """Rows that a program adds to states at once; with four warps its sums would not fit the registers."""
 
 WIDE_STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
-"""Rows for float32 values, which take twice the shared memory."""
+"""Tiles for states of float32 values, which take twice the shared memory."""
 
 NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
-"""Rows for operands that take more registers, and for features too few to fill a warp group's instruction."""
+"""Tiles for states if operands take more registers, or features are too few to fill a warp group's instruction."""
 
 STATE_COLUMNS = 256
-"""Number of columns of a state that a program sums, or multiplies queries with, at once: as many as fit on chip."""
+"""Largest number of columns of a state that a program sums, or multiplies with queries, at once."""
 
 LEAST_COLUMNS = tl.constexpr(16)
 """Smallest number of columns of an operand of a matrix instruction."""
@@ -85,24 +84,24 @@ LEAST_COLUMNS = tl.constexpr(16)
 LOG2_E = tl.constexpr(math.log2(math.e))
 
 LARGEST = tl.constexpr(20 * math.log2(math.e))
-"""Bound of the exponents to base 2."""
+"""Largest exponent to base 2; to base e it is 20."""
 
 
 class Constants(NamedTuple):
-    """Tensors that make the features; leading axes broadcast against those of the queries."""
+    """Tensors that define the features; their leading axes broadcast against the leading axes of the queries."""
 
     anchors: Tensor
     """Anchors, [..., key_dim, num_anchors]."""
     directions: Tensor
     """Directions, [..., key_dim, features]."""
     shift: Tensor
-    """[features], or [..., 1, features]."""
+    """Shift of each feature, [features] or [..., 1, features]."""
     log_scale: Tensor
-    """[features], or [..., 1, features]."""
+    """Logarithm of the scale of each feature, [features] or [..., 1, features]."""
 
 
 class MadeBy(NamedTuple):
-    """Constants as kernels read them: contiguous sets, stacked; ``which`` holds the index of each head's set."""
+    """Constants as kernels read them: stacked sets of constants; ``which`` holds the index of each head's set."""
 
     anchors: Tensor
     directions: Tensor
@@ -114,7 +113,7 @@ class MadeBy(NamedTuple):
 @triton.jit
 @no_type_check
 def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr):
-    """Positive random features of rows, given ``roots``, 1 / norm of each row; a padded feature is 2^(-inf) = 0.
+    """Positive random features of rows, with ``roots`` = 1 / norm of each row; padded features are 0.
 
     Exponents are to base 2, since the processor computes powers of 2.
     """
@@ -141,7 +140,7 @@ def polynomial(x, roots, anchors, precision: tl.constexpr):
 @triton.jit
 @no_type_check
 def scaled(values, scales):
-    """Multiply values by scales. For bfloat16 values, scales are rounded too, and one instruction does two products."""
+    """Multiply values by scales. For bfloat16 values, scales are rounded to bfloat16."""
     if values.dtype != tl.bfloat16:
         out = values * scales
     elif IS_INTERPRETED:
@@ -157,7 +156,7 @@ def scaled(values, scales):
 @triton.jit
 @no_type_check
 def columns_of(tile, group, rows: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr):
-    """The columns of a tile that belong to one group of ``at_once`` columns."""
+    """The ``at_once`` columns of a tile from column ``group * at_once`` on."""
     groups: tl.constexpr = columns // at_once
     is_group = tl.arange(0, groups)[None, :, None] == group
     return tl.sum(tl.where(is_group, tl.reshape(tile, (rows, groups, at_once)), 0.0), axis=1)
@@ -197,10 +196,10 @@ def state_kernel(
     num_halvings: tl.constexpr, is_after: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr,
     columns: tl.constexpr, features: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ over each segment but the last for some anchors.
+    """Sum b (a ⊗ values)ᵀ (states) and b (a weight)ᵀ (totals) over each segment except the last, for some anchors.
 
     With ``is_after``, the first segment is left out instead of the last. A row beyond the length has a = 0. A state is
-    [features, anchors, value_dim], a total [features, anchors].
+    [features, anchors, value_dim], and a total is [features, anchors].
     """
     head, index, group = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     which = tl.load(which_ptr + head)
@@ -573,9 +572,8 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
 def gradient_tiles(precision: str) -> dict[str, int]:
     """Tile sizes of the gradient kernel: small tiles in bfloat16, wide ones otherwise.
 
-    On an H200, in bfloat16, the small tiles gave correct results. Wider tiles, compiled by Triton 3.6, gave wrong sums
-    or an illegal memory access. The cause is probably Triton's assembler, see ``_assembler``. Wider tiles have not been
-    tried with a newer assembler on such a device yet.
+    On an H200, in bfloat16, wider tiles compiled by Triton 3.6 gave wrong sums or an illegal memory access. The cause
+    is probably Triton's assembler, see ``_assembler``.
     """
     return TILES if precision == "bf16" else WIDE_TILES
 
@@ -615,7 +613,7 @@ def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
 def _spread(constants: Constants, q: Tensor) -> MadeBy:
     """Concatenate the sets of constants, in float32.
 
-    The factor P^(-1/2) of squared cosines is applied as a factor P^(-1/4) of the anchors.
+    With P anchors, squared cosines have the factor P^(-1/2), which is applied as a factor P^(-1/4) of the anchors.
     """
     anchors = constants.anchors / constants.anchors.shape[-1] ** 0.25
     tensors = anchors, constants.directions, torch.atleast_2d(constants.shift), torch.atleast_2d(constants.log_scale)

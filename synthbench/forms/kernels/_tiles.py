@@ -39,11 +39,11 @@ def load_tile(
     is_again: tl.constexpr = False,  # noqa: FBT002
     repeats: tl.constexpr = 1,
 ):  # fmt: skip
-    """Load the rows from ``first`` on of a [length, width] matrix; with ``may_end`` the matrix may end within the tile.
+    """Load a tile of a [length, width] matrix, from row ``first`` on; with ``may_end``, the matrix may end inside it.
 
-    Offsets are computed in 32 bits, which suffice for the matrix of one head, see ``MAX_LENGTH``. With ``is_again`` the
-    compiler must read the rows again and may not keep them, or results from them, in registers. The tile holds
-    ``repeats`` copies of the rows side by side.
+    Offsets are computed in 32 bits, which suffice for the matrix of one head, see ``MAX_LENGTH``. With ``is_again``,
+    rows that were read before are read again, which saves registers. The tile holds ``repeats`` copies of the rows side
+    by side.
     """
     rows, columns = tl.arange(0, num_rows), tl.arange(0, repeats * num_columns)
     if repeats > 1:
@@ -140,9 +140,9 @@ def norms_of(tile):
 @triton.jit
 @no_type_check
 def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.constexpr = False):  # noqa: FBT002
-    """Mask of the ``step`` keys from ``start`` that ``rows`` queries from ``first`` may attend to.
+    """Mask [rows, step], True where query ``first + row`` may attend to key ``start + column``.
 
-    With ``is_key`` the rows are keys and the others queries. Positions within the tiles are compared, because the
+    With ``is_key``, rows are keys and columns are queries. Positions within the tiles are compared, because the
     compiler would compare absolute positions in 64 bits.
     """
     ahead = tl.arange(0, rows)[:, None] - tl.arange(0, step)[None, :]
@@ -168,7 +168,7 @@ def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
 @triton.jit
 @no_type_check
 def through_norm(d_unit, unit, norms):
-    """The gradient of vectors, from that of their unit vectors; vectors shorter than 1e-12 were divided by 1e-12."""
+    """Gradient of vectors, given the gradient of their unit vectors; ``norms`` are at least 1e-12."""
     along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
     return (d_unit - along[:, None] * unit) / norms[:, None]
 
@@ -195,11 +195,11 @@ def num_tiles(length: int, rows: int = ROWS) -> int:
 def precision(dtype: torch.dtype) -> str:
     """Rounding of the operands of products; the sums of products are float32.
 
-    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float32 inputs if PyTorch may round its own products this way, and
-    for float16 inputs, since TF32 has as many digits and a larger range. ``bf16x6`` is for other float32 inputs. It
-    splits each number into three bfloat16 parts that together have all its digits, so that tensor cores can multiply
-    them. Triton's ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. The
-    interpreter takes ``ieee``, since it cannot multiply bfloat16.
+    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float16 inputs, since TF32 has as many digits and a larger range,
+    and for float32 inputs if PyTorch may use TF32 too. ``bf16x6`` is for other float32 inputs. It splits each number
+    into three bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's
+    ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. In Triton's interpreter,
+    which cannot multiply bfloat16, these inputs take ``ieee``.
     """
     if dtype == torch.bfloat16:
         return "bf16"
@@ -209,7 +209,7 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def step(precision: str) -> int:
-    """Number of keys processed at once for a tile of queries, or the reverse; lower if operands take more registers."""
+    """Number of keys processed at once for a tile of queries, or of queries for a tile of keys."""
     return ROWS if precision == "bf16" else ROWS // 2
 
 
@@ -219,12 +219,11 @@ def by_head(x: Tensor) -> Tensor:
 
 
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:
-    """Length up to which scores are cheaper than a state: a multiple of ``SEGMENTS``, and at least two of them.
+    """Estimate the length up to which scores are cheaper than a state, rounded to a multiple of ``SEGMENTS``.
 
-    ``features`` is the number of features, and ``gram_width`` the number of products per score. The length is
-    estimated, not measured. At length L, half of the scores take L (gram_width + value_dim + 1) flops per token. At the
-    length returned, before rounding, this equals the cost of reading and updating a state of features x (value_dim +
-    1).
+    ``features`` is the number of features, and ``gram_width`` the number of products per score. At length L, the causal
+    half of the scores takes L (gram_width + value_dim + 1) flops per token. Reading and updating a state [features,
+    value_dim + 1] takes 4 features (value_dim + 1) flops per token. The result is at least 2 ``SEGMENTS``.
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
     return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))
@@ -273,8 +272,8 @@ def running_kernel(
 def running_sums(sums: Tensor, precision: str, *, is_reversed: bool = False) -> Tensor:
     """Running sums over the axis ``states`` of [heads, states, ...], from the first state or backwards from the last.
 
-    Sums are computed in float32. The result has the dtype that products read: a new bfloat16 tensor for ``bf16``;
-    otherwise ``sums`` itself is overwritten.
+    Sums are computed in float32. With precision ``bf16``, the result is a new bfloat16 tensor; otherwise ``sums`` is
+    overwritten.
     """
     running = torch.empty_like(sums, dtype=torch.bfloat16) if precision == "bf16" else sums
     heads, num_states, *of_state = sums.shape

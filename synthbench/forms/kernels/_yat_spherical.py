@@ -5,7 +5,7 @@ length x length matrix ever exists. Let C = 2 + epsilon and x be the cosine of a
 K = x² / (C - 2x), with the derivative 2x / (C - 2x) + 2 K / (C - 2x). With g = [d_out, -(d_out · out)] / (ΣK + delta),
 the gradient of a kernel value is g · [v, 1].
 
-PyTorch computes the unit vectors that these kernels take, so that they are not computed again for every tile.
+PyTorch computes the unit vectors before the kernels run, so that no tile has to compute them again.
 """
 
 from typing import Any, no_type_check
@@ -48,7 +48,7 @@ def cosines_of(q, k, precision: tl.constexpr):
 @triton.jit
 @no_type_check
 def roots_of(cosines, constant):
-    """1 / √(C - 2x), with the gap C - 2x held above 0, since rounding could make it 0."""
+    """1 / √max(C - 2x, 1e-6); without the limit, rounding could make C - 2x zero."""
     return tl.rsqrt(tl.maximum(constant - 2 * cosines, 1e-6))
 
 
@@ -63,7 +63,7 @@ def ratios_of(cosines, constant):
 @triton.jit
 @no_type_check
 def slopes_of(cosines, ratios, constant):
-    """The derivative dK/dx; where the gap is held at its smallest value, only the numerator depends on x."""
+    """The derivative dK/dx; where C - 2x is held at 1e-6, only the numerator depends on x."""
     return 2 * ratios + tl.where(constant - 2 * cosines >= 1e-6, 2 * ratios * ratios, 0.0)
 
 

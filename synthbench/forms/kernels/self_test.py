@@ -1,8 +1,8 @@
 """Tests of kernels against float64 on the user's device, each run when a process first uses the kernel.
 
 A kernel is compiled anew for every dtype and width, so each combination is tested: values and gradients of ``LENGTH``
-tokens. A kernel that fails is not used, and one warning names it. Results are kept for the process, not on disk:
-Triton caches the compiled code on disk, and without compilation a test takes less than a second.
+tokens. A kernel that fails is not used, and one warning names it. Results are kept in memory only, since a test takes
+less than a second once Triton has cached the compiled kernel on disk.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from torch import Tensor
 LENGTH = 600
 """Number of tokens: three segments, the last one incomplete, so that states and partial tiles are tested too."""
 SEGMENT = 256
-"""Number of tokens in a segment, two tiles; the length that a kernel itself chooses may exceed ``LENGTH``."""
+"""Number of tokens in a segment during the test: two tiles. By default a kernel may take longer segments."""
 NUM_HEADS = 2
 
 ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
@@ -48,7 +48,7 @@ class OwnKernel(NamedTuple):
     def failure(self) -> str | None:
         """Run the test and describe what is wrong; None if nothing is.
 
-        The test builds its own mechanism, because the tensors of the user's mechanism may be stacked for several runs.
+        The test builds a new mechanism, because the tensors of the user's mechanism may be stacked for several runs.
         """
         built_with = dict(self.options) | {"num_heads": NUM_HEADS, "model_dim": NUM_HEADS * self.key_dim}
         generator = torch.Generator().manual_seed(0)
@@ -71,7 +71,7 @@ def own_kernel_test(unit: Any, q: Tensor, v: Tensor) -> OwnKernel:
 
 
 def passes(test: OwnKernel) -> bool:
-    """Run a test unless this process has run it; True if it found nothing wrong."""
+    """Return whether a kernel passes a test, which runs once per process."""
     if test not in _results:
         if test.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return False  # nothing can be computed now; training tests in its plain steps, which come first
@@ -90,7 +90,7 @@ def warn_once(message: str) -> None:
 
 
 def _failure(test: OwnKernel) -> str | None:
-    """Run a test without the caller's inference mode and autocast; describe what is wrong or was raised."""
+    """Run a test outside the caller's inference mode and autocast; describe the error, or None if the test passes."""
     plain_numbers = torch.autocast(test.device.type, enabled=False)
     try:
         with torch.inference_mode(mode=False), plain_numbers, torch.device("cpu"):  # the first gives gradients too
@@ -109,8 +109,8 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
     """Describe a kernel's error against the exact form in float64; None if the error is allowed.
 
-    The error may be the fraction ``ALLOWED`` of the largest value, or three times the error of PyTorch's form if that
-    is larger. PyTorch's error is also large where denominators are near 0.
+    The limit is the fraction ``ALLOWED`` of the largest value, or three times the error of PyTorch's form, whichever is
+    larger. PyTorch's error is also large where denominators are near 0.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

@@ -1,7 +1,7 @@
 """Geometric witnesses: points in Euclidean space, on the sphere and in the Poincaré ball, with distances and weights.
 
-A witness is the point that represents a query or key: a linear map of it, then placed on the sphere or in the ball if
-that is the geometry. "The paper" is Phadke (2025).
+A witness is a point that represents a query or key, computed by a linear map. Spherical witnesses are then scaled to
+norm 1, and hyperbolic witnesses are mapped into the ball by :func:`to_ball`. "The paper" is Phadke (2025).
 """
 
 import math
@@ -27,12 +27,13 @@ WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
 """The paper's name for the weight of each geometry."""
 
 RADIUS = 1 - 4e-3
-"""Largest norm of a point in the ball, at hyperbolic distance 6.2 from the centre. Distances come from inner products;
-for points u and v, their float32 rounding error is amplified by 1 / ((1 - |u|²)(1 - |v|²)), 1.6e4 at this norm. The
-value is the same in float64, so that both precisions compute the same function."""
+"""Largest norm of a point in the ball, at hyperbolic distance 6.2 from the centre. Distances come from inner products,
+whose float32 rounding error is amplified by 1 / ((1 - |u|²)(1 - |v|²)) for points u and v. At this norm, the factor is
+1.6e4. The value is the same in float64, so that both precisions compute the same function."""
 
 UNFROZEN = {1: ("spherical",), 2: ("spherical", "euclidean")}
-"""The geometries that are active in phases 1 and 2 of the curriculum; from phase 3 on, all geometries are active."""
+"""The geometries that are active in phases 1 and 2 of a curriculum that adds geometries in turn; from phase 3 on, all
+geometries are active."""
 
 
 def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -60,7 +61,7 @@ def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
 
     It is computed as 2 arsinh √s, which is equal and stays accurate for points close together.
 
-    Source: Phadke (2025), eq. 124. In more than one dimension, eq. 99 and eq. 125 are different functions.
+    Source: Phadke (2025), eq. 124. In more than one dimension, eq. 99 and eq. 125 are not this distance.
     """
     room_x, room_y = (1 - points.square().sum(-1) for points in (x, y))
     return poincare_distance(euclidean_distance(x, y), room_x.unsqueeze(-1) * room_y.unsqueeze(-2))
@@ -115,7 +116,7 @@ class Witnesses(nn.Module):
     def points(
         self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Map queries or keys, from position ``first`` on, to one geometry; apply its rotation by position, if any."""
+        """Map queries or keys to one geometry, and rotate them by position, which begins at ``first``."""
         mapped: Tensor = self.map(geometry)(x, side)
         if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
             even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)
@@ -149,7 +150,7 @@ class Witnesses(nn.Module):
         }
 
     def enter_phase(self, phase: int) -> None:
-        """Activate the geometries of a phase of the curriculum; if all of them have width 0, activate all others."""
+        """Activate the geometries of a phase of the curriculum; if all of these have width 0, activate the others."""
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
 
@@ -182,7 +183,7 @@ class WitnessAttention(Attention):
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
-        """Number of rotated channels of each geometry, always even; with ``turns=heads``, of queries and keys."""
+        """Widths that positions rotate: an even width per geometry or, with ``turns=heads``, the head width."""
         if self.turns == "heads":
             return super().turned_widths
         return tuple(width // 2 * 2 for width in self.geometric.widths.values())
@@ -226,11 +227,10 @@ class ProductMetric(nn.Module):
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
-    """The weights by their names in the paper: alpha, beta and gamma (0 if the geometry is absent); and its kappa.
+    """The weights alpha, beta and gamma (0 if the geometry is absent) and the effective curvature kappa, by name.
 
-    The effective curvature kappa = (gamma - beta) / (alpha + beta + gamma), eq. 59, runs from -1 (spherical) to 1
-    (hyperbolic). This sign is opposite to that of the curvatures in definition 2.3, and to that of kappa in the
-    predictions of section 8.1.4.
+    The paper's eq. 59, kappa = (gamma - beta) / (alpha + beta + gamma), runs from -1 (spherical) to 1 (hyperbolic). The
+    curvatures in definition 2.3, and kappa in section 8.1.4, have the opposite sign.
     """
     absent = torch.zeros_like(next(iter(weights.values())))
     alpha, beta, gamma = (weights.get(geometry, absent) for geometry in WEIGHTS)
@@ -279,7 +279,7 @@ class Gate(nn.Module):
         self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
 
     def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
-        """The share of every geometry, 0 for one that is not active yet; the shares of a query sum to 1."""
+        """The share of every geometry, 0 if the geometry is not active yet; the shares of a query sum to 1."""
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 

@@ -13,8 +13,7 @@ from synthbench.layers import project, uniform
 from synthbench.mechanisms.base import Side
 
 Factors = tuple[Tensor, Tensor]
-"""The factors U and V, each [..., length, r, m]. A token's m x m operator is the sum of the outer products of their r
-rows."""
+"""The factors of the m x m operators U Vᵀ, one per token: Uᵀ and Vᵀ, each [..., length, r, m]."""
 
 
 class WitnessMap(nn.Module):
@@ -69,7 +68,7 @@ def factors(witness: Float[Tensor, "*batch length width"], r: int) -> Factors:
 
 
 def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
-    """The operators U Vᵀ themselves, one per token."""
+    """The operators U Vᵀ, one per token."""
     product: Tensor = pair[0].mT @ pair[1]
     return product
 

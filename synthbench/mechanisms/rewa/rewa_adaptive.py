@@ -53,7 +53,7 @@ class RewaAdaptive(RewaGeometric):
         return self.witnesses
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair, weighted as the query determines, divided by the temperature."""
+        """Minus the distance of every pair, with the query's weights, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():
             total = total - share / self.temperature() * self.witnesses.distance(geometry, q, k)

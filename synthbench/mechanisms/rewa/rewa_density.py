@@ -19,15 +19,15 @@ from synthbench.options import option
 class RewaDensity(ScoreAttention):
     r"""The fidelity of two density matrices, normalised: :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
 
-    A linear map of q or k, scaled to norm 1 and shaped m x r, is a factor A. The density matrix of the token is
-    :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` the
-    fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`, so no root of an m x m matrix is
+    A linear map of q or k, scaled to norm 1 and shaped m x r, gives the token's factor A. The density matrix of the
+    token is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T`,
+    the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`, so no root of an m x m matrix is
     computed. The weights of a query are its fidelities divided by their sum over the keys.
 
     State: every key and value so far.
 
     Source: Phadke (2025), definition 10.3, over the real numbers. Fidelities lie in [0, 1] and seldom differ sharply
-    between keys. ``power`` therefore raises them to a power before normalisation; 1 is as published.
+    between keys. Therefore, they are raised to ``power`` before normalisation; the published form has power 1.
     """
 
     name: ClassVar = "rewa-density"
@@ -79,11 +79,11 @@ def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*b
 
 
 def nuclear_norm(matrices: Float[Tensor, "*batch rows rows"]) -> Float[Tensor, "*batch"]:
-    """The sum of singular values.
+    """The sum of singular values of each matrix.
 
-    The sum is the inner product of the matrix with U Vᵀ, the product of its singular vectors, which is also the
-    gradient. Because U Vᵀ is held constant, no gradient of the singular vectors is needed, which would be infinite
-    where singular values coincide. Singular values that are 0 up to rounding are left out of U Vᵀ.
+    The sum is the inner product of the matrix with U Vᵀ, where U and V hold the singular vectors. Since U Vᵀ is also
+    the gradient of the sum, it is treated as a constant. Gradients of singular vectors would be infinite where singular
+    values coincide. Singular values that are 0 up to rounding are left out of U Vᵀ.
     """
     with torch.no_grad():
         u, singular, vh = torch.linalg.svd(matrices, full_matrices=False)

@@ -31,11 +31,11 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Here witnesses are computed from queries and
-    keys; the paper's algorithm computes one per token, and uses no positions. Two formulas are corrected: for p > 1,
-    equation 99 is not the distance in the ball, and tanh of every coordinate can leave the ball. The weights start at
-    the values of eq. 100 to 102; in appendix B.1 they start at softplus of these values. With power 1, as published,
-    the spherical part has a cusp at distance 0 and does not reduce to softmax attention. With power 2 it does so for
-    small angles, up to terms of fourth order in the angle, if the temperature is twice that of the softmax.
+    keys; the paper's algorithm computes one witness per token, and uses no positions. Two formulas are corrected:
+    equation 99 is the distance in the ball only for p = 1, and tanh of every coordinate can leave the ball. The weights
+    start at the values of eq. 100 to 102; in appendix B.1 they start at softplus of these values. With power 1, as
+    published, the spherical part has a cusp at distance 0 and does not reduce to softmax attention. With power 2 and
+    twice the temperature of the softmax, it equals softmax attention up to terms of fourth order in the angle.
     """
 
     name: ClassVar = "rewa-geometric"

@@ -16,7 +16,7 @@ class RewaHyperbolic(RewaGeometric):
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 4.1 with the other two weights set to 0.
+    Source: Phadke (2025), definition 4.1 with the weights of the other two geometries set to 0.
     """
 
     name: ClassVar = "rewa-hyperbolic"

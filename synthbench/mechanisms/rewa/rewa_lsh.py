@@ -19,22 +19,22 @@ class RewaLsh(RewaGeometric):
 
     There are L hash tables. A token's hash in a table combines the cell of its Euclidean witness in a randomly shifted
     grid with ``bits`` signs for each of its other two witnesses. A sign tells on which side of a random hyperplane the
-    witness lies; for the hyperbolic witness, it depends only on the direction from the centre of the ball. The
+    witness lies; for the hyperbolic witness, the sign depends only on the direction from the centre of the ball. The
     candidates of a query are the key at its own position and all earlier keys with the same hash in at least one table.
     If there are more than K candidates, only the nearest K are kept, and any that tie with the K-th. The first K
     queries keep all keys up to their position. So if K is at least the length, this is ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen. Nothing is sorted across positions, so later tokens have no
-    influence. All pairs are computed and then masked: this shows what the sparse mechanism learns and recalls, not its
-    speed. Witnesses are rotated by position before they are hashed. So distances see offsets between positions only,
-    but the cells see absolute positions.
+    influence. All pairs are computed and then masked, so this code is no faster than ``rewa-geometric``. Witnesses are
+    rotated by position before they are hashed. So distances see offsets between positions only, but the cells see
+    absolute positions.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), algorithms 2 and 4. The grid there is not shifted, so the origin, around which witnesses lie,
-    is a corner of cells. Two claims of lemma 4.5 do not hold. Collisions in the ball do not depend on the distance:
-    points in the same direction always collide. Also, collisions need not become rarer as the total
-    distance grows.
+    Source: Phadke (2025), algorithms 2 and 4. The paper's grid is not shifted, so the origin, around which witnesses
+    lie, is a corner of cells. Two claims of lemma 4.5 do not hold. Collisions in the ball do not depend on the
+    distance: points in the same direction always collide. Also, collisions need not become rarer as the total distance
+    grows.
     """
 
     name: ClassVar = "rewa-lsh"

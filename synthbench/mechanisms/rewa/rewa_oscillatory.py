@@ -26,7 +26,7 @@ class RewaOscillatory(ScoreAttention):
 
     State: every key and value so far.
 
-    Source: Phadke (2025), eq. 110, which has cos in place of (1 + cos)/2. With cos an overlap can be negative, which
+    Source: Phadke (2025), eq. 110, which has cos in place of (1 + cos)/2. With cos, an overlap can be negative, which
     definition 3.1 excludes, and the sum over keys can be 0. The overlap used here still has the published form, with 2K
     terms: each oscillating term is paired with a term of frequency 0.
     """

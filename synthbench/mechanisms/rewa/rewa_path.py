@@ -21,18 +21,18 @@ class RewaPath(Attention):
     r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^*)` for the query i and the key j.
 
     Every token has an entity A and a relation R, both m x m operators of rank r. The factors of the query's A are
-    linear in q, those of the key's A and R linear in k. The two relations of a path are those of any two tokens s and t
-    up to and including the query; s and t may be equal. The sum over s and t is therefore a product of prefix sums,
-    :math:`tr(A_i M_i M_i A_j^*)` with :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated, and the cost is
-    quadratic in the length, not cubic: m³ per token and relation of the path, and m² per pair of tokens. A and M are
-    scaled to Hilbert–Schmidt norm 1; the scaling of M multiplies all scores of a query by the same factor. The scores
-    are divided by a temperature that each head learns.
+    linear in q; the factors of R and of the key's A are linear in k. A path has the relations of two tokens s and t up
+    to and including the query; s and t may be equal. The sum over s and t is therefore a product of prefix sums,
+    :math:`tr(A_i M_i M_i A_j^*)` with :math:`M_i = \sum_{s \le i} R_s`. So no path is enumerated. The cost is m³ per
+    token and relation of a path, and m² per pair of tokens. A and M are scaled to Hilbert–Schmidt norm 1; the scaling
+    of M multiplies all scores of a query by the same factor. The scores are divided by a temperature that each head
+    learns.
 
     State: every key and value so far, and ``m ** 2`` numbers per head.
 
-    Source: Phadke (2025), eq. 93 and 94, with factors as in eq. 104. The paper scores a single chain of relations. The
-    choice of tokens for its relations, the sum over chains and the scaling are not from the paper. The option ``hops``
-    is the number of relations in a chain, 2 in the formulas above.
+    Source: Phadke (2025), eq. 93 and 94, with factors as in eq. 104. The paper scores a single path. The choice of the
+    tokens s and t, the sum over paths and the scaling are not from the paper. The option ``hops`` is the number of
+    relations in a path, 2 in the formulas above.
     """
 
     name: ClassVar = "rewa-path"
@@ -60,7 +60,7 @@ class RewaPath(Attention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
-        """Attend by inner products of the query's entity, multiplied by the relations, with the key's entity."""
+        """Attend with the softmax of path scores, divided by the temperature."""
         paths = self.paths(q, k, state=state).flatten(-2) / self.temperature()
         if state is not None:
             k, v = state.append("keys", k), state.append("values", v)

@@ -24,12 +24,12 @@ class RewaTopological(Attention):
 
     Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
     mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the k
-    nearest witnesses of keys. A query sees the keys up to its position, a key only earlier ones. The diagram has one
-    point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length of the
-    edge: at the scale d two clusters merge. Each head learns a temperature.
+    nearest witnesses of keys. A query sees the keys up to its position; a key sees only earlier keys. The diagram has
+    one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length of
+    the edge: at the scale d two clusters merge. Each head learns a temperature.
 
     Three things are approximate. The diagram has dimension 0 only, so it ignores loops and voids. If there are fewer
-    than k keys to see, the token's own witness replaces the missing ones, which adds points (0, 0) on the diagonal.
+    than k keys to see, the token's own witness replaces each missing witness, which adds points (0, 0) on the diagonal.
     :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of both diagrams sorted by d. The
     exact distance may instead match two very different points to the diagonal. The choice of nearest keys and of tree
     edges has no gradient; the lengths of the edges do.

@@ -1,1 +1,1 @@
-"""SLAY, attention by positive random features for the spherical Yat kernel, and variants of it."""
+"""SLAY, attention by positive random features for the spherical Yat kernel, and its variants."""

@@ -30,7 +30,8 @@ class QuadratureAttention(FeatureAttention):
     """
 
     unbiased: ClassVar[bool]
-    r"""True if kernel values have the mean :math:`x^2 \sum_r w_r e^{2 s_r x}`, except for draws that are clipped."""
+    r"""True if the expected kernel is :math:`x^2 \sum_r w_r e^{2 s_r x}`, apart from the clipping of extreme
+    exponents."""
     positive: ClassVar[bool]
     """True if kernel values are never negative, whatever the random draws."""
 
@@ -72,7 +73,7 @@ class QuadratureAttention(FeatureAttention):
 class ProductAttention(QuadratureAttention):
     r"""Tensor product of polynomial features for :math:`x^2` and positive random features for the exponentials.
 
-    The two factors are kept separate. A subclass defines the polynomial factor, a row of the paper's table 1.
+    The two factors are kept separate. A subclass defines the polynomial factor, as in one row of the paper's table 1.
     """
 
     dimension: ClassVar[str]

@@ -28,7 +28,7 @@ def table_1() -> list[Row]:
 
     The table differs from the paper's in three points. The exact map keeps each product once and so has d (d + 1) / 2
     entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased; TensorSketch is exactly
-    unbiased, and Nyström is biased. The whitening of Nyström adds P² to its cost.
+    unbiased, and Nyström is biased. Whitening adds P² to the cost of Nyström.
 
     Source: Luna et al. (2026), table 1.
     """

@@ -8,7 +8,7 @@ from synthbench.forms.linear import widened
 
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Draw matrices [..., inner, width] with one nonzero entry per row, ±1 with random sign, in a random column.
+    """Draw matrices [..., inner, width] with one nonzero entry per row: ±1 in a random column.
 
     The matrices are dense: at the width of a head, multiplying by them is faster than adding up entries by index.
 
@@ -26,7 +26,7 @@ def circular_convolution(
     """Circular convolution of a and b; if they are sketches of a' and b', the result is a sketch of a' ⊗ b'.
 
     Entry k is Σ_i a_i b_j with j = k - i modulo the width. In the sketch of a' ⊗ b', the column of an entry is the sum
-    of the columns of its two factors, modulo the width. Its sign is the product of their signs.
+    of the columns of its two factors, modulo the width. The sign of the entry is the product of the factors' signs.
 
     Source: Pham & Pagh (2013).
     """

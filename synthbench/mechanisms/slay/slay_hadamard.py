@@ -19,7 +19,7 @@ class SlayHadamard(QuadratureAttention):
     r"""The square and the exponential of the spherical Yat kernel from one random projection a.
 
     A feature is :math:`\psi_{r,i} = \sqrt{w_r} M^{-1} a^2 \exp(clip(\sqrt{2 s_r} a - s_r, \pm 20))` with :math:`a =
-    \omega_{r,i} \cdot \hat u`, for node :math:`s_r` and weight :math:`w_r` of the quadrature and its i-th direction.
+    \omega_{r,i} \cdot \hat u`, for the i-th direction of the quadrature node :math:`s_r`, whose weight is :math:`w_r`.
     Here, :math:`\hat u` is the unit vector of a query or key.
 
     Since the square and the exponential are not independent, the expected kernel is not a sum of terms

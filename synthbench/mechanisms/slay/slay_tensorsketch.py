@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class SlayTensorsketch(ProductAttention):
-    r"""A sketch of u ⊗ u: two CountSketches of u, convolved circularly at width P, ⊗ positive random features.
+    r"""A sketch of u ⊗ u (two CountSketches of u, convolved circularly at width P) ⊗ positive random features.
 
     Here, u is the unit vector of a query or key, and x is the cosine of a query and a key. The sketch is unbiased for
     :math:`x^2`. Kernel values and denominators can be negative or vanish, which ``guard=add`` does not prevent. All

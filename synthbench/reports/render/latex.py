@@ -153,7 +153,7 @@ def _column(heading: str, kind: str, texts: Sequence[str]) -> _Column:
 
 
 def _height(columns: Sequence[_Column], line: Line) -> int:
-    """Estimate the printed lines of a table line, plus one for the rule above a group; few printed lines are full."""
+    """Estimate the height of a table line in printed lines; the rule above a group counts as one printed line."""
     texts = [*line.labels, *map(_text, line.cells)]
     broken = [
         math.ceil(1.4 * len(text) / column.width)
@@ -164,7 +164,7 @@ def _height(columns: Sequence[_Column], line: Line) -> int:
 
 
 def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
-    """Split items into as few runs of neighbours as fit, about equally long; an item too large is a run by itself."""
+    """Split items into few groups of neighbours that fit into ``room``; an item that is too large is a group alone."""
 
     def fill(most: int) -> list[slice]:
         starts = [0]
@@ -208,7 +208,7 @@ def _float(columns: Sequence[_Column], lines: Sequence[Line], caption: str, labe
 
 
 def _heading(columns: Sequence[_Column]) -> list[tuple[str, ...]]:
-    """Return the rows of the heading; a heading that needs fewer rows than others stands at the bottom."""
+    """Return the rows of the column headings; a heading with fewer rows than others stands at the bottom."""
     broken = []
     for column in columns:
         rows = [""]
@@ -250,7 +250,7 @@ def _cell(cell: Cell, *, is_wrapped: bool = False) -> str:
 
 
 def _breakable(text: str, mark: str | None = None) -> str:
-    """Let LaTeX break long words; each piece is marked by itself, since LaTeX cannot break underlined text."""
+    """Let LaTeX break long words; each piece is marked separately, since LaTeX cannot break underlined text."""
     words = [_PIECE.findall(word) if len(word) > _LONGEST_WORD else [word] for word in _printed(text).split()]
     return " ".join(r"\allowbreak{}".join(_marked(escape(piece), mark) for piece in pieces) for pieces in words)
 

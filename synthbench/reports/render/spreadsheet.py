@@ -12,7 +12,7 @@ from synthbench.reports.render import visible
 Value = str | int | float | None
 
 _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
-"""Characters that may begin a formula; the full-width forms do in some languages."""
+"""Characters that may begin a formula; spreadsheets in some languages accept the full-width forms."""
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:

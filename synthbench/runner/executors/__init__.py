@@ -1,7 +1,7 @@
 """Executors, which run jobs in this process, in a pool of worker processes, or on other machines.
 
 To add an executor, write a module here with a class of the same name, and add a line to ``EXECUTORS`` in
-``runner/request.py``. If its jobs run in other processes, it subclasses ``base.WorkerExecutor``, as ``ray.py`` does.
+``runner/request.py``. A class that runs jobs in other processes may subclass ``base.WorkerExecutor``, like ``ray.py``.
 """
 
 import os
@@ -28,15 +28,15 @@ def make_executor(
 ) -> Executor:
     """Make the executor that a request names.
 
-    ``auto`` chooses the inline executor for one job, for two short jobs, and for one GPU with one process. Otherwise,
-    or if the number of workers, the time limit or the processes per GPU are set, it chooses the pool. It never chooses
-    a cluster, even if the environment names one.
+    ``auto`` chooses the inline executor for one job, for two short jobs, and for one GPU with one process. In all other
+    cases it chooses the pool, and also if the number of workers, a time limit or the processes per GPU are set. It
+    never chooses a cluster, even if the environment names one.
 
     Args:
         request: The request, which names the executor and may set the number of workers and a time limit.
         plan: The plan whose jobs the executor will run.
         device: The device that trains the runs.
-        is_foreign: Whether a component does not come with synthbench; ``auto`` then keeps it out of this process.
+        is_foreign: Whether a component does not come with synthbench; ``auto`` then chooses the pool.
         is_in_session: Whether a component was defined in a notebook or a script, where other processes cannot find it;
             ``auto`` then chooses the inline executor.
 
@@ -69,7 +69,7 @@ def make_executor(
 
 
 def _is_short(plan: Plan) -> bool:
-    """Return whether starting processes would cost more time than it saves; two jobs never timed are taken as short."""
+    """Return whether starting processes would cost more time than it saves; jobs never timed count as short."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
     counts = Counter(run.cell for job in plan.jobs for run in job.trained)

@@ -1,4 +1,4 @@
-"""Defines executors, and the rules by which they all retry jobs.
+"""Defines executors, and the rules by which all executors retry jobs.
 
 A new executor whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
 
@@ -11,10 +11,10 @@ memory runs out               the worker halves the number of runs that train to
 worker killed for its memory  the job is tried once more, while no other job runs; then rows with status ``oom``
 the time limit is reached     rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
-a machine lacks a plugin      rows with status ``contract``, also if its code differs from the driver's; not tried
-                              again
+a machine lacks a plugin      rows with status ``contract``; not tried again
+a machine's code differs      rows with status ``contract``; not tried again
 rows cannot be written        the command ends, also if a machine does not see the folder of the results
-no machine is left            the command ends without rows for these jobs; the same command runs what is missing
+no machine is left            the command ends without rows for unfinished jobs; repeat the command to run them
 ============================  =====================================================================================
 """
 
@@ -62,7 +62,7 @@ MAX_TRIES = 3
 """Limit on the tries at a job whose worker dies."""
 
 POLL_S = 0.5
-"""Seconds that the driver waits for a job to end before it checks whether to stop."""
+"""Seconds that the process of the command waits for a job to end before it checks whether to stop."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Try:
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
-    """The worker process of a job, or its machine, died; if there is no further try, its rows get ``status``."""
+    """The worker process of a job, or its machine, died; if the job is not tried again, its rows get ``status``."""
 
     def __init__(self, how: str, status: str = "error") -> None:
         super().__init__(how)
@@ -149,7 +149,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Return the handles of jobs that have ended in any way; wait for the first up to ``POLL_S`` seconds."""
+        """Return the handles of jobs that have ended in any way; wait up to ``POLL_S`` seconds for the first."""
 
     @abstractmethod
     def result(self, handle: Handle) -> list[RunOutcome]:
@@ -169,11 +169,11 @@ class WorkerExecutor(Executor, Generic[Handle]):
         stop: threading.Event,
         on_begin: Callable[[Job], None] = lambda _job: None,
     ) -> Iterator[JobDone]:
-        """Run the jobs, keeping every worker busy and one more job waiting for each.
+        """Run the jobs, keeping every worker busy and one more job waiting per worker.
 
-        Foreign code can change anything that is computed in its process. Jobs of built-in components therefore have
-        workers that load no plugin, and the jobs of each plugin have workers of their own. ``on_begin`` is called
-        before every try at a job.
+        A plugin can change anything that is computed in its process. Jobs of built-in components therefore run in
+        workers that load no plugin, and the jobs of each plugin run in separate workers. ``on_begin`` is called before
+        every try at a job.
         """
         is_alone = self.num_workers == 1
         for modules, part in by_foreign_code(jobs).items():
@@ -187,7 +187,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def _run(
         self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: Callable[[Job], None]
     ) -> Generator[JobDone, None, deque[Try]]:
-        """Run the waiting tries, one at a time if ``context`` says so; return those that must be tried again alone."""
+        """Run the waiting tries, one at a time if ``context.is_alone``; return tries to repeat with no other job."""
         retry_alone: deque[Try] = deque()
         running: dict[Handle, Try] = {}
         with self.workers(context):
@@ -210,7 +210,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
 
 def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
-    """Group jobs by the modules of their foreign components; for built-in components, the set of modules is empty."""
+    """Group jobs by the modules of their plugin components; the set is empty if all components are built in."""
     parts: dict[frozenset[str], list[Job]] = {}
     for job in jobs:
         units = [unit for cell in job.cells for unit in cell.components]
@@ -220,7 +220,7 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """Return a finished job, or the next try at it; if there is no further try, write the rows of the failure here.
+    """Return a finished job, or the next try at it; after the last try, write rows that record the failure.
 
     Args:
         attempt: The try that has ended.
@@ -264,9 +264,9 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:
-    """Return the path of the log file of a job; its name contains the id of the first run of the job.
+    """Return the path of a job's log file, whose name contains the id of the job's first run.
 
-    The driver passes the path to the worker, which cannot compute the id before it has loaded the plugins.
+    The process of the command passes the path to the worker, which cannot compute the id before it loads the plugins.
 
     Raises:
         SynthbenchError: If a component of the job is not loaded in this process.
@@ -281,7 +281,7 @@ def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
         StoreError: If a row cannot be written, or this machine does not see the folder of the results.
         OutOfMemoryBesideOthers: If the job does not fit into memory beside the other workers.
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or the code on this machine differs from the driver's.
+        ContractError: If a plugin cannot be loaded, or this machine has other code than the process of the command.
     """
     try:
         Store.open(context.results, create=False)  # else a folder of that name would be made here
@@ -293,12 +293,12 @@ def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
 
 
 def check_code(job: Job, context: RunContext, log: Path) -> None:
-    """Load the plugins, and refuse a job if the code on this machine differs from the driver's.
+    """Load the plugins, and check that this machine has the same code as the driver (the process of the command).
 
     Raises:
         UsageError: If this machine lacks a plugin.
         ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's. Also if
-            :func:`log_of_job` on this machine does not return ``log``, the path that the driver computed.
+            :func:`log_of_job` gives another path here than the driver's path ``log``.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

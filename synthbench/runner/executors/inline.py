@@ -16,7 +16,7 @@ from synthbench.training.seeding import forget_blocks
 
 
 class Inline(Executor):
-    """Runs jobs in this process, in one thread: for few jobs, for debugging, and for a GPU that one program fills."""
+    """Runs jobs in this process, in one thread. It suits few jobs, debugging, and a GPU that one process fills."""
 
     name: ClassVar = "inline"
 
@@ -44,10 +44,10 @@ class Inline(Executor):
 
 
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
-    """Reorder jobs so that those that begin with the same data follow each other.
+    """Reorder jobs so that jobs that begin with the same data follow each other.
 
-    A single worker then draws the same data only once, and the total time does not grow. Each group of jobs on the
-    same data takes the place of its first job, which is its longest.
+    A single worker then draws these data only once. Each group of jobs on the same data takes the place of its first
+    job.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

@@ -39,10 +39,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Pool(WorkerExecutor[Future]):
-    """Runs jobs in one process per core, or a few per GPU. A worker that is killed or hangs loses only its own job.
+    """Runs jobs in worker processes: one per core, or one or more per GPU. A killed process loses only its own job.
 
     The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results. There, ``RUN_ID`` is the id of
-    the first run of the job, and ``DRIVER`` that of the command.
+    the first run of the job, and ``DRIVER`` is the id of the command.
 
     Args:
         num_workers: Number of processes.
@@ -67,12 +67,12 @@ class Pool(WorkerExecutor[Future]):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence["Slot"]) -> "Pool":
-        """Make a pool with one process per GPU slot; on CPUs, with the requested number, by default one per core."""
+        """Make a pool with one process per GPU slot; on CPUs, with as many as requested (default: one per core)."""
         return cls(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Start the processes, and end them on exit; if jobs must run alone, start only one, with a whole GPU."""
+        """Start the processes, and end them on exit; with ``context.is_alone``, start only one, with a whole GPU."""
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         slots = self.slots
         if slots:
@@ -80,7 +80,7 @@ class Pool(WorkerExecutor[Future]):
             slots = (slots[0]._replace(share=1.0),) if context.is_alone else slots
         self._context = context
         self._memory_kills: dict[Future, int] = {}
-        """Number of memory kills on this machine when each job was handed out."""
+        """Number of processes that this machine had killed for their memory when each job was queued."""
         with TemporaryDirectory(prefix="synthbench-slots-") as taken, orphans_ended() as self._token:
             self._new_pool = partial(
                 ProcessPool,
@@ -96,10 +96,10 @@ class Pool(WorkerExecutor[Future]):
                 self._end()
 
     def _renew(self) -> None:
-        """Start new processes, at first or because memory ran out in a process or all of them died."""
+        """Start new processes: at the beginning, after memory ran out in a process, or after all processes died."""
         self._pool = self._new_pool()
         self._is_worn = False
-        """True if memory ran out in a process, which then keeps its memory in fragments."""
+        """True if memory ran out in a process, whose memory is then fragmented."""
 
     def _end(self) -> None:
         """End all processes; unfinished jobs are lost."""
@@ -186,7 +186,7 @@ def gpu_slots(
     ['0', '1', '0', '1']
 
     Args:
-        device: ``cuda`` for all GPUs that this process sees, or one of these by its index, like ``cuda:1``.
+        device: ``cuda`` for all GPUs that this process sees, or ``cuda:1`` for the GPU with index 1.
         per_gpu: Number of processes that share a GPU, with equal parts of its memory.
         num_gpus: Number of GPUs that this process sees.
         visible: Value of ``CUDA_VISIBLE_DEVICES`` in this process; None if it is not set.
@@ -232,11 +232,11 @@ def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) 
 
 
 _held: list[FileLock] = []
-"""Locks of the slot of this process, released when it ends."""
+"""Lock of this process's slot, released when the process ends."""
 
 
 def _initialise_worker(slots: Sequence[tuple[str, float]], taken: str) -> None:
-    """Make this process a worker that sees only the GPU of its slot, if there are slots; called before CUDA starts."""
+    """Make this process a worker; if there are slots, it sees only its slot's GPU. Call this before CUDA starts."""
     become_worker()
     if slots:
         slot, lock = take_slot([Slot(*slot) for slot in slots], Path(taken))

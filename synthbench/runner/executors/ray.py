@@ -1,6 +1,6 @@
 """Runs jobs as Ray tasks, on a private cluster on this machine or on a named cluster.
 
-Ray is used only for its tasks. Ray does not retry failed tasks, since the rules for retries are in ``base``.
+Ray itself does not retry failed tasks; the rules for retries are in ``base``.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ AGAIN = "the same command runs what is missing"
 class Task:
     """A job that was submitted to Ray.
 
-    It sends two answers. The first says that a worker has begun, so that time in the queue does not count towards the
-    time limit. The second is the result.
+    The job sends two answers. The first says that a worker has begun, so that time in the queue does not count towards
+    the time limit. The second answer is the result.
     """
 
     answers: ray.ObjectRefGenerator
@@ -69,7 +69,7 @@ class Ray(WorkerExecutor[Task]):
 
     Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. It is protected by
     a secret token, and ends with the run. All machines of a cluster must see the folder of the results under the same
-    path, and have the same synthbench. A process already connected to Ray, such as a notebook, keeps its connection.
+    path, and have the same version of synthbench. A process already connected to Ray keeps its connection.
 
     Args:
         num_workers: Number of tasks that run at once; None for as many as the cluster has room for.
@@ -101,7 +101,7 @@ class Ray(WorkerExecutor[Task]):
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Ray":  # noqa: ARG003 - Ray divides the GPUs
         """Make an executor with the requested number of workers.
 
-        By default, a named cluster runs as many jobs as it has room for, and a private one as many as it has cores.
+        By default, a named cluster runs as many jobs as it has room for, and a private cluster runs one job per core.
         """
         here = usable_cores() if request.address is None else None
         return cls(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
@@ -158,7 +158,7 @@ class Ray(WorkerExecutor[Task]):
         """Connect to a named cluster.
 
         Raises:
-            UsageError: If there is none, or it does not let us in.
+            UsageError: If there is no cluster at the address, or the connection is refused.
         """
         try:
             if address != "auto":  # Ray itself takes a minute to say that nobody answers
@@ -257,7 +257,7 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 def _work(
     attempt: Try, context: RunContext, log: Path, gpu_fraction: float
 ) -> Iterator[list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
-    """Yield None when a worker begins, then the outcomes or an error; Ray would wrap an error that is raised."""
+    """Yield None when a worker begins, then the outcomes or an error, which Ray would wrap if it were raised."""
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None

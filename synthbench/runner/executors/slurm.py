@@ -1,8 +1,8 @@
-"""Runs jobs as a job array on a SLURM cluster, through submitit: each element of the array is a pool for some jobs.
+"""Runs jobs as a job array on a SLURM cluster, through submitit; each element of the array runs some of the jobs.
 
-The driver and the elements communicate through a private folder beside the rows. An element writes the outcomes of its
-jobs there, one line of JSON per job. The driver creates a file there when no further job should begin. An element
-returns errors of synthbench as its result. If the driver is killed, the elements run on and keep writing rows.
+The driver (the process of the command) and the elements exchange files in a private folder beside the rows. An element
+writes the outcomes of its jobs there, one line of JSON per job. The driver creates a file there when no further job
+should begin. If the driver is killed, the elements run on and keep writing rows.
 """
 
 import json
@@ -47,7 +47,7 @@ NUM_ELEMENTS = 8
 """Number of elements of an array, unless the number of workers is given."""
 
 LONGEST_MIN = 24 * 60
-"""Minutes that an element requests unless ``SBATCH_TIMELIMIT`` is set; jobs unfinished by then get a new array."""
+"""Minutes that an element requests unless ``SBATCH_TIMELIMIT`` is set; jobs not finished in time get a new array."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class Slurm(Executor):
     Args:
         num_workers: Number of elements of the array; None for eight.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        cluster: ``slurm``, or ``local`` to try it out with processes on this machine.
+        cluster: ``slurm``, or ``local`` to try out the executor with processes on this machine.
 
     Raises:
-        UsageError: If ``cluster`` is neither of these, or is ``slurm`` on a machine without SLURM.
+        UsageError: If ``cluster`` is another text, or is ``slurm`` on a machine without SLURM.
     """
 
     name: ClassVar = "slurm"
@@ -224,7 +224,7 @@ class Slurm(Executor):
     def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
         """Decide about the jobs that an element left unfinished.
 
-        Return the jobs that end with a failure, and the new elements that try the others again.
+        Return the jobs that end with a failure, and the new elements that try the other jobs again.
 
         Raises:
             StoreError: If the element or the driver cannot write a row.
@@ -251,7 +251,7 @@ class Slurm(Executor):
 
 
 def run_share(share: Share) -> SynthbenchError | None:
-    """Run the jobs of an element; return the error that ended it, or None. A raised error would lose its type."""
+    """Run the jobs of an element; return the error that ended the element, or None."""
     pool = Pool(1, share.timeout_s, share.number)
     try:
         for job, log in zip(share.jobs, share.logs, strict=True):
@@ -279,7 +279,7 @@ class _StopFile(threading.Event):
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Make processes started inside ignore Ctrl-C, which reaches the whole group: their driver decides what to do."""
+    """Make processes that start in the ``with`` block ignore Ctrl-C; the process of the command handles it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

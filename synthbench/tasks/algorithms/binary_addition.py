@@ -26,14 +26,13 @@ class BinaryAddition(Transduction):
         targets   . . . . . . . 0 1 0 1 3 . .
 
     Tests an algorithm: match digits of equal place across a varying distance, and propagate carries. A carry passes
-    through every place where the two digits differ. They differ with probability ``1 - 1 / chain``; at ``chain=2`` the
-    digits are independent. Recurrences must store the first number; attention must find the place where the carry
-    began.
+    through every place where the two digits differ. Above the lowest place, the digits differ with probability
+    ``1 - 1 / chain``. Recurrences must store the first number; attention must find the place where the carry began.
 
     Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. They divide the digits uniformly
-    between the numbers, so most answers copy the longer number; here each number has at least a third of the digits.
-    Their sum has no trailing zeros. Our lowest digits are equal, so from the second place on, half of all pairs of
-    digits receive a carry.
+    between the numbers, so one number is often much longer. They also drop zeros at the end of the sum. In ours, each
+    number has at least a third of the digits, and the two lowest digits are equal. So half of the later pairs of digits
+    receive a carry.
     """
 
     name: ClassVar = "binary_addition"
@@ -57,7 +56,7 @@ class BinaryAddition(Transduction):
         return 7
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw number lengths and fair digits; above the lowest, digits differ with probability ``1 - 1 / chain``."""
+        """Draw two numbers, whose digits above the lowest place differ with probability ``1 - 1 / chain``."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         first_lengths = rng.integers(*_splits(string_lengths), endpoint=True)
         second_lengths = string_lengths - 1 - first_lengths
@@ -88,7 +87,7 @@ class BinaryAddition(Transduction):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a rule that applies the carry of the lowest place at every place."""
+        """Add to :meth:`shortcuts` a rule that adds the carry of the lowest place at every later place."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
@@ -114,7 +113,7 @@ class BinaryAddition(Transduction):
 
 
 def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, "*batch"], Int[np.ndarray, "*batch"]]:
-    """Return the least and the largest number of digits of the first number.
+    """Return the smallest and the largest number of digits that the first number can have.
 
     Each number has at least a third of all digits, rounded up.
     """

@@ -61,7 +61,7 @@ class BucketSort(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the likeliest symbol in each slot given only the string's length."""
+        """Name the likeliest symbol at each position of the answer, given only the string's length."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         modes = np.zeros((inputs.shape[1], inputs.shape[1]), dtype=np.int64)
@@ -70,7 +70,7 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that count symbols in the later half or third only, and assume expected counts in the rest."""
+        """Add rules that count symbols only in the later half or third, and assume expected counts for the rest."""
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
         slots = positions - string_lengths - 1
@@ -89,7 +89,7 @@ class BucketSort(Transduction):
 
 
 def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:
-    """Compute the probability of each symbol in each slot of ``num_draws`` sorted uniform symbols."""
+    """Compute the probability of each symbol at each place among ``num_draws`` sorted uniform symbols."""
     # Slot s holds at most symbol v if more than s of the draws are at most v.
     counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
     at_most = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]

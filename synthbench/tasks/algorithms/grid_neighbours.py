@@ -17,8 +17,8 @@ class GridNeighbours(Task):
     """Read a grid row by row, then pairs of direction and anchor; name the anchor's neighbour in that direction.
 
     An anchor is a token that is unique in the grid. The grid's last row may be incomplete. Ids are the symbols, the
-    anchors, and the directions up, down, left and right, in this order. The anchors are 5 and 6 and the directions 7
-    to 10 with ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
+    anchors, and the directions up, down, left and right, in this order: here the anchors are 5 and 6 and the
+    directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
@@ -75,13 +75,13 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the queries and of a grid with, per query, a cell that has neighbours on all sides."""
+        """Number of tokens of the queries and the smallest grid in which all anchors have neighbours on all sides."""
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Return each token's row and column; queries are rows of two tokens below the grid, or continue its rows."""
+        """Return each token's row and column; each query is a row below the grid, or continues the grid's rows."""
         if self.wraps_queries:
             return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)
         num_cells = length - 2 * self.num_queries
@@ -106,7 +106,7 @@ class GridNeighbours(Task):
         return Batch(inputs, score_at(answers, np.tile(np.arange(num_cells + 1, length, 2), (batch_size, 1)), length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing one symbol, or one anchor if anchors are so dense that this is better."""
+        """Return the accuracy of always guessing one symbol or always one anchor, whichever is better."""
         inside = self._inside(length - 2 * self.num_queries)
         both_inside = np.isin(inside[:, None] + self._steps, inside).mean()
         is_anchor = both_inside * (self.num_queries - 1) / max(1, len(inside) - 1)
@@ -130,7 +130,7 @@ class GridNeighbours(Task):
 
     @property
     def _steps(self) -> Int[np.ndarray, " directions"]:
-        """Offsets in the sequence of the neighbours above, below, left and right."""
+        """Offsets, in tokens, from a cell to its neighbours above, below, left and right."""
         return np.array([-self.width, self.width, -1, 1])
 
     def _inside(self, num_cells: int) -> Int[np.ndarray, " places"]:

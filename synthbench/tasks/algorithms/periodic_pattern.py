@@ -28,11 +28,10 @@ class PeriodicPattern(Task):
         inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
         targets   . . . . . . . . . . . 1 5 2
 
-    Tests finding several periods in context; they are different primes, drawn anew for each sequence. The next token
-    depends only on its own stream. All streams together repeat only after a multiple of all periods, which is mostly
-    longer than the sequence. Attention finds a period by comparing tokens; a fixed-size state must hold a pattern for
-    each stream. The tokens of a stream are asked after twice the longest allowed period has been read from it, because
-    that much determines the rest.
+    Tests finding several periods in context: different primes, drawn anew for each sequence. The next token depends
+    only on its own stream. All streams together repeat only after a multiple of all periods, which mostly exceeds the
+    sequence length. Attention finds a period by comparing tokens; a fixed-size state must hold a pattern for each
+    stream. Questions begin after ``2 * longest_period`` tokens of each stream. So many tokens determine the rest.
 
     Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task is ours. On
     ladders, tests beyond the trained levels use longer periods.
@@ -66,7 +65,7 @@ class PeriodicPattern(Task):
 
     @property
     def min_length(self) -> int:
-        """Twice the longest period, times the number of streams; the last of these positions is the first one asked."""
+        """Number of tokens up to and including the first position asked: ``2 * longest_period * num_streams``."""
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:

@@ -11,22 +11,22 @@ from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 256, 96: 384, 127: 512}
-"""Sequence length of each level, in tokens, by its largest count: about four tokens per copy."""
+"""Sequence length of each level, in tokens, by its largest count: about four times that count."""
 
 
 @task
 @dataclass(frozen=True)
 class PlantedCounting(Task):
-    """Read symbols, a separator and a symbol; say how often that symbol occurred before the separator.
+    """Read symbols, a separator and one more symbol; count that symbol before the separator.
 
     With ``num_symbols=4`` and ``max_count=4``, the separator is 4::
 
         inputs    3 1 0 1 2 1 0 4 1
         targets   . . . . . . . . 3
 
-    Tests counting when all counts are equally likely: at every length, counts are uniform from ``min_count``, by
-    default 0, to ``max_count``. Attention that averages over tokens sees only the fraction of copies, and needs the
-    length to turn it into a count. A recurrence must count every symbol, because the question comes last.
+    Tests counting when, at every length, all counts from ``min_count`` to ``max_count`` are equally likely. Attention
+    that averages over tokens sees only the fraction of copies, and needs the length to turn it into a count. A
+    recurrence must count every symbol, because the question comes last.
 
     Source: Yehudai et al. (2024), query count. In the paper, the count is left to chance.
     """
@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols and the separator; or of counts, if there are more."""
+        """The larger of the number of ids, including the separator, and the number of answers, including 0."""
         return max(self._separator, self.max_count) + 1
 
     @property
@@ -80,7 +80,7 @@ class PlantedCounting(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a symbol, a count and places for its copies, and fill the rest with other symbols."""
+        """Draw a symbol, a count and that many places for the symbol; fill all other places with other symbols."""
         asked = rng.integers(self.num_symbols, size=(batch_size, 1))
         counts = rng.integers(self.min_count, self.max_count, size=(batch_size, 1), endpoint=True)
         is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)

@@ -17,13 +17,13 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 class PlantedMajority(Task):
     """At the end, name the most frequent symbol, which leads the second by exactly ``margin`` copies.
 
-    With ``num_symbols=4`` and ``margin=2``, 1 occurs four times and 3 twice::
+    With ``num_symbols=4`` and ``margin=2``, the symbol 1 occurs four times and the symbol 3 twice::
 
         inputs    3 1 1 0 1 3 2 1
         targets   . . . . . . . 1
 
     Tests comparing close counts: the margin stays the same as the sequence grows, so it becomes a smaller fraction of
-    the length. There is never a tie. Attention that averages sees only frequencies, so it needs precision. Recurrences
+    the length. There is never a tie. Attention that averages sees only frequencies and so needs precision. Recurrences
     need a counter for every symbol, and states that forget see only the latest symbols.
 
     Source: Yehudai et al. (2024), most frequent element. In the paper, the margin is left to chance.
@@ -53,7 +53,7 @@ class PlantedMajority(Task):
 
     @property
     def min_length(self) -> int:
-        """The shortest sequence with a valid margin: ``margin`` tokens, and one more of each of the two top symbols."""
+        """The shortest sequence with a valid margin: ``margin + 1`` copies of one symbol, and one copy of another."""
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Addition(Task):
-    """At the end, name the sum of the bits, modulo the vocabulary.
+    """At the end, name the sum of the bits modulo ``vocabulary``.
 
     With ``vocabulary=4``, the sum 5 is written as 1::
 
@@ -23,7 +23,7 @@ class Addition(Task):
 
     Tests counting. At the published length the sum never reaches the modulus, and the answer is the number of ones.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "addition"
@@ -40,6 +40,6 @@ class Addition(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.vocabulary, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the probability of the likeliest answer: a fair binomial count taken modulo ``vocabulary``."""
+        """Return the probability of the likeliest answer; the sum of the bits has a binomial distribution."""
         classes = np.arange(length + 1) % self.vocabulary
         return Bound(float(np.bincount(classes, weights=binomial(length, 0.5)).max()))

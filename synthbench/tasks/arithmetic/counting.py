@@ -23,7 +23,7 @@ class Counting(Task):
 
     Tests counting one symbol among others.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "counting"
@@ -44,5 +44,5 @@ class Counting(Task):
         return Batch(inputs, score_last(answers, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the highest probability of an answer: a binomial count, clipped at ``largest_count``."""
+        """Return the probability of the likeliest answer; the number of zeros has a binomial distribution."""
         return Bound(float(clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()))

@@ -20,9 +20,10 @@ class Modular(Task):
         inputs    3 1 4 1 4
         targets   . . . . 3
 
-    Tests a sum over all positions, where every token changes the answer. It generalises ``parity`` to more residues.
+    Tests a sum over all positions, in which a change of any token changes the answer. With ``modulus=2``, the answers
+    are those of the task ``parity``.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "modular"

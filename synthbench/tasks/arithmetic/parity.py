@@ -19,9 +19,9 @@ class Parity(Task):
         inputs    1 0 1 1 0
         targets   . . . . 1
 
-    Tests a sum over all positions, where every token changes the answer.
+    Tests a sum over all positions, in which a change of any token changes the answer.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "parity"

@@ -22,7 +22,7 @@ class Copy(Task):
     Tests that a mechanism passes on each position's own token. The embedding and output layers suffice if the mechanism
     does not interfere.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "copy"

@@ -22,7 +22,7 @@ class Reverse(Task):
     Tests recall by position, at every distance. A causal model can only guess the first half of the answers, because
     they are tokens still to be read.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "reverse"
@@ -40,6 +40,6 @@ class Reverse(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the mean accuracy of certain answers from the middle on and uniform guesses before the middle."""
+        """Return the accuracy of uniform guesses in the first half and certain answers in the second half."""
         num_future = length // 2
         return Bound((length - num_future + num_future / self.vocabulary) / length)

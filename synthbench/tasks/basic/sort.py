@@ -28,7 +28,7 @@ class Sort(Task):
     Tests estimating the order of all tokens from those read so far. Position t asks for the t-th smallest of all
     tokens, including those still to be read, so only the last answer can be known with certainty.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "sort"
@@ -42,7 +42,7 @@ class Sort(Task):
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """Return the probability of the likeliest answer at each position, averaged over them all.
+        """Return the probability of the likeliest answer at each position, averaged over all positions.
 
         With positions counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
         """
@@ -50,7 +50,7 @@ class Sort(Task):
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))
 
     def ceiling(self, length: int) -> Bound:
-        """Average the highest probability of an answer, given the tokens read so far, over sampled inputs."""
+        """Average, over sampled inputs, the probability of the likeliest answer given the tokens read so far."""
         return _ceiling(length, self.vocabulary)
 
 

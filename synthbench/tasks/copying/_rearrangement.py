@@ -48,7 +48,7 @@ SHORTCUTS = ("forwards", "backwards", "latest symbol")
 
 @dataclass(frozen=True)
 class Rearrangement(Transduction):
-    """Base of tasks whose answer slots each ask for a symbol of a random string; symbols have the first ids."""
+    """Base class of tasks in which each position of the answer asks for one symbol of a random string."""
 
     order: ClassVar[str]
     """What makes the task: a key of ``ORDERS``."""
@@ -69,11 +69,11 @@ class Rearrangement(Transduction):
         return self.lay_out(strings, string_lengths, answers, (self.tokens_per_symbol - 1) * string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: the answer in every slot is uniform."""
+        """Return the chance of a uniform guess: the answer at every position is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the string in the orders of ``SHORTCUTS``, repeating its first or last symbol where it is too short."""
+        """Write the string in the orders of ``SHORTCUTS``; beyond either end, repeat the symbol at that end."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         return {name: _read(inputs, name, slots, string_lengths) for name in SHORTCUTS if name != self.order}

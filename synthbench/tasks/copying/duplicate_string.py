@@ -19,7 +19,7 @@ class DuplicateString(Rearrangement):
         targets   . . . 3 1 3 1  .  .  .
 
     Tests copying and starting over: the end of the first copy is not marked, so a model must know the string's length.
-    Networks with a tape solve it at any length. A queue, which the first copy empties, gets only half of the answers.
+    Networks with a tape solve it at any length. A queue gives only half of the answers, for the first copy empties it.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """

@@ -16,7 +16,7 @@ from synthbench.tasks.base import Batch, Bound, Tokens, task
 @task
 @dataclass(frozen=True)
 class MissingDuplicate(Transduction):
-    """Read a string twice, with one symbol of the two copies masked; at the separator, name the symbol.
+    """Read a string twice, with one symbol of the two copies masked; at the separator, name the masked symbol.
 
     With ``num_symbols=4``, the mask is 4, the separator 5 and the padding 6::
 
@@ -25,8 +25,8 @@ class MissingDuplicate(Transduction):
 
     Tests comparing two halves whose border is known only at the separator. Networks with a tape solve it at any length.
     With many symbols and short strings, the symbols next to the mask are enough to find the same place in the other
-    copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. With
-    ``num_erased`` above 0, that many other symbols are each replaced by padding in one copy, which prevents this.
+    copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. To prevent
+    counting, padding can replace ``num_erased`` other symbols, each in one copy only.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """
@@ -73,7 +73,7 @@ class MissingDuplicate(Transduction):
     def _draw_erased(
         self, rng: np.random.Generator, string_lengths: Int[np.ndarray, "batch 1"], masks: Int[np.ndarray, "batch 1"]
     ) -> Int[np.ndarray, "batch erased"]:
-        """Draw distinct places other than the mask's, each in one copy; short strings repeat the separator's place."""
+        """Draw the places of ``num_erased`` other symbols; in short strings, fill up with the separator's place."""
         order = rng.random((len(masks), int(string_lengths.max())))
         order[np.arange(order.shape[1]) >= string_lengths] = np.inf
         np.put_along_axis(order, masks % string_lengths, np.inf, axis=1)
@@ -90,9 +90,9 @@ class MissingDuplicate(Transduction):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the symbol before the mask, or the symbol after the latest other copy of that symbol.
+        """Name the symbol s before the mask, or the symbol after the latest other occurrence of s.
 
-        If the mask comes first, the rules take the symbol after the mask instead of the one before.
+        If the mask comes first, s is the symbol after the mask.
         """
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
@@ -105,7 +105,7 @@ class MissingDuplicate(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that name a symbol with an odd count, the most frequent symbol, or the winner of votes.
 
-        The winner is the most frequent symbol among the places whose neighbours agree best with those of the mask.
+        The winner is the most frequent symbol among the places whose neighbours are most like the mask's neighbours.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {
@@ -118,7 +118,7 @@ class MissingDuplicate(Transduction):
         return {**self.shortcuts(inputs), **guesses}
 
     def _votes(self, inputs: Tokens, steps: tuple[int, ...]) -> Float[np.ndarray, "batch symbols"]:
-        """Sum weights per symbol: a place whose neighbours agree better with the mask's outvotes all worse places."""
+        """Sum votes for each symbol; the more a place's neighbours are like the mask's, the larger is its vote."""
         length, margin = inputs.shape[1], max(map(abs, steps))
         padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)
         masks = margin + (inputs == self.num_symbols).argmax(axis=1, keepdims=True)

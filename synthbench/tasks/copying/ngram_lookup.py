@@ -17,7 +17,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 class NgramLookup(Task):
     """Read a string and a separator, then an n-gram of the string; name the symbol that followed it in the string.
 
-    With ``num_symbols=8``, ``order=2`` and ``num_decoys=1``, the separator is 8; the n-gram is 3 1, the decoy 5 1 6::
+    With ``num_symbols=8``, ``order=2`` and ``num_decoys=1``, the separator is 8; the n-gram is 3 1, the decoy 5 1::
 
         inputs    0 3 1 4 7 5 1 6 2 8 3 1
         targets   . . . . . . . . . . . 4
@@ -27,9 +27,9 @@ class NgramLookup(Task):
     ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens takes depth or a
     convolution.
 
-    An opening repeats all tokens of the n-gram but the last, so the first token alone is ambiguous as well; there are
-    ``num_openings`` of them. With ``shares_follower``, all decoys and openings have the same follower. Otherwise adding
-    up votes of the n-gram's single tokens finds the answer.
+    Each of the ``num_openings`` openings repeats all tokens of the n-gram but the last, so the first token alone is
+    ambiguous as well. With ``shares_follower``, all decoys and openings have the same follower. Otherwise, each token
+    of the n-gram could be looked up alone, and a vote among the results would find the answer.
 
     Source: Jelassi et al. (2024), n-gram lookup. The decoys are ours.
     """
@@ -89,7 +89,7 @@ class NgramLookup(Task):
         return 1 + self.num_decoys + self.num_openings
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Plant the n-gram, decoys and openings in random order at random places of a uniform string."""
+        """Put the n-gram, decoys and openings in random order at random places of a string of uniform symbols."""
         num_plants, width = self._num_plants, self.order + 1
         strings = rng.integers(self.num_symbols, size=(batch_size, length - width))
         grams = rng.integers(self.num_symbols, size=(batch_size, width))
@@ -116,7 +116,7 @@ class NgramLookup(Task):
     def _draw_changed(
         self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, "batch plants 1"]:
-        """Choose the token that each plant but the genuine one changes: the last in openings, the first in decoys."""
+        """Choose which token of each planted n-gram is changed: the last in openings, the first in decoys."""
         changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
         if self.num_openings:
             others = np.arange(1, self._num_plants)
@@ -134,7 +134,7 @@ class NgramLookup(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest follower of the n-gram's last tokens alone and, with openings, of its first tokens alone."""
+        """Look up only the last tokens of the n-gram or, with openings, only its first tokens; use the latest match."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
         for order in range(1, self.order):
@@ -147,9 +147,9 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add votes: each copy of a token of the n-gram votes for the symbol at the answer's distance from it.
+        """Add votes: each copy of token j of the n-gram votes for the symbol ``order + 1 - j`` places later.
 
-        The rules count the votes of the last token, of the first token, or of all tokens of the n-gram.
+        The rules count the votes from the last token, from the first token, or from all tokens of the n-gram.
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))
@@ -168,8 +168,7 @@ class NgramLookup(Task):
 def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
     """Write the follower, the last symbol of ``grams``, after all copies of the n-gram, in place.
 
-    Writing may destroy one copy and create another, so it is repeated. It ends because each round corrects the first
-    copy with a wrong follower, and nothing before that copy ever changes again.
+    Writing a follower may create a new copy, so the function repeats until all followers are right.
     """
     width = grams.shape[1]
     rows = np.arange(len(strings))
@@ -182,7 +181,7 @@ def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
 
 
 def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Bool[np.ndarray, "batch starts"]:
-    """Mark where copies of each gram begin, if ``gap`` symbols and one more follow the copy."""
+    """Mark the start of each copy of the n-gram that has at least ``gap + 1`` symbols after it."""
     num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
     for index, symbols in enumerate(grams.T):
@@ -191,7 +190,7 @@ def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0
 
 
 def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
-    """Find the symbol after the latest copy of each gram and ``gap`` more symbols; else the string's first symbol."""
+    """Find the symbol ``gap + 1`` places after the latest copy of the n-gram; without a copy, the first symbol."""
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]

@@ -11,15 +11,15 @@ from synthbench.tasks.copying._rearrangement import Rearrangement
 @task
 @dataclass(frozen=True)
 class OddsFirst(Rearrangement):
-    """Read a string and a separator, then write its first, third, fifth, ... symbol, then its second, fourth, ...
+    """Read a string and a separator, then write the string's symbols 1, 3, 5, ..., then 2, 4, 6, ...
 
     With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
 
         inputs    3 1 4 2 5 8 9 9 9 9 9 10
         targets   . . . . . . 3 4 5 1 2  .
 
-    Tests addressing by position: the symbol asked in a slot is neither at a fixed distance nor next to the symbol asked
-    before. Networks with a tape solve it at any length.
+    Tests addressing by position: the symbol asked is neither at a fixed distance nor next to the symbol asked before.
+    Networks with a tape solve it at any length.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They also count positions from 1, but their code begins
     with the second symbol, contrary to its documentation. They use 2 symbols; the separator is ours.

@@ -17,7 +17,7 @@ MOST_CODES = 2**62
 @task
 @dataclass(frozen=True)
 class Palindrome(Transduction):
-    """Read a string and a separator, then predict the string backwards, seeing each answer next.
+    """Read a string and a separator, then predict the string backwards; each answer is the next input.
 
     With ``num_symbols=8``, the separator is 8 and the padding 9::
 
@@ -28,8 +28,8 @@ class Palindrome(Transduction):
     that symbol occurs in several places, and only the progress so far tells which of them is meant. ``reverse_string``
     asks for the same string without showing the answers, so there only the position tells the progress.
 
-    With ``block=8`` the string consists of blocks of eight symbols, which are all equal but for one symbol each. Only
-    these differing symbols are asked, so most of the tokens before each question are the same.
+    With ``block=8`` the string consists of blocks of eight symbols, and two blocks differ in one symbol at most. Only
+    the symbols that may differ are asked, so most of the tokens before each question are the same.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way; in ours, string lengths vary.
     """
@@ -101,7 +101,7 @@ class Palindrome(Transduction):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add look-ups of the last 4 and 5 tokens, and of as many tokens as one or two blocks have, or one more."""
+        """Add look-ups of the last n tokens, where n is 4, 5, k, k + 1, 2k or 2k + 1 for blocks of k symbols."""
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)
         for num_tokens in sorted({4, 5, self.block, self.block + 1, 2 * self.block, 2 * self.block + 1}):
@@ -110,7 +110,7 @@ class Palindrome(Transduction):
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
-        """Find the token before the latest reversed copy of the last tokens within the string and the separator."""
+        """Find the token before the latest reversed copy, in the string, of the last ``num_tokens`` tokens."""
         length, positions = inputs.shape[1], np.arange(inputs.shape[1])
         is_string = positions <= string_lengths
         # Codes of num_tokens tokens: in the string a token and those after it, behind it a token and those before it.
@@ -129,5 +129,5 @@ class Palindrome(Transduction):
 
 
 def _symbols(strings: Int[np.ndarray, "batch longest"], places: Tokens) -> Tokens:
-    """Return the symbols at the given places of each string; for places outside it, its nearest symbol."""
+    """Return the symbols at the given places of each string; places outside the string give its nearest symbol."""
     return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

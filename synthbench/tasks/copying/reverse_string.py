@@ -19,7 +19,7 @@ class ReverseString(Rearrangement):
         targets   . . . . 4 1 3  .  .
 
     Tests memory like a stack: the last symbol read is the first written. Networks with a stack or a tape solve it at
-    any length; other recurrences, and attention with absolute positions, only at training lengths.
+    any length. Other recurrences and attention with absolute positions solve it only at training lengths.
 
     Source: Delétang et al. (2023), deterministic context-free tasks. They use 2 symbols; the separator is ours.
     """

@@ -23,9 +23,9 @@ class SelectiveCopying(Task):
     all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. Too many symbols exceed a
     fixed-size state.
 
-    Source: Poli et al. (2024), MAD, as coded. In their code, each blank goes before a random symbol, so the last symbol
-    always stands right before the separator; sequences have 256 tokens. Ours makes every arrangement equally likely. On
-    ladders, tests beyond the trained levels have more symbols and more blanks.
+    Source: Poli et al. (2024), selective copying task of MAD. In their code, each blank goes before a random symbol, so
+    the last symbol always stands right before the separator. Ours makes every arrangement equally likely. On ladders,
+    tests beyond the trained levels have more symbols and more blanks.
     """
 
     name: ClassVar = "selective_copying"
@@ -76,7 +76,7 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the symbols nearest to these average places; in a tie, the earlier symbol."""
+        """Add a rule that copies the symbol nearest to each average place; in a tie, it copies the earlier symbol."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         positions = np.arange(num_places)

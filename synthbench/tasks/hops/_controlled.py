@@ -1,4 +1,4 @@
-"""Shared code of induction tasks with several occurrences; they differ in the policy that picks one of them."""
+"""Shared code of induction tasks in which triggers occur several times and a policy picks one of the successors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def _latest(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray,
 
 
 def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
-    """Pick the most common successor; in a tie the smallest id, since a choice by position would favour a place."""
+    """Pick the most common successor; in a tie, pick the smallest id."""
     ordered = np.sort(successors, axis=1)
     votes = (ordered[:, :, None] == ordered[:, None, :]).sum(axis=2)
     return np.take_along_axis(ordered, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -55,9 +55,10 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
 
 @dataclass(frozen=True)
 class ControlledInduction(Task):
-    """Each trigger occurs equally often among background symbols; name one of its successors.
+    """Base class of tasks with triggers among background symbols; name one of the tokens that followed a trigger.
 
-    The successors are drawn from the background symbols. Ids are the background symbols, then the triggers.
+    All triggers occur equally often. The tokens after them, called successors, are drawn from the background symbols.
+    The triggers have the ids after the background symbols.
     """
 
     policy: ClassVar[str]
@@ -90,7 +91,7 @@ class ControlledInduction(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are fewer triggers than questions or too few ids.
+            UsageError: If an option lies outside its range, or there are too few triggers or ids.
         """
         super().__post_init__()
         if self.num_asked > self.num_triggers:
@@ -147,7 +148,7 @@ class ControlledInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Apply the other policies; with several questions, also apply this one to the successors of all triggers."""
+        """Apply the other policies; with several questions, also apply the task's policy to all triggers together."""
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}
         # With a single question, adding this shortcut would require a new version of the task.
@@ -156,7 +157,7 @@ class ControlledInduction(Task):
         return {name: self._at_the_end(answers, inputs.shape[1]) for name, answers in found.items()}
 
     def _whichever(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, " questions"]:
-        """Pick one successor among those of all triggers, the same for each question."""
+        """Apply the policy to the successors of all triggers together; repeat the result for each question."""
         rows, positions = np.nonzero(inputs[:, : -self.num_asked] >= self.num_symbols)
         picked = POLICIES[self.policy](inputs[rows, positions + 1].reshape(len(inputs), -1))
         return np.repeat(picked, self.num_asked)
@@ -168,7 +169,7 @@ class ControlledInduction(Task):
         return inputs[rows, positions + 1].reshape(-1, self.repeats)
 
     def _at_the_end(self, answers: Int[np.ndarray, " questions"], length: int) -> Int[np.ndarray, "batch length"]:
-        """Place answers at the asked triggers at the end, and ``IGNORE`` elsewhere."""
+        """Place each answer at its trigger at the end of the sequence, and ``IGNORE`` elsewhere."""
         questions = np.arange(length - self.num_asked, length)
         rows = answers.reshape(-1, self.num_asked)
         return score_at(rows, np.broadcast_to(questions, rows.shape), length)

@@ -22,7 +22,7 @@ NUM_GRAPHS = 2**13
 @task
 @dataclass(frozen=True)
 class Ancestors(Task):
-    """Read an acyclic graph's edges; name a node's ancestors, each after its own ancestors, then an end.
+    """Read an acyclic graph's edges; name a node's ancestors, each after its parents, then an end token.
 
     The query is 5, the end 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the ancestors of
     0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
@@ -30,16 +30,16 @@ class Ancestors(Task):
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
         targets   . . . . . . . . . 4 1 2 6 .
 
-    Tests search with memory: find the nodes from which edges lead to the node asked about, directly or over other
+    Tests search with memory: find the nodes from which edges lead to the node asked about, directly or through other
     nodes, and name each after its parents. If several nodes could come next, the one that appears first in the list of
     edges is right, so the answer is unique. The model reads each token of the answer at the next position.
 
     The graph's nodes have an order. Each node but the first has one or two parents among the ``reach`` nodes before it,
     and the question is about a node in the last quarter.
 
-    Source: after Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order, leaves first.
-    There, any such order is right, the number of edges varies, and graphs have several roots. Also, a node has up to
-    four parents, from all nodes before it. Our graphs have one root, which is always the first answer.
+    Source: after the task Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order. In
+    Brevo, any topological order is right, the number of edges varies, and graphs have several roots. Also, a node has
+    up to four parents, from all nodes before it. Our graphs have one root, which is always the first answer.
     """
 
     name: ClassVar = "ancestors"
@@ -87,7 +87,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """Number of edges: one parent for all nodes but the root, a second for half of the nodes that can have two."""
+        """Number of edges: one per node but the root, and one more for half of the nodes that can have two parents."""
         return self.num_nodes - 1 + self._num_second
 
     @property
@@ -105,7 +105,7 @@ class Ancestors(Task):
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw graphs, list their edges in random order, and ask for the ancestors of a late node."""
+        """Draw graphs, list their edges in random order, and ask for the ancestors of a node from the last quarter."""
         edges, asked = self._draw(rng, batch_size)
         is_ancestor, answers = _topological(*_parents(edges, self.num_nodes), asked)
         ids = distinct(rng, batch_size, self.num_nodes, self._num_ids)
@@ -146,7 +146,7 @@ class Ancestors(Task):
         return np.take_along_axis(names, edges, axis=1), names[np.arange(batch_size), asked]
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing any node, or the end token where that is likelier, on sampled graphs."""
+        """Estimate, on sampled graphs, the accuracy of guessing a node or, where it is likelier, the end token."""
         return _floor(self)
 
     def ceiling(self, length: int) -> Bound:
@@ -154,18 +154,18 @@ class Ancestors(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the number of nodes by ``factor``; there must be enough ids for all of them."""
+        """Multiply the number of nodes by ``factor``; there must be enough ids for all nodes."""
         larger = replace(self, num_nodes=factor * self.num_nodes)
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the next node of the whole graph in order, any remaining ancestor, or a child of the last node named."""
+        """Name the next of all nodes in topological order, any unnamed ancestor, or a child of the last node named."""
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Add variants of the first and the last rule of :meth:`shortcuts`.
 
-        They name the end once all parents of the node asked about are named.
+        The variants name the end once all parents of the node asked about are named.
         """
         return self._guesses(inputs)
 

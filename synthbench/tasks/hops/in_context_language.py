@@ -38,9 +38,8 @@ class InContextLanguage(Task):
     or better, track the automaton's state. Attention should beat recurrent mechanisms, and a short convolution should
     close part of the gap.
 
-    Each sequence has its own automaton. Training and test sequences draw automata from the same distribution, which is
-    so large that they almost surely share none. In tests beyond the training length, each automaton writes more
-    strings.
+    Each sequence has its own automaton. There are so many automata that training and test sequences almost surely share
+    none. In tests beyond the training length, each automaton writes more strings.
 
     Source: Akyürek et al. (2024). Ours fixes the numbers of states and symbols and has no edge from a state to itself.
     It scores the actual next symbol, while theirs accepts any symbol that the automaton allows.
@@ -99,9 +98,9 @@ class InContextLanguage(Task):
         return Bound(value, "bound", standard_error)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the most frequent follower of the last 0, 1 and 2 tokens.
+        """Name the most frequent follower of the last 0, 1 or 2 tokens.
 
-        Shorter contexts break ties, and answer where a context is new.
+        Shorter contexts break ties, and give the answer where a context is new.
         """
         (batch_size, length), vocab = inputs.shape, self.vocab_size
         rows = np.arange(batch_size)
@@ -171,7 +170,7 @@ def walk(
 def _ceiling(
     num_states: int, num_symbols: int, most_edges: int, longest_string: int, length: int
 ) -> tuple[float, float]:
-    """Average the inverse number of edges over the states in which symbols are drawn; also its standard error.
+    """Compute the mean of ``1 / num_edges`` over the states in which symbols are drawn, and its standard error.
 
     Only the automata are sampled; for each automaton, the probability of each state is exact.
     """

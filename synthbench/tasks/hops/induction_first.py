@@ -19,8 +19,8 @@ class InductionFirst(ControlledInduction):
         targets   . . . . . . . . . . . 3
 
     Tests induction where the first successor must be kept although later ones contradict it. The inputs are the same as
-    in ``induction_latest``, so the difference between the two scores shows any bias towards recent tokens, which decay
-    and overwriting cause. In longer test sequences, there is more background, so distances grow.
+    in ``induction_latest``, so the difference between the two scores shows any bias towards recent tokens, such as
+    the bias from decay or overwriting. In longer test sequences, there is more background, so distances grow.
 
     Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
     """

@@ -19,8 +19,8 @@ class InductionLatest(ControlledInduction):
         targets   . . . . . . . . . . . 6
 
     Tests induction where the context contradicts itself: what follows a trigger differs each time. Mechanisms
-    with decay prefer recent tokens, so this should be easier for them than ``induction_first``. A plain sum over the
-    past mixes all successors. In longer test sequences, there is more background, so distances grow.
+    with decay prefer recent tokens, so this task should be easier for them than ``induction_first``. A plain sum over
+    the past mixes all successors. In longer test sequences, there is more background, so distances grow.
 
     Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
     """

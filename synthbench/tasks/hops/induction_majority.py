@@ -23,7 +23,7 @@ class InductionMajority(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 4 8 6 2 9 4 8
         targets   . . . . . . . . . . . . . . . 6
 
-    Tests induction that weighs all occurrences alike: a plain sum over the past does so, decay and overwriting do not.
+    Tests induction that weighs all occurrences alike: a plain sum over the past does, but decay and overwriting do not.
     On all levels the number of occurrences is odd, and the more frequent token leads by one occurrence. Longer test
     sequences have more background or, on ladders, more occurrences, so distances grow.
 
@@ -69,7 +69,7 @@ class InductionMajority(ControlledInduction):
     repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw a winner and a rival per trigger; over half of its successors are the winner, the others the rival."""
+        """Draw two symbols per trigger; over half of its successors are the first symbol, the others are the second."""
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:
             by_sequence, num_paired = candidates.reshape(-1, self.num_triggers, 2), self.num_triggers // 2 * 2

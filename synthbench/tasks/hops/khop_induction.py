@@ -14,25 +14,25 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class KhopInduction(Task):
-    """From each token, hop several times to the token after its latest earlier occurrence; name the last one found.
+    """From each token, hop several times to the token after its latest earlier occurrence; name the last token found.
 
     With ``num_symbols=4`` and ``num_hops=2``, the answer 4 means that some hop finds no earlier occurrence::
 
         inputs    2 3 0 1 0 2 1 0
         targets   4 4 4 4 4 4 1 3
 
-    At the last 0, the first hop leads back to the 2 that followed the previous 0. The second leads from there to the 3
-    that followed the previous 2.
+    At the last 0, the first hop leads back to the 2 that followed the previous 0. The second hop leads from that 2 to
+    the 3 that followed the previous 2.
 
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
     recurrent state must keep every hop's result for every symbol.
 
     No token follows itself, so the last hop always changes the token. Longer test sequences have the same number of
-    hops, unless marks show the number.
+    hops; on ladders, they have more hops.
 
-    Source: Sanford, Hsu & Telgarsky (2024), as coded. In the paper, the number of hops varies and is stated by the
-    first token. With ``is_marked=true``, ours also shows the number: the sequence begins with one mark per hop. In the
-    example, the mark would be the token 4.
+    Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
+    by the first token. With ``is_marked=true``, ours also shows the number: the sequence begins with one mark per hop.
+    In the example, the mark would be the token 4.
     """
 
     name: ClassVar = "khop_induction"
@@ -84,9 +84,7 @@ class KhopInduction(Task):
     def floor(self, length: int) -> Bound:
         """Return the accuracy of guessing "none" or any symbol at each position, whichever is likelier.
 
-        Neighbours always differ. So the token just before never matches, and each token before that matches with
-        probability ``1 / (num_symbols - 1)`` if none after it did. The next hop starts from the token after the match,
-        which differs from the match, so hop distances are independent and geometric.
+        Neighbouring tokens differ but are otherwise uniform, so hop distances are independent and geometric.
         """
         length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)
@@ -108,7 +106,7 @@ class KhopInduction(Task):
         return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
 
     def _after_marks(self, rows: Int[np.ndarray, "batch _"], token: int) -> Int[np.ndarray, "batch length"]:
-        """Put a token in place of each mark before the rows."""
+        """Put ``token`` before each row, once per mark."""
         return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:

@@ -13,13 +13,13 @@ from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 MOST_HOPS = 64
-"""Largest number of hops, each of which has its own token."""
+"""Largest number of hops; each number of hops has its own token."""
 
 
 @task
 @dataclass(frozen=True)
 class PermutationHops(Task):
-    """Read the edges of a cycle whose nodes have several tokens each; from a node, follow some edges.
+    """Read the edges of a cycle whose nodes have several tokens each; name the node k edges after a given node.
 
     A question starts with a 3 for one hop, or a 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so two hops
     from 01 lead to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
@@ -29,14 +29,15 @@ class PermutationHops(Task):
 
     Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. All hops
     must be made at the position before the answer. The model reads the first token of the answer before it names the
-    second, which then is easy: few nodes begin with that token.
+    second token. The second token is easy, because few nodes begin with the first token.
 
     The permutation is a single cycle, longer than the chain of hops, so no smaller number of hops gives the answer.
     Questions start from distinct nodes. In tests beyond the trained lengths the cycle grows.
 
-    Source: after Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. It also has
-    a token for each number of hops and names of several tokens. There, names vary in length and have an end token,
-    cycles vary in length, and one sequence asks for 1 to K hops. Ours asks for a single number of hops on each level.
+    Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges.
+    Depo also has a token for each number of hops, and several tokens per node. But its names vary in length and have an
+    end token, its cycles vary in length, and one sequence asks for 1 to K hops. On our levels, all questions ask
+    for the same number of hops.
     """
 
     name: ClassVar = "permutation_hops"
@@ -133,7 +134,8 @@ class PermutationHops(Task):
     def _num_tokens(self, num_nodes: int) -> int:
         """Count the tokens of ``num_nodes`` edges and of all questions.
 
-        An edge takes two nodes. So does a question: a number of hops, a node, and all but the last token of the answer.
+        An edge and a question each take the tokens of two nodes. A question is a number of hops, a node, and all but
+        the last token of the answer.
         """
         return 2 * self.tokens_per_node * (num_nodes + self.num_questions)
 
@@ -175,7 +177,7 @@ class PermutationHops(Task):
         )
 
     def _spelled(self, nodes: Int[np.ndarray, "batch nodes"]) -> Int[np.ndarray, "batch nodes tokens"]:
-        """Write the numbers of nodes as digits, which are the tokens of their names."""
+        """Write each node's number in digits, which are the tokens of the node's name."""
         powers = self._num_used ** np.arange(self.tokens_per_node)[::-1]
         tokens: Int[np.ndarray, "batch nodes tokens"] = nodes[:, :, None] // powers % self._num_used
         return tokens
@@ -191,8 +193,8 @@ class PermutationHops(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Name the first token of the node after one hop (if more are asked) or after one hop too few.
 
-        For the next tokens, look at the tokens of the answer shown so far, and complete them like the latest listed
-        node that begins with them.
+        For the later tokens, find the latest listed node that begins with the tokens shown so far, and name its next
+        token.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
         num_asked = 2 * width * self.num_questions
@@ -219,7 +221,7 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add guesses that exclude nodes near the start, if nodes have two tokens and all chains the same length.
+        """Add guesses that exclude nodes near the start, if nodes have two tokens and all chains have one length.
 
         The guesses name the most frequent first token of the remaining nodes. After the first token is shown, they name
         the largest second token among the remaining nodes that begin with it.
@@ -259,7 +261,7 @@ class PermutationHops(Task):
         questions: Int[np.ndarray, "batch questions 4"],
         length: int,
     ) -> Int[np.ndarray, "batch length"]:
-        """Name the most frequent first token of the marked nodes, then the largest second token after the one shown."""
+        """Name the most frequent first token of the nodes left; after it is shown, name the largest second token."""
         by_first = is_left.reshape(*is_left.shape[:2], self._num_used, self._num_used)
         tokens = np.zeros_like(questions)
         tokens[:, :, 2] = by_first.sum(axis=3).argmax(axis=2)
@@ -269,7 +271,7 @@ class PermutationHops(Task):
         return np.pad(tokens.reshape(len(questions), -1), ((0, 0), (length - tokens.shape[1] * 4, 0)))
 
     def _joined(self, tokens: Int[np.ndarray, "batch nodes tokens"]) -> Int[np.ndarray, "batch nodes"]:
-        """Convert the tokens of nodes to the numbers of the nodes."""
+        """Convert each node's tokens to its number."""
         nodes: Int[np.ndarray, "batch nodes"] = tokens @ self._num_used ** np.arange(self.tokens_per_node)[::-1]
         return nodes % self._most_nodes
 
@@ -277,7 +279,7 @@ class PermutationHops(Task):
     def _with_beginning(
         nodes: Int[np.ndarray, "batch nodes tokens"], shown: Int[np.ndarray, "batch questions beginning"]
     ) -> Int[np.ndarray, "batch questions beginning"]:
-        """Complete each beginning, token by token, like the latest listed node that begins so."""
+        """Name the next token of the latest listed node that begins with the tokens shown, for one, two, ... tokens."""
         begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
         found = np.empty_like(shown)
         for place in range(shown.shape[2]):

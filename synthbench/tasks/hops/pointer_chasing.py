@@ -34,7 +34,7 @@ class PointerChasing(Task):
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
     Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. Marks show the
-    number of hops, because a token per number would have an untrained embedding for chains longer than in training.
+    number of hops. With a token for each number, the tokens for longer chains than in training would be untrained.
     """
 
     name: ClassVar = "pointer_chasing"
@@ -96,7 +96,7 @@ class PointerChasing(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest cycle and its question.
 
-        The cycle has one edge more than the longest chain, or one edge per start if that is more.
+        The cycle has one edge more than the longest chain, or one edge per start node if that is more.
         """
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
@@ -108,7 +108,7 @@ class PointerChasing(Task):
         return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with more edges than nodes or, with a single start, one that leaves half an edge.
+        """Refuse a length with more edges than nodes; with a single start node, also a length that leaves half an edge.
 
         Raises:
             UsageError: If the task has no sequence of this length.

@@ -22,7 +22,7 @@ class DistantMatch(Task):
     Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all.
     The second half comes after the question, so a causal model cannot use it.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "distant_match"

@@ -23,9 +23,9 @@ class Multihop(Task):
     Tests one hop: find the unique second marker and read the token after it. The first marker stands in the first third
     of the sequence, the second marker in the middle third.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. Their documentation describes a
-    chain of pointers at the start and after one and two thirds of the sequence. Their code has two markers at random
-    positions and no chain. It also draws an unused position in the last third, which ours omits.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code. Their documentation
+    describes a chain of pointers at the start and after one and two thirds of the sequence. Their code has two markers
+    at random positions and no chain.
     """
 
     name: ClassVar = "multihop"

@@ -22,7 +22,7 @@ class FirstToken(Task):
 
     Tests recall from one fixed position across the whole sequence.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "first_token"

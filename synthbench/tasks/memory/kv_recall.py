@@ -23,7 +23,7 @@ class KvRecall(Task):
 
     Tests associative recall: find the key among all others and read the token after it.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "kv_recall"

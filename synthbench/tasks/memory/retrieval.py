@@ -20,9 +20,9 @@ class Retrieval(Task):
         inputs    3 1 7 1 5 6
         targets   . . . . . 7
 
-    Tests nothing: the target is a constant, so the output layer's bias answers it.
+    Tests nothing: the target is a constant, so the bias of the output layer suffices.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "retrieval"

@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class SelectiveCopy(Task):
-    """In the second half, name in order the tokens that followed markers in the first; then zeros.
+    """In the second half, name in order the tokens that followed markers in the first half; then name zeros.
 
     With ``vocabulary=8`` and ``num_marks=3``, the marker is 7::
 
@@ -20,11 +20,11 @@ class SelectiveCopy(Task):
         targets   0 0 0 0 0 0 1 6 5 0 0 0
 
     A marker may overwrite the answer of the marker before it, as the third marker here overwrote the 6. The model can
-    only guess such an answer. A marker at the end of the first half has the answer 0.
+    only guess an overwritten answer. A marker at the end of the first half has the answer 0.
 
     Tests recall of marked tokens in order. The zeros before and after the answers are scored as well.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
 
     name: ClassVar = "selective_copy"
@@ -62,6 +62,6 @@ class SelectiveCopy(Task):
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy if only overwritten answers are guessed: one for each pair of adjacent markers."""
+        """Return the accuracy if all answers are known except overwritten ones, which are guessed."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

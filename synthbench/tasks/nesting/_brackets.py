@@ -1,7 +1,7 @@
-"""Fully bracketed expressions modulo a number: drawing them, their values, and values with brackets ignored.
+"""Draw fully bracketed expressions and compute their values modulo a number.
 
-An expression of one to four symbols holds one digit: d, -d, (d) or (-d). A longer one is (left operator right), with a
-uniform length of the left part.
+An expression of one to four symbols holds one digit: d, -d, (d) or (-d). A longer expression is (left operator right),
+and the length of its left part is uniform.
 """
 
 from functools import cache
@@ -48,11 +48,7 @@ def write_expressions(
     starts: Int[np.ndarray, " expressions"],
     lengths: Int[np.ndarray, " expressions"],
 ) -> Int[np.ndarray, " expressions"]:
-    """Write random expressions into one line of tokens, given their starts and lengths, and return their values.
-
-    The function writes the outermost symbols of all expressions, then calls itself for their parts: the recursion is as
-    deep as the deepest brackets.
-    """
+    """Write random expressions into one line of tokens, given their starts and lengths, and return their values."""
     ends = starts + lengths - 1
     line[starts[lengths >= 3]] = grammar.opening
     line[ends[lengths >= 3]] = grammar.closing

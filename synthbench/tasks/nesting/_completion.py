@@ -36,11 +36,10 @@ class LabelledNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class TreeCompletion(Task):
-    """Base of tasks that show trees and an ``=``, then ask for a tree that these determine.
+    """Base class of tasks that show trees and an ``=``, then ask for a last tree that the shown trees determine.
 
-    The number of nodes of each tree is uniform. Blanks hide the end of the last tree, at least one token, from a
-    uniform position on. With ``is_shown`` nothing is hidden: each token of the last tree except the first is asked at
-    the position before it.
+    The number of nodes of each tree is uniform. Blanks hide the last tree from a uniform position to its end. With
+    ``is_shown`` nothing is hidden: each token of the last tree except the first is asked at the position before it.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -72,7 +71,7 @@ class TreeCompletion(Task):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Write sequences with nothing hidden; return also the start and length of each tree to complete."""
+        """Write sequences with nothing hidden; return them with the start and length of each tree to complete."""
 
     @property
     def opening(self) -> int:
@@ -138,7 +137,7 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Repeat the latest label shown or, with ``is_shown``, continue the latest copy of the last tokens."""
+        """Repeat the latest label or, with ``is_shown``, name what followed the latest copy of the last tokens."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
@@ -167,7 +166,7 @@ class TreeCompletion(Task):
         return found
 
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
-        """Draw random trees with these numbers of nodes.
+        """Draw random trees with the given numbers of nodes.
 
         Before conditioning on size, a node above the last level has 0 to ``arity`` children with equal probability.
         """
@@ -196,8 +195,8 @@ class TreeCompletion(Task):
 def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
     """Estimate the score of the best constant guess at each position: one of the brackets, or any label.
 
-    Labels are equally likely, so their frequencies are pooled. Guesses are chosen on one half of the sample and scored
-    on the other, and vice versa: scored on the same half, they would look too good.
+    Labels are equally likely, so their frequencies are pooled. Guesses are chosen on each half of the sample and
+    scored on the other half, so the estimate is not too high.
     """
     rng = np.random.Generator(np.random.Philox(0))
     targets = task.sample(rng, max(256, NUM_TOKENS // length), length).targets

@@ -13,14 +13,14 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 @dataclass(frozen=True)
 class Evaluation(Task):
-    """Base of tasks with an expression of uniform length, a separator that asks for its value, and padding."""
+    """Base class of tasks with an expression of uniform length, a separator that asks for the value, and padding."""
 
     shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of different symbols in expressions; their ids come first and include the values."""
+        """Number of different symbols in expressions; they have the first ids, and all values are symbols."""
 
     @abstractmethod
     def write(
@@ -55,5 +55,5 @@ class Evaluation(Task):
         return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest value at each length, which the separator's position reveals."""
+        """Return the accuracy of the likeliest value at each length; the separator's position reveals the length."""
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))

@@ -12,10 +12,10 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 
 @dataclass(frozen=True)
 class NextSymbols(Task):
-    """Base of tasks that ask, after each symbol of a word's beginning, for the set of symbols that may follow.
+    """Base class of tasks that show a word's beginning and ask, after each symbol, which symbols may follow.
 
-    Each set is one class, so a model must get the whole set right. Every beginning can be completed to a word, so whole
-    words would add nothing. In tests beyond the lengths of a ladder, positions that were trained on are not scored.
+    Each set of symbols is one class, so a model must get the whole set right. In tests beyond the lengths of a ladder,
+    positions that were trained on are not scored.
     """
 
     unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)

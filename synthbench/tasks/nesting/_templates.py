@@ -12,7 +12,7 @@ from synthbench.tasks.base import Tokens
 from synthbench.tasks.nesting._completion import TreeCompletion
 
 Spans = Int[np.ndarray, "batch _ 2"]
-"""Pieces of the rows of a table, in the order of joining: each piece's first column and the column after its last."""
+"""Pieces of table rows, in the order in which they are joined: each piece's first column and its last column + 1."""
 
 
 def alternate(*spans: Spans) -> Spans:
@@ -22,10 +22,10 @@ def alternate(*spans: Spans) -> Spans:
 
 @dataclass(frozen=True)
 class Expansion(TreeCompletion):
-    """Base of tasks with definitions, a main tree that uses their names, ``=``, and the main tree with names expanded.
+    """Base class of tasks with definitions, a main tree with names, ``=``, and the main tree with names expanded.
 
-    A definition is a name and a tree, its template. A name stands in the place of a child, but is not counted as one of
-    the ``arity`` children. Each sequence draws new names, one per template. The sizes of all trees are independent.
+    A definition is a name and a tree, called its template. A name may stand wherever a child may stand, and does not
+    count towards ``arity``. Each sequence draws new names, one per template. The sizes of all trees are independent.
     """
 
     num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
@@ -62,7 +62,7 @@ class Expansion(TreeCompletion):
 
     @property
     def num_marks(self) -> int:
-        """Two tokens per template (its name in the definition and in use), and the ``=``."""
+        """Two tokens per template (one name in its definition and one in a tree), and the ``=``."""
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
@@ -118,7 +118,7 @@ class Expansion(TreeCompletion):
         return gaps
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add to the shortcuts of all tree tasks: repeat the main tree without its names."""
+        """Add a rule to the shortcuts of all tree tasks: repeat the main tree without its names."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
@@ -137,7 +137,7 @@ class Expansion(TreeCompletion):
 
         Args:
             inputs: Tokens of the sequences.
-            parts: Number of the part to which each position belongs; names are moved behind all parts.
+            parts: Number of the part to which each position belongs; names belong to no part.
         """
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)

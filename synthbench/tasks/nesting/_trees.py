@@ -33,7 +33,7 @@ class Nodes(NamedTuple):
 
     trees: Int[np.ndarray, " nodes"]
     starts: Int[np.ndarray, " nodes"]
-    """Position of each node in its tree: one after its parent's, or right after the end of the previous child."""
+    """Position of each node in its tree: right after its parent's position, or after the end of the previous child."""
     sizes: Int[np.ndarray, " nodes"]
     arities: Int[np.ndarray, " nodes"]
 

@@ -18,16 +18,16 @@ LONGEST_GAP = 6
 class AnBnCn(Task):
     """Read words of n times a, n times b, n times c, each after a gap; say which symbol must follow.
 
-    Only the last two symbols of each run of b and of c are scored: after the first of them the run goes on, after the
-    second it ends. At both, exactly one symbol can follow, and it is the target; after an a, an a or a b can follow,
-    so nothing is asked. Each word has its own n, and the last word may be cut off. The symbols a, b and c are 0,
-    1 and 2, and the gap is 3. With ``largest=3``::
+    Only the last two symbols of each run of b and each run of c are scored. After the second-last symbol the run goes
+    on, and after the last symbol it ends. Nothing is asked after an a, because either an a or a b can follow. Each word
+    has its own n, and the last word may be cut off. The symbols a, b and c are 0, 1 and 2, and the gap is 3. With
+    ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
-    Tests counting: the count of the symbol a is needed twice, for b and for c. Elsewhere in a run, repeating the
-    current symbol would be right. Gaps have 1 to 6 tokens: without them every word would end at a multiple of 3.
+    Tests counting: the count of the symbol a is needed twice, for b and for c. At earlier positions of a run,
+    repeating the symbol would be right. Gaps have 1 to 6 tokens; without gaps, words would end at multiples of 3.
 
     Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
     """
@@ -90,7 +90,7 @@ class AnBnCn(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw more words than needed and cut them at the length."""
+        """Draw more words than needed and cut them off at the sequence length."""
         size = (batch_size, length // (3 * self.smallest + 1) + 1)
         counts = rng.integers(self.smallest, self.largest, size=size, endpoint=True)
         ends = np.cumsum(rng.integers(1, LONGEST_GAP, size=size, endpoint=True) + 3 * counts, axis=1)

@@ -15,13 +15,13 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class Dyck(NextSymbols):
-    """Read nested brackets of several types; name the set of brackets that may follow.
+    """Read nested brackets of several types; name all brackets that may follow.
 
-    The brackets are balanced, at most ``depth`` of them are open at once, and the word is cut off at the sequence
-    length. The closing bracket of the innermost open one may follow, and any opening bracket unless ``depth`` brackets
-    are open. With k types, class 0 stands for all openings. Classes 1 to k stand for all openings and the closing
-    bracket of type 0 to k-1. Classes k+1 to 2k stand for the closing bracket of type 0 to k-1 alone. The example is
-    ``([()])[``, with openings 0 1 and closings 2 3. With ``num_types=2`` and ``depth=3``::
+    At most ``depth`` brackets are open at once, and the sequence may end before all are closed. The bracket that closes
+    the innermost open one may follow. All opening brackets may follow while fewer than ``depth`` brackets are open.
+    With k types, class 0 stands for all opening brackets. Class 1 + i stands for all opening brackets and the closing
+    bracket of type i. Class k + 1 + i stands for the closing bracket of type i alone. The example is ``([()])[``, with
+    opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
@@ -30,10 +30,9 @@ class Dyck(NextSymbols):
     finite state suffices, but it must hold one type for each level of nesting; attention can find the innermost open
     bracket by depth.
 
-    Source: Hewitt et al. (2020), Dyck-(k, m), with the sets of Bhattamishra et al. (2020) as targets. They ask for each
-    symbol separately and count a set as right if all its symbols are, so their accuracy per set is comparable with
-    ours. They use whole words; ours are beginnings, in which opening and closing are equally likely where both are
-    possible.
+    Source: Hewitt et al. (2020), Dyck-(k, m), with the sets of Bhattamishra et al. (2020) as targets. The latter
+    predict each symbol separately and count a set as right if all its symbols are right, so their accuracy is
+    comparable with ours. They use complete words; ours are beginnings of words.
     """
 
     name: ClassVar = "dyck"
@@ -83,7 +82,7 @@ class Dyck(NextSymbols):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to the first scored position; brackets after the innermost open one come in pairs."""
+        """Number of tokens up to the first position that can be scored."""
         first = max(self.unscored, self.nearest + self.nearest % 2)
         # With depth=2 that bracket is on the first level, and so at an even position.
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
@@ -91,8 +90,7 @@ class Dyck(NextSymbols):
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw depths as a random walk, reflected at 0 and the greatest depth, and uniform types.
 
-        The walk is fair unless ``is_peaked``, which makes it mostly rise in the first half and mostly fall in the
-        second.
+        The walk is fair by default. With ``is_peaked``, it mostly rises in the first half and then mostly falls.
         """
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
@@ -130,7 +128,7 @@ class Dyck(NextSymbols):
         return Bound(1 / self.num_types)
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Return the probability of the likeliest class at each position, from the walk's distribution."""
+        """Return the probability of the likeliest class at each position, from the distribution of depths."""
         law = np.zeros(2 * self.depth)  # of the walk, which is read as depths
         law[0] = 1
         guesses = []
@@ -156,8 +154,8 @@ class Dyck(NextSymbols):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that find the innermost open bracket only among the latest tokens.
 
-        One rule covers 2 × ``nearest`` tokens, one 3 ×; ``is_peaked`` adds 4 × and 5 ×. For brackets farther
-        back, the rules take the type with most open brackets.
+        Each rule covers the latest k × ``nearest`` tokens, for k = 2 and 3, and with ``is_peaked`` also 4 and 5. For
+        brackets farther back, the rules take the type with most open brackets.
         """
         found = self.shortcuts(inputs)
         if not self.nearest:
@@ -180,7 +178,7 @@ class Dyck(NextSymbols):
         return found
 
     def _most_often_open(self, inputs: Tokens) -> Tokens:
-        """Find the type with most open brackets; among equals, the one opened last."""
+        """Find the type with most open brackets; in a tie, take the type opened last."""
         rows, length = np.arange(len(inputs)), inputs.shape[1]
         scores = np.zeros((len(inputs), self.num_types), dtype=np.int64)
         found = np.empty_like(inputs)

@@ -29,22 +29,21 @@ class GrammarNextToken(Task):
     A constituent with the symbol N on level n is written by one of two rules, N → N or N → N M. Its parts are one level
     lower, and N and n determine M. Constituents of level 0 are tokens, those of level ``depth`` are words. In the
     example, the first token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level
-    2, M is 0 for N = 1 and 2 for N = 2. After it come two words, ((1 2) (0)) and ((2) (2 0)), and the beginning of a
-    third. With ``num_symbols=4`` and ``depth=2``::
+    2, M is 0 for N = 1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third
+    word. With ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
 
     Tests parsing: nothing marks where parts end, and an unfinished part waits until everything inside it is finished.
-    The first token of a level-n constituent determines the first token of its second part, which comes ``1.6 ** (n -
-    1)`` tokens later on average.
+    The first token of a level-n constituent determines the first token of its second part, which comes on average
+    ``(1 + pair_rate) ** (n - 1)`` tokens later.
 
     With ``scored="top"``, only tokens that begin the second part of a word are scored. The first word is left out
     because its beginning has a fixed position.
 
-    Source: after the task Lano of Allen-Zhu (2025), language modelling of a context-free grammar. Its grammars are
-    those of Allen-Zhu & Li (2023), whose rules have two or three parts; its strings are whole and separated by a token.
-    Rules whose first part keeps the symbol N are ours.
+    Source: after the task Lano of Allen-Zhu (2025), with the grammars of Allen-Zhu & Li (2023). In Lano, rules have two
+    or three parts, and a separator stands between complete words. Rules whose first part keeps the symbol N are ours.
     """
 
     name: ClassVar = "grammar_next_token"
@@ -86,8 +85,7 @@ class GrammarNextToken(Task):
         """Refuse tests at longer lengths.
 
         Raises:
-            UsageError: Always; computing the ceiling at 1,024 tokens takes half a minute, longer than most training
-                runs.
+            UsageError: Always, because the ceiling of longer sequences takes too long to compute.
         """
         raise UsageError(
             f"{self.name} is not stretched: its ceiling takes too long to compute; got {factor} x {length}"
@@ -96,7 +94,8 @@ class GrammarNextToken(Task):
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw words token by token.
 
-        Each token begins the second part of the lowest constituent that waits for one or, if none does, a new word.
+        Each token begins the second part of the lowest constituent that waits for one. If no constituent waits, the
+        token begins a new word.
         """
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
@@ -141,13 +140,13 @@ class GrammarNextToken(Task):
 
 @cache
 def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
-    """Draw the second symbol M; row 0 is for constituents of level 1, and the column is their symbol N."""
+    """Draw the symbol M of each rule N → N M: row ``n - 1`` is for level n, and the column is N."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
 
 def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
-    """Number the last ``order`` tokens at each position; the depth's token and missing tokens share one value."""
+    """Encode the last ``order`` tokens at each position as one number; missing tokens equal the depth's token."""
     padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
     contexts = np.zeros_like(inputs)
     for place in range(order):
@@ -200,9 +199,9 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
 def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
     """Sum over all parses, by dynamic programming over the constituents of each level.
 
-    A constituent has the symbol of its first token. Bottom up, ``inside`` is the probability that a constituent that
-    begins at i, given its symbol, covers the tokens from i to just before j. Top down, ``begins`` is the joint
-    probability of the tokens before i and of a constituent that begins at i with the token there.
+    A constituent has the symbol of its first token. Given that symbol, ``inside[n, :, i, j]`` is the probability that a
+    constituent of level n, beginning at i, covers the tokens i to j - 1. ``begins[:, i]`` is the joint probability of
+    the tokens 0 to i and of a constituent that begins at i; it is computed from the top level down.
     """
     batch_size, length = tokens.shape
     seconds = _grammar(task.num_symbols)

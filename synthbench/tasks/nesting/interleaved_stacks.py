@@ -27,13 +27,13 @@ class InterleavedStacks(Task):
     Tests several states at once, each a stack: an operation changes one stack and leaves the others alone. A single
     stack tests only nesting; with many stacks, most operations between a PUSH and its POP concern other stacks.
 
-    Stacks are drawn uniformly, and PUSH is as likely as POP, except that an empty stack gets a PUSH and a full one a
+    Stacks are drawn uniformly, and PUSH is as likely as POP. But an empty stack always gets a PUSH, and a full one a
     POP. With ``pops=2``, a POP is asked only if the previous operation on its stack was also a POP, so the value pushed
     last onto that stack is not the answer. With ``buried=5``, a POP is asked only if at least five values were pushed
     onto the stack after the answer.
 
-    Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, each stack has
-    its own token.
+    Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a
+    separate token names the stack.
     """
 
     name: ClassVar = "interleaved_stacks"
@@ -157,7 +157,7 @@ class InterleavedStacks(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that name the value pushed onto the stack some number of pushes ago, popped or not.
 
-        That number is the total of POPs in the stack's last 1, 2, 3 or 4 runs of POPs, or ``buried`` + 1 or + 2.
+        The number is ``buried + 1``, ``buried + 2``, or the number of POPs in the stack's last 1 to 4 runs of POPs.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

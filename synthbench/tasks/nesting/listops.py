@@ -76,7 +76,7 @@ class Listops(Evaluation):
             )
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible lengths of expressions; with at most 2 or 3 arguments, some do not occur."""
+        """List the possible lengths of expressions; with at most 2 or 3 arguments, some lengths do not occur."""
         lengths = self._law.sizes(length - 1)
         return lengths[lengths >= self.shortest]
 

@@ -24,7 +24,7 @@ class ModularBrackets(Evaluation):
         targets   . . . . . . . . . . . . 3  .  .
 
     Tests nesting with a value on every level: the value before an opening bracket waits until that bracket is closed.
-    It should separate models with a stack from models without, which are limited to a bounded depth.
+    It should separate models with a stack from models without one, which handle only a bounded depth.
 
     Source: Delétang et al. (2023), modular arithmetic. They do not mark the end of the expression; we ask at an end
     token.

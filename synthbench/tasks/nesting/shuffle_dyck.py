@@ -14,10 +14,11 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class ShuffleDyck(NextSymbols):
-    """Read brackets of several types, each type balanced by itself; name the set of brackets that may follow.
+    """Read brackets of several types, each type balanced separately; name all brackets that may follow.
 
-    Any opening bracket may follow, and the closing bracket of each open type. A class is the sum of 2**i over the open
-    types i. The example is ``([)(]``, with openings 0 1 and closings 2 3. With ``num_types=2``::
+    A type is open while it has an open bracket. Any opening bracket may follow, and the closing bracket of each open
+    type. The class is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1 and
+    closing brackets 2 3. With ``num_types=2``::
 
         inputs    0 1 2 0 3
         targets   1 3 2 3 1
@@ -26,8 +27,8 @@ class ShuffleDyck(NextSymbols):
     whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields only
     their mean.
 
-    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol by itself, on complete words. Ours
-    are beginnings of words; each position draws a type, then an opening or closing bracket.
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol separately, on complete words. Ours
+    are beginnings of words.
     """
 
     name: ClassVar = "shuffle_dyck"
@@ -41,11 +42,11 @@ class ShuffleDyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, two per type, or of classes, one per subset of the types, whichever is larger."""
+        """The larger of the number of ids, two per type, and the number of classes, one per subset of the types."""
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type for each position; its bracket opens if none is open, else with probability ``open_rate``."""
+        """Draw a type for each position; its bracket opens if none can close, else with probability ``open_rate``."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate
@@ -80,7 +81,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the types whose latest bracket is an opening, as if one closing bracket closed all of its type."""
+        """Name the types whose latest bracket is an opening, as if brackets of one type never nested."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):

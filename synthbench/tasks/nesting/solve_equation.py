@@ -44,7 +44,7 @@ class SolveEquation(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw an expression, replace one of its digits by the unknown, and write = and its value after it."""
+        """Draw an expression, replace one of its digits by the unknown, and append = and the expression's value."""
         rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
         values = write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths - 2)
         hidden = np.where(inputs < self.modulus, rng.random(inputs.shape), -1.0).argmax(axis=1)

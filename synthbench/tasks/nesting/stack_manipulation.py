@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Tokens, task
 @task
 @dataclass(frozen=True)
 class StackManipulation(Transduction):
-    """Read a stack, its top last, then PUSH and POP actions; write the stack they leave, its top first, and an end.
+    """Read a stack, its top last, then PUSH and POP actions; write the resulting stack, its top first, and an end.
 
     PUSH of 0 is token 2, PUSH of 1 is 3, POP is 4, the end is 5, the separator 6, the blank 7 and the padding 8. In the
     example, the stack 0 1 is popped once, then 1 and 0 are pushed. With ``num_symbols=2``::
@@ -23,8 +23,8 @@ class StackManipulation(Transduction):
         inputs    0 1 4 3 2 6 7 7 7 7 8
         targets   . . . . . . 0 1 0 5 .
 
-    Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP leaves an empty stack
-    alone. The end is left out if the final stack has as many symbols as the string of symbols and actions.
+    Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an
+    empty stack. The end is left out if the final stack has as many tokens as the string read.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is ours.
     """
@@ -79,7 +79,7 @@ class StackManipulation(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the symbols pushed last, ignoring POPs, or the initial stack."""
+        """Ignore POPs and write the symbols pushed last, or ignore all actions and write the initial stack."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}
         for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():
@@ -91,10 +91,10 @@ class StackManipulation(Transduction):
         return guesses
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that place the end by the numbers of PUSHes and POPs.
+        """Add rules that compute the position of the end from the numbers of PUSHes and POPs.
 
-        Before that end, they write what :meth:`shortcuts` writes, or the stack that would remain if a POP only undid a
-        PUSH right before it.
+        Before the end, they write the answers of :meth:`shortcuts`, or the stack that would remain if a POP only undid
+        a PUSH right before it.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

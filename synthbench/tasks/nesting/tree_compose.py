@@ -14,7 +14,7 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCompose(Expansion):
-    """Like tree_copy, but nested: the main tree has the name of one tree, which has the name of another, and so on.
+    """Read nested definitions of trees and a main tree with a name; complete the main tree with all names expanded.
 
     If A is defined as (1) and B as (2 A (3)), then (0 B) expands to (0 (2 (1) (3))). The brackets are 4 and 5, A is 6,
     B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
@@ -24,7 +24,7 @@ class TreeCompose(Expansion):
 
     Tests recall of trees within trees: each copy is interrupted by the next, and all must be resumed, the last one
     first. Definitions stand in random order. Each nested copy is a hop from a name to its definition, so the number of
-    layers should bound the number of hops; the way back needs a stack.
+    hops should be bounded by a model's number of layers. The way back needs a stack.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """
@@ -73,7 +73,7 @@ class TreeCompose(Expansion):
         )
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add to tree_copy's shortcuts: expand the name in the main tree, but no name inside its definition."""
+        """Add a rule: expand the name in the main tree, but no name inside that name's definition."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates
         is_name = (inputs > self.closing) & (inputs < self.equals)

@@ -14,7 +14,7 @@ from synthbench.tasks.nesting._completion import TreeCompletion
 @task
 @dataclass(frozen=True)
 class TreeMirror(TreeCompletion):
-    """Read a tree, then complete its mirror image: all children in reversed order.
+    """Read a tree, then complete its mirror image, with every node's children in reversed order.
 
     The brackets are 4 and 5, = is 6, the blank 7 and the padding 8. The mirror image of (0 (1) (2 (3))) is (0 (2 (3))
     (1)). With ``num_labels=4``::

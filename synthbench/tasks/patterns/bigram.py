@@ -16,18 +16,17 @@ TABLE = np.array(
 @task
 @dataclass(frozen=True)
 class Bigram(Task):
-    """Name the fixed table's entry for the token just read.
+    """Name the entry of a fixed table for the token just read.
 
     ::
 
         inputs     3  1  4  1  0
         targets    0 15  3 15 12
 
-    Tests that a fixed map of tokens is learned: the answer depends on the current token, and no next token is
-    predicted.
+    Tests that a fixed map from tokens to answers is learned. The answer depends only on the current token.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code. That code seeded the
-    global generator on each call, so all its batches were the same, and it crashed on a GPU. Ours draws fresh inputs.
+    global generator on each call, so all its batches were the same. Here, inputs are new in each batch.
     """
 
     name: ClassVar = "bigram"

@@ -22,8 +22,8 @@ class Histogram(Task):
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0
 
-    Tests next to nothing in a causal model: counts are asked before the tokens have been read, and all other targets
-    are zeros, which are scored.
+    Tests next to nothing in a causal model, because counts are asked before the tokens have been read. All other
+    targets are zeros, which are scored too.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -37,7 +37,7 @@ class Histogram(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of possible counts, including 0, or of symbols if there are more symbols."""
+        """Number of ids: ``largest_count + 1``, or ``num_symbols`` if larger."""
         return max(self.largest_count + 1, self.num_symbols)
 
     @property
@@ -46,14 +46,14 @@ class Histogram(Task):
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; the first targets are their counts."""
+        """Draw uniform symbols; the first targets are the counts of symbols."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         targets = np.zeros_like(inputs)
         targets[:, : self.num_symbols] = np.minimum(count_symbols(inputs, self.num_symbols), self.largest_count)
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of each symbol's likeliest count, from a binomial distribution, and of 0 elsewhere."""
+        """Return the accuracy of guessing the likeliest count of each symbol, and 0 elsewhere."""
         count = clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 

@@ -38,7 +38,7 @@ class Majority(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Eight, as published, or ``num_symbols`` if larger; ids from ``num_symbols`` on are never right."""
+        """Number of ids: 8 as published, or ``num_symbols`` if larger; ids from ``num_symbols`` on are never right."""
         return max(8, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -21,9 +21,9 @@ FROZEN_HASH = "sha256-837739805885dfce"
 HELD_OUT = 10
 """Divisor of the corpus size: validation and test each have at most a tenth of all bytes."""
 PARTS = 20
-"""Number of pieces of every document, used if documents are too few or too large to hold out whole."""
+"""Number of pieces into which every document is cut if documents are too few or too large to hold out whole."""
 MOST_BYTES = 1 << 28
-"""Largest size of a corpus, in bytes; a run reads only some millions."""
+"""Largest size of a corpus, in bytes."""
 END = b"\0"
 """Separator between two documents of a split; no text contains it."""
 
@@ -44,8 +44,7 @@ def corpus_at(path: str) -> Corpus:
     The text is cached until a file changes.
 
     Raises:
-        UsageError: If the path cannot be read, has no text or too much, or contains zero bytes or anything but UTF-8
-            text.
+        UsageError: If the path cannot be read, or its content is empty, too large, no UTF-8 text, or has a zero byte.
     """
     if not path:
         return frozen()
@@ -88,7 +87,7 @@ def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
 
 
 def hash_of(documents: Mapping[str, bytes]) -> str:
-    """Hash the names and contents of documents; rows record their corpus by this hash."""
+    """Hash the names and contents of documents; rows record this hash."""
     digest = hashlib.sha256()
     for name in sorted(documents):
         for part in (name.encode(), documents[name]):
@@ -99,9 +98,9 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
     """Divide documents among the splits, each document whole if possible.
 
-    Documents are ordered by the hashes of their names. Each goes to the test split if it still fits into a tenth of all
-    bytes, otherwise to validation by the same rule, otherwise to training. If test or validation then has less than
-    half of its tenth, every document is cut into contiguous pieces, and these are divided instead.
+    The test split and the validation split have room for a tenth of all bytes each. In the order of hashed names, each
+    document goes to the first of test, validation and training that has room. If test or validation then remains less
+    than half full, every document is cut into contiguous pieces, and the pieces are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}
@@ -134,7 +133,7 @@ def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """List the files of a folder and its subfolders by relative name, except hidden ones; or list the single file."""
+    """List all files below a folder that are not hidden, by relative name; or list the single file."""
     if not path.is_dir():
         yield "text", path  # whatever a single file is called, it is the same corpus
         return

@@ -10,17 +10,16 @@ from synthbench.tasks.real._corpus import Corpus
 MOST_SCORED = 1 << 20
 """Largest number of bytes that are scored, from the beginning of the test split."""
 MOST_READ = 1 << 22
-"""Largest number of bytes that the compressor reads first, from the end of the training split."""
+"""Largest number of bytes of training text, from its end, that are compressed together with the test text."""
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
 """Compression filters; their window of 8 MiB holds all bytes read and scored."""
 
 
 def reference_lines(corpus: Corpus) -> dict[str, float]:
-    """Compute, by name, the bits per byte on the test split of predictors learned from the training split.
+    """Compute the bits per byte of simple predictors on the test split, by name; they learn from the training split.
 
-    ``unigram`` uses the frequencies of bytes. ``bigram`` uses their frequencies after the previous byte, smoothed by
-    those of ``unigram``. ``lzma`` is the size that the test text adds when compressed after the end of the training
-    text.
+    ``unigram`` uses the frequencies of bytes. ``bigram`` uses the frequencies of pairs of bytes, smoothed by
+    ``unigram``. ``lzma`` compresses the last training text, with and without the test text, and takes the difference.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)
@@ -39,7 +38,7 @@ def unigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256"]:
 
 
 def bigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256 256"]:
-    """Compute the probability of each byte given the one before, from the count of the pair plus ``unigram``."""
+    """Compute the probability of each byte given the byte before, from the count of the pair plus ``unigram``."""
     pairs = text[:-1].astype(np.int64) * 256 + text[1:]
     counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256) + unigram(text)
     shares: Float[np.ndarray, "256 256"] = counts / counts.sum(axis=1, keepdims=True)

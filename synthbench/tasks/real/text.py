@@ -14,7 +14,7 @@ from synthbench.tasks.real._corpus import Corpus, corpus_at
 from synthbench.tasks.real._lines import reference_lines
 
 CONTEXT = 4
-"""Number of bytes that make a position *repeated* if they occurred before; about an eighth of positions are."""
+"""Number of bytes: a position is *repeated* if the last ``CONTEXT`` bytes up to it occurred before."""
 
 
 @task
@@ -29,17 +29,15 @@ class Text(Task):
 
     Sequences are windows at random positions of one split of a text. Files, or contiguous parts of a single file, are
     divided among training, validation and test, so the test text is held out. A zero byte separates documents. The
-    default text consists of Python 3.11's help topics and of the docstrings of its standard library modules written in
-    Python. The option ``text:path=notes`` takes your own file or folder instead. Rows record only the hash of its
-    content.
+    default text consists of the help topics of Python 3.11 and the docstrings of its standard library. The option
+    ``text:path=notes`` takes your own file or folder instead. Rows record only the hash of the text.
 
     The score is in bits per byte, for all positions of a window and separately for two kinds of positions. A position
-    is *repeated* if the last four bytes, including its own, occurred earlier in its window. The two occurrences may
-    overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) count the tokens
-    that complete a repeated pair, so their kinds depend on the answer; ours do not.
+    is *repeated* if the four bytes that end at the position occurred earlier in the window. The two occurrences may
+    overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) instead mark
+    tokens that complete a repeated pair, so their kinds depend on the answer.
 
-    Source: the text is Python's, under the PSF licence; the split is ours, and so are the kinds, after Arora et al.
-    (2024).
+    Source: documentation of Python, under the PSF licence; splits and kinds are ours, after Arora et al. (2024).
     """
 
     name: ClassVar = "text"
@@ -55,7 +53,7 @@ class Text(Task):
         """Find the text, and set ``corpus`` to its hash.
 
         Raises:
-            UsageError: If there is no text, or ``corpus`` is not its hash.
+            UsageError: If there is no text, or ``corpus`` is not the hash of the text.
         """
         super().__post_init__()
         found = self._text.name
@@ -86,7 +84,7 @@ class Text(Task):
         """Refuse a window that does not fit into the smallest split.
 
         Raises:
-            UsageError: If a split has no window of this length with one more byte to predict.
+            UsageError: If a split has fewer than ``length + 1`` bytes.
         """
         super().check_length(length)
         shortest, size = min(((name, len(text)) for name, text in self._text.splits.items()), key=lambda part: part[1])
@@ -117,13 +115,13 @@ class Text(Task):
         return dict(_lines(self._text))
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Mark positions as ``repeated`` if the last :data:`CONTEXT` bytes occurred before, others as ``other``."""
+        """Mark positions as ``repeated`` if the last :data:`CONTEXT` bytes occurred before, all others as ``other``."""
         is_repeated = repeats(inputs, CONTEXT)
         return {"repeated": is_repeated, "other": ~is_repeated}
 
 
 def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
-    """Mark positions whose last ``context`` bytes (at most 7), including their own, also end at an earlier position.
+    """Mark positions where the last ``context`` bytes (at most 7) repeat bytes that ended at an earlier position.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
     [[0, 0, 0, 0, 1, 1]]

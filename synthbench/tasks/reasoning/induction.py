@@ -16,15 +16,15 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Induction(Task):
-    """The second-last token repeats a token of the first half; name the token that followed it there.
+    """The second-last token repeats a token of the first half; name the repeated token's successor.
 
     The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3. With ``vocabulary=8``::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
-    Tests induction with one position between the trigger, which is the repeated token, and the answer. Other copies of
-    the trigger occur by chance, so the answer is not always unique.
+    Tests induction, asked one position later than usual: the second-last token is the trigger, and the last position
+    asks for the answer. Other copies of the trigger occur by chance, so the answer is not always unique.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -36,7 +36,7 @@ class Induction(Task):
     vocabulary: int = option(64, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the second-last repeats one of the first half, but not the first token."""
+        """Draw uniform tokens; the second-last copies a random token of the first half, but never the very first."""
         rows = np.arange(batch_size)
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         trigger = rng.integers(1, length // 2, size=batch_size)
@@ -48,18 +48,18 @@ class Induction(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of guessing the most common successor among the trigger's copies in the first half."""
+        """Return the accuracy of naming the token that most often follows the trigger in the first half."""
         return Bound(_ceiling(length // 2 - 1, self.vocabulary))
 
 
 @lru_cache(maxsize=64)
 def _ceiling(window: int, vocabulary: int) -> float:
-    """Compute the expected share of the most common successor among the copies of the trigger.
+    """Compute the expected share of the trigger's copies that have the most common successor.
 
-    Let S(a) be the positions of token a in the window. The trigger is a with probability ``len(S(a)) / window``, and
-    the best guess is then right with probability ``most_common(a) / len(S(a))``. The sum over a of ``E[most_common(a)]
-    / window`` is ``vocabulary / window`` times the expectation for any one token. Its successors are the token itself
-    (at a copy directly after a copy) or uniform among the others.
+    Let n(a) be the number of copies of token a in the window, and m(a) how many of these copies have the most common
+    successor. The trigger is a with probability ``n(a) / window``. The best guess is then right with probability
+    ``m(a) / n(a)``. So the result is the sum over a of ``E[m(a)] / window``, which is ``vocabulary / window * E[m(a)]``
+    for any one token a.
     """
     mean = window / vocabulary
     # Beyond twelve standard deviations and a few counts the probability is below rounding.

@@ -19,7 +19,7 @@ class Pattern(Task):
         inputs    3 1 4 3 1 4 3
         targets   1 4 3 1 4 3 1
 
-    Tests recall at one fixed distance. In the first period the next token is unseen, except at its end.
+    Tests recall at one fixed distance. In the first period, the next token is unknown, except at the last position.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -46,6 +46,6 @@ class Pattern(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of guessing in the first period, except at its end, and knowing all later tokens."""
+        """Return the accuracy of guessing the first ``period - 1`` answers and knowing all later ones."""
         num_unseen = self.period - 1
         return Bound((length - num_unseen + num_unseen / self.vocabulary) / length)

@@ -12,14 +12,14 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Stack(Task):
-    """At each POP, name the value that is taken from a stack; elsewhere 0. The values pushed are not shown.
+    """At each POP, name the value that is taken from a stack; elsewhere, answer 0. The values pushed are not shown.
 
     With ``vocabulary=8``, PUSH is 6 and POP is 7::
 
         inputs    3 6 6 1 7 7 4 6
         targets   0 0 0 0 2 5 0 0
 
-    Tests no use of a stack: PUSH does not show its value, so every answer at a POP is an independent guess.
+    Does not test the use of a stack: PUSH does not show the value pushed, so answers at a POP can only be guessed.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -62,7 +62,7 @@ class Stack(Task):
         return Bound(self._accuracy(length))
 
     def ceiling(self, length: int) -> Bound:
-        """Return the floor: positions without a POP are recognisable, but 0 is right there anyway."""
+        """Return the floor: values at a POP can only be guessed, and 0 is right everywhere else."""
         return Bound(self._accuracy(length))
 
     def _accuracy(self, length: int) -> float:

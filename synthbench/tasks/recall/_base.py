@@ -38,7 +38,7 @@ class Recall(Task):
 
 @dataclass(frozen=True)
 class Dictionary(Recall):
-    """Base of tasks whose ids are keys, then equally many values or one more, then a blank."""
+    """Base of tasks whose ids are, in this order, keys, as many values (or one more), and one blank."""
 
     vocabulary: int = option(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
     tokens_used: int = option(
@@ -65,7 +65,7 @@ class Dictionary(Recall):
 
     @property
     def num_key_tokens(self) -> int:
-        """Number of keys: the other half of the vocabulary, without the blank."""
+        """Number of keys: half of the vocabulary without the blank, rounded down."""
         return (self.vocabulary - 1) // 2
 
     @property

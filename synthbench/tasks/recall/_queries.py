@@ -18,9 +18,9 @@ def ask(
 ) -> Int[np.ndarray, "batch length"]:
     """Write queries for the keys into the inputs, from position ``start`` on, and return the targets.
 
-    Each key is asked once. ``with_replacement`` writes as many queries, but each asks for a random key. The positions
-    from ``start`` on are cut into slots with room for a key and one token more, numbered from 1. Keys draw free slots
-    in turn, with probability proportional to ``slot ** (alpha - 1)``. The last token of a key asks for its answer.
+    Each key is asked once. With ``with_replacement``, each query asks for a random key instead. The positions from
+    ``start`` on are cut into slots of ``tokens + 1`` positions, numbered from 1. One key after another draws a free
+    slot with probability proportional to ``slot ** (alpha - 1)``. The answer is asked at the last token of the key.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]
@@ -43,7 +43,7 @@ def look_up(
     inputs: Int[np.ndarray, "batch length"],
     vocab_size: int,
 ) -> Int[np.ndarray, "batch length"]:
-    """Look up the value of the last pair whose key is the input; 0 if there is none."""
+    """Look up, for each input, the value of the last pair with this key; 0 if there is none."""
     table = np.zeros((len(inputs), vocab_size), dtype=np.int64)
     rows = np.arange(len(inputs))
     # One pair after the other: in a single assignment NumPy may write equal keys in any order.

@@ -26,19 +26,19 @@ class Stream(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are too few keys.
+            UsageError: If an option lies outside its range, or ``keys_used`` exceeds the number of keys.
         """
         super().__post_init__()
         self.check_at_most("keys_used", self.num_keys, "the number of keys in the vocabulary")
 
     @property
     def num_answers(self) -> int:
-        """Number of values: half of the vocabulary."""
+        """Number of values: half of the vocabulary, rounded down."""
         return self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """Number of keys: the other half of the vocabulary."""
+        """Number of keys: half of the vocabulary, rounded up."""
         return self.vocabulary - self.num_answers
 
     @property
@@ -77,7 +77,7 @@ def sample_stream(
         num_keys: Number of keys; each sequence draws a uniform value for each key.
         num_values: Number of values.
         keys_used: Number of keys that may occur, which are the first keys; 0 for all.
-        noise: Probability of noise in each slot except the last and a random earlier one.
+        noise: Probability of noise in a slot; the last slot and one random earlier slot never have noise.
         num_noise: Number of noise tokens.
         only_last: True to score only the last slot.
     """

@@ -14,16 +14,16 @@ from synthbench.tasks.recall._base import Recall
 from synthbench.tasks.recall._queries import ask
 
 PHILOX_KEY = 0x616C696173
-"""Fixed seed of the names, which belong to the same keys in all sequences, splits and seeds of runs."""
+"""Fixed seed that assigns names to keys, the same for all sequences, splits and runs."""
 
 
 @task
 @dataclass(frozen=True)
 class AliasRecall(Recall):
-    """Read pairs of a key and a value; asked for the key by a synonym, name its value.
+    """Read pairs of a key and a value; at a synonym of a key, name the key's value.
 
-    The names of each key are fixed, but no sequence shows which names belong together. In the example, names are 0 to
-    3: 0 and 3 mean one key, 1 and 2 the other. Values are 4 to 6, and the blank is 7. With
+    Each key has several fixed names, but no sequence shows which names belong together. In the example, 0 and 3 are the
+    names of one key, and 1 and 2 of the other. Values are 4 to 6, and the blank is 7. With
     ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
@@ -31,9 +31,9 @@ class AliasRecall(Recall):
 
     Tests recall by meaning: the query does not occur earlier, so copying what followed the same token fails. A model
     must learn from the answers which names belong together before recall can begin. A pair is stored under one random
-    name of its key and asked under another. Values are distinct, as in mqar.
+    name of its key and asked under another name. Values are distinct.
 
-    Source: ours; multi-query associative recall as in Arora et al. (2024), but with a latent association between keys.
+    Source: ours; multi-query associative recall as in Arora et al. (2024), but with synonyms of keys.
     """
 
     name: ClassVar = "alias_recall"
@@ -107,7 +107,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value read last, or answer the first query with the first value, the second with the second, ..."""
+        """Name the value read last, or answer the n-th query with the n-th value."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)

@@ -21,26 +21,25 @@ MAX_PAIRS = 4096
 @task
 @dataclass(frozen=True)
 class CompositeRecall(Recall):
-    """Read keys of two tokens with a value each; then, whenever a key comes again, name its value at its second token.
+    """Read keys of two tokens with a value each; when a key comes again, name its value at the second token.
 
     With ``grid=3``, ``num_values=3`` and ``num_pairs=4``::
 
         inputs    2 5 8 0 3 6 0 5 7 2 3 6 0 5 9 2 5 9 2 3 9 0 3 9
         targets   . . . . . . . . . . . . . 7 . . 8 . . 6 . . 6 .
 
-    First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws a few
-    first and a few second tokens, in numbers as equal as ``num_pairs`` allows; every combination of them is a key. So
-    each token occurs in at least two keys, and alone determines the value only if those keys happen to have the same
-    value. Each key is asked once, at a random position. With the option ``with_replacement``, each query asks for a
-    random key.
+    First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws m
+    first tokens and n second tokens, with ``m * n = num_pairs`` and m as close to n as possible. All combinations of a
+    first and a second token are keys. So each token occurs in at least two keys, and one token alone usually does not
+    determine the value. Each key is asked once, at a random position. With the option ``with_replacement``, each query
+    asks for a random key.
 
     Tests recall by two tokens together: two layers, or a short convolution below one layer, can bind the tokens of a
     key first.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There, the number of
-    keys is a square, with as many first as second tokens. Also, values are distinct within a sequence, positions of
-    queries follow a power law, and random tokens stand between queries. Ours may draw fewer first than second tokens;
-    values may coincide, positions are uniform, and blanks stand between queries.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There, m equals n, values
+    are distinct within a sequence, positions of queries follow a power law, and random tokens stand between queries.
+    Here, m may be less than n, values may coincide, positions are uniform, and blanks stand between queries.
     """
 
     name: ClassVar = "composite_recall"
@@ -126,7 +125,7 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value of the last key with the same first token, second token, or rarer token of the two."""
+        """Name the value of the last key that shares the first token, the second token, or the rarer of the two."""
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second
@@ -150,9 +149,6 @@ def sides(num_pairs: int) -> tuple[int, int]:
 
 
 def _fits(num_pairs: int, grid: int) -> bool:
-    """Return whether some rows and columns of the grid, at least two of each, have this number of cells.
-
-    The two sides that differ least have the smallest larger side: if they do not fit, no others do.
-    """
+    """Return True if ``num_pairs`` is a product of two numbers from 2 to ``grid``."""
     smaller, larger = sides(num_pairs)
     return smaller >= 2 and larger <= grid

@@ -28,20 +28,19 @@ class FuzzyRecall(Recall):
         targets   . . . . . . . 4 7 . 5 .
 
     A key consists of different tokens from 0 to 3, and a value of different tokens from 4 to 7. Each token of a value
-    is asked at the position before it, so the first is asked at the end of the key. Keys and values change from
+    is asked at the position before it, so the first token is asked at the end of the key. Keys and values change from
     sequence to sequence. A token shows whether it belongs to a key or a value, so parsing is unambiguous and the
     ceiling is 1.
 
-    Tests binding of several tokens to several others: keys share tokens, so the whole key must be compared. It is the
-    hardest task of MAD, and mechanisms that decay do worst there.
+    Tests binding of several tokens to several others: keys share tokens, so the whole key must be compared. In MAD,
+    this task is the hardest, and mechanisms that decay do worst.
 
-    Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible motifs (sequences of tokens),
-    so long keys hardly repeat, except for a key asked at the end (the probe). One of its 16 tokens pads the start,
-    which leaves 7 for keys. In its tests, all keys have the largest size. Its training asks for every next token, in a
-    fixed set of sequences.
+    Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
+    keys hardly repeat, except for one key asked at the end. MAD pads the start, and all keys in its tests have the
+    largest size. Its training asks for every next token, in a fixed set of sequences.
 
-    Ours draws ``num_keys`` keys for each sequence and all pairs from these. It has no probe, cuts the stream off
-    instead of padding it, and scores only values of repeated keys, in training as in tests.
+    Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off instead of padded.
+    Training and tests score only the values of repeated keys.
     """
 
     name: ClassVar = "fuzzy_recall"
@@ -70,7 +69,7 @@ class FuzzyRecall(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are too few different keys or tokens of values.
+            UsageError: If an option lies outside its range, or there are too few possible keys or value tokens.
         """
         super().__post_init__()
         self.check_at_most("max_motif", self.num_answers, "the number of tokens that values are made of")
@@ -79,12 +78,12 @@ class FuzzyRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of tokens that values are made of: half of the vocabulary."""
+        """Number of tokens that values are made of: half of the vocabulary, rounded down."""
         return self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """Number of tokens that keys are made of: the other half of the vocabulary."""
+        """Number of tokens that keys are made of: half of the vocabulary, rounded up."""
         return self.vocabulary - self.num_answers
 
     @property
@@ -98,7 +97,7 @@ class FuzzyRecall(Recall):
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw different keys and a value for each, then pairs of them; the last pair may be cut off."""
+        """Draw different keys with a value each, then a stream of these pairs; the last pair may be cut off."""
         keys = _draw_keys(rng, batch_size, self.num_keys, self.max_motif, self.num_key_tokens)
         values = _draw_motifs(rng, batch_size * self.num_keys, self.max_motif, self.num_answers).reshape(keys.shape)
         values[values != ABSENT] += self.num_key_tokens

@@ -23,13 +23,12 @@ class InContextRecall(Stream):
 
     Keys are 0 to 3, values 4 to 7. Each sequence draws new values for the keys. The last key is a repeated one.
 
-    Tests associative recall with few, frequent keys, so the answer is nearby. Most mechanisms do well at the small size
+    Tests associative recall with few, frequent keys, so the answer is nearby. Most mechanisms do well with few keys
     and fall behind as the number of keys and the length grow.
 
     Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
-    sequences. Ours draws new sequences and scores only the positions that MAD's tests score, or the last key alone. In
-    MAD the last token read is the key asked at the end, the 127th of 128 tokens. Ours also reads the value of that key
-    if the length is even.
+    sequences. Here, sequences are new. Only repeated keys are scored, as in MAD's tests; with ``scored=probe``, only
+    the last key is scored. MAD's sequences end with the last key. Here, its value follows if the length is even.
     """
 
     name: ClassVar = "in_context_recall"
@@ -80,7 +79,7 @@ class InContextRecall(Stream):
 
     @property
     def num_keys(self) -> int:
-        """Number of keys: the other half of the vocabulary."""
+        """Number of keys: half of the vocabulary, rounded up."""
         return self.vocabulary - self.vocabulary // 2
 
     @property

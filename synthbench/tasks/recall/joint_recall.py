@@ -16,7 +16,7 @@ from synthbench.tasks.recall._base import Recall
 @task
 @dataclass(frozen=True)
 class JointRecall(Recall):
-    """Read contexts, each with its own values for the same keys; asked for a key in a context, name its value.
+    """Read contexts that give the same keys different values; name the value of a key in a context.
 
     Contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8. With
     ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
@@ -24,11 +24,11 @@ class JointRecall(Recall):
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by a context and a key together, where the context is read long before most keys: it stands once,
-    before its keys in random order. In composite_recall, both parts of a key stand next to the value.
+    Tests recall by a context and a key together. Each context stands once, before all of its keys, so it is far
+    from most values. In ``composite_recall``, by contrast, both parts of a key stand next to the value.
 
-    The values of a key differ between contexts, so a random one of them is right once in ``num_contexts`` times.
-    Questions fill the rest of the sequence, each about a uniform key and context.
+    The values of a key differ between contexts, so a random value of the key is right with probability
+    ``1 / num_contexts``. Each question is about a random key and context. Questions fill the rest of the sequence.
 
     Source: after Zhan et al. (2025), multi-query joint recall; the layout is ours.
     """

@@ -12,13 +12,13 @@ from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
 PHILOX_KEY = 0x6D656D6F
-"""Fixed seed of the values, part of the task."""
+"""Fixed seed from which the value of each key is drawn."""
 
 
 @task
 @dataclass(frozen=True)
 class Memorization(Recall):
-    """At a blank, name the value of the key before it; all sequences share these values.
+    """At a blank, name the value of the key before it; the values are the same in all sequences.
 
     With ``num_keys=4``::
 
@@ -30,9 +30,8 @@ class Memorization(Recall):
     A control: the answer needs only the previous token and its learned value. The score should depend on the parameters
     of the channel mixer, and hardly on the mixing of positions.
 
-    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD's training repeats a fixed set of 256 sequences. Of its
-    256 tokens, 127 are keys and 128 are values, one of them without a key. Ours always draws new sequences, and has as
-    many keys as values.
+    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD's training repeats a fixed set of 256 sequences, with 127
+    keys and 128 values. Here, sequences are always new, and there are as many keys as values.
     """
 
     name: ClassVar = "memorization"

@@ -25,13 +25,13 @@ class Mqar(Dictionary):
         targets   . . . . . . 7 . 5 . . .
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Keys are distinct, and so are values. Each key is asked once.
-    The positions of queries follow a power law; the first key draws its position first and so tends to be asked first.
+    The positions of queries follow a power law; the first key draws its position first, so it tends to be asked early.
 
     Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails once
     the pairs outgrow it: linear attention fails first, then mechanisms with gates, then those with the delta rule.
 
-    Source: Arora et al. (2024), Zoology, following its code, which can also show the pairs several times; ours shows
-    them once. In its code, the noise between queries may also be a blank.
+    Source: Arora et al. (2024), Zoology, following its code. There, pairs can also be shown several times, and the
+    noise between queries may include blanks.
     """
 
     name: ClassVar = "mqar"
@@ -106,7 +106,7 @@ class Mqar(Dictionary):
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value read last, or answer the first query with the first value, the second with the second, ..."""
+        """Name the value read last, or answer the n-th query with the n-th value."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)

@@ -28,10 +28,9 @@ class NoisyRecall(Stream):
     linear time-invariant mixer cannot.
 
     Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
-    sequences. Ours draws new sequences and scores only the positions that MAD's tests score. In MAD the last token read
-    is the key asked at the end, the 127th of 128 tokens. Ours also reads the value of that key if the length is even.
-    MAD keeps one slot free of noise, but that may be the last slot, which never has noise. Ours keeps an earlier slot
-    free, so there is always a key to ask for.
+    sequences. Here, sequences are new, and only repeated keys are scored, as in MAD's tests. MAD's sequences end with
+    the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at least one key
+    comes before the last key, so there is always a key to ask for.
     """
 
     name: ClassVar = "noisy_recall"

@@ -31,7 +31,7 @@ class OverwriteRecall(Dictionary):
     Tests replacing a value. Linear attention adds the second value to the first, and the delta rule erases the first. A
     decay prefers recent pairs, at the cost of keys that were written once and long ago.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. In it, all second values come
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There, all second values come
     after all first values, positions of queries follow a power law, and first values are distinct. Writing a key more
     than twice is ours.
     """
@@ -123,7 +123,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the key's first value, right for keys written once, or the last value read, whatever its key."""
+        """Name the first value of the key (right for keys written once), or the last value read, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {
@@ -132,10 +132,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add a rule that names one of the values of the key.
-
-        The choice changes from sequence to sequence, so each value is named equally often.
-        """
+        """Add a rule that names one of the values of the key, each equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

@@ -25,10 +25,10 @@ class QueryFirstRecall(Recall):
 
     Tests selection apart from capacity: the query precedes the pairs, so memory for one pair suffices at any length. In
     mqar the queries come last, so all pairs must be kept. A mechanism that fails here does not lack memory: it cannot
-    use one token to decide which others to keep.
+    use one token to decide which later tokens to keep.
 
-    The first key stands in one pair, at a random position. The other pairs draw any other key, and all pairs draw any
-    value. So neither the first key nor its value stands out in any other way.
+    The first key stands in one pair, at a random position. The other pairs have random other keys. All values are
+    random.
 
     Source: after Arora et al. (2024), Just read twice: a recurrent model that reads the question first has to keep less
     of the text. Their data are texts; keys, values and layout are ours.
@@ -105,8 +105,7 @@ class QueryFirstRecall(Recall):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Name the last value, or the most frequent value of some pairs.
 
-        The rules count all pairs, those of the later half, or those whose key occurs once. The most frequent value is
-        the best guess of the value of a random pair.
+        The pairs counted are all pairs, the later half, or the pairs whose key occurs once.
         """
         keys, values = inputs[:, 1:-1:2], inputs[:, 2:-1:2] - self.num_keys
         num_pairs = keys.shape[1]

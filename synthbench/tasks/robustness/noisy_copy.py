@@ -12,14 +12,14 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class NoisyCopy(Task):
-    """Name the token just read in the first half; in the second, where noise covers some tokens, answer 0.
+    """In the first half, name the token just read; in the second, where noise covers some tokens, answer 0.
 
     With ``vocabulary=8``, noise is 7::
 
         inputs    3 1 4 1 7 0 6 7
         targets   3 1 4 1 0 0 0 0
 
-    Tests that a mechanism passes on each position's own token and tells the halves apart. Noise occurs only where the
+    Tests that a mechanism copies the current token and tells the halves apart. Noise occurs only where the
     answer is 0 anyway.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.

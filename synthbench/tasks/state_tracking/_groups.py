@@ -40,7 +40,7 @@ class Group:
 
     @cached_property
     def products(self) -> Int[np.ndarray, "order order"]:
-        """Number of the product that applies the row's element first, then the column's element."""
+        """Table of products: entry [a, b] is the number of the product that applies element a first, then element b."""
         num_points = self.elements.shape[1]
         weights = num_points ** np.arange(num_points)
         codes = self.elements @ weights
@@ -57,7 +57,7 @@ class Group:
 
     @cached_property
     def commutators(self) -> Int[np.ndarray, " commutators"]:
-        """Numbers of the elements of the commutator subgroup: 0 alone if the order of factors never matters."""
+        """Numbers of the elements of the commutator subgroup; only 0 if the group is commutative."""
         numbers = np.unique(self.products[self.products, self.inverses[self.products.T]])
         while len(products := np.unique(self.products[np.ix_(numbers, numbers)])) > len(numbers):
             numbers = products
@@ -65,7 +65,7 @@ class Group:
 
     @cached_property
     def representatives(self) -> Int[np.ndarray, " order"]:
-        """Smallest number in each element's class modulo commutators; changing the order of factors keeps the class."""
+        """Smallest number in each element's coset of the commutator subgroup; reordering factors keeps the coset."""
         first: Int[np.ndarray, " order"] = self.products[:, self.commutators].min(axis=1)
         return first
 

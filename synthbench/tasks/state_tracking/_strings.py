@@ -35,7 +35,7 @@ def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...
 
 @dataclass(frozen=True)
 class StringTask(Task):
-    """Base of tasks with a string of uniform length, a separator that asks for its answer, and padding."""
+    """Base of tasks with a string of random length, a separator at which the answer is asked, and padding."""
 
     load: ClassVar = "symbols"
     shortest: int = option(1, "symbols in the shortest string", low=1, high=65536)
@@ -68,7 +68,7 @@ class StringTask(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the separator and the padding; or of answers, if there are more."""
+        """Number of ids: the symbols, the separator and the padding, or the number of answers if larger."""
         return max(self.num_symbols + 2, self.num_answers)
 
     @property
@@ -81,7 +81,7 @@ class StringTask(Task):
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Lengthen strings to more than ``factor / 2`` and up to ``factor`` times the longest ones of training."""
+        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest length in training."""
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 

@@ -22,7 +22,7 @@ def inputs_option(fewest: int, most: int) -> Any:
 
 @dataclass(frozen=True)
 class GroupWords(Task):
-    """Base of tasks that read independent, uniform elements of a group; each asks for the running product.
+    """Base of tasks that read random elements of a group and ask for the running product after each element.
 
     Tokens and answers are the numbers of elements in :mod:`synthbench.tasks.state_tracking._groups`.
     """
@@ -46,7 +46,7 @@ class GroupWords(Task):
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw elements, with identities after each."""
+        """Draw elements; after each, identities fill the rest of ``tokens_per_element``."""
         step = self.tokens_per_element
         elements = self.first_input + rng.integers(self.num_inputs, size=(batch_size, -(-length // step)))
         inputs = np.zeros((batch_size, length), dtype=np.int64)
@@ -76,7 +76,7 @@ class GroupWords(Task):
 
 @cache
 def _likeliest(group: Group, first_input: int, num_inputs: int, num_elements: int) -> float:
-    """Compute the likeliest product's probability, averaged over 1..num_elements uniform inputs."""
+    """Compute the probability of the likeliest product of n uniform inputs, averaged over n = 1..num_elements."""
     inputs = np.arange(first_input, first_input + num_inputs)
     numbers = np.arange(group.order)
     step = np.zeros((group.order, group.order))

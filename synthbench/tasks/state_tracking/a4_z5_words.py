@@ -13,13 +13,13 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class A4Z5Words(GroupWords):
     """Name the running product of elements of A4 x Z5: even permutations of four points with residues modulo 5.
 
-    Token 0 is the identity, 1 rotates the points 0 1 2 and adds 1, and 2 swaps 0 with 1 and 2 with 3, adding 0::
+    Token 0 is the identity. Token 1 rotates the points 0 1 2 and adds 1. Token 2 swaps points 0 1 and points 2 3::
 
         inputs    1 2 0
         targets   1 4 4
 
-    Tests a state in a group that is solvable but not commutative: a few layers of a diagonal recurrence can hold it. It
-    is the control for ``a5_words``, which has as many tokens and answers.
+    Tests a state in a group that is solvable but not commutative: a few layers of a diagonal recurrence can hold it.
+    This task is the control for ``a5_words``, which has as many tokens and answers.
 
     Source: Merrill et al. (2024), the word problem of A4 x Z5.
     """

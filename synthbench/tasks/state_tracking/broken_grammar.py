@@ -13,7 +13,7 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67617073
-"""Fixed seed of the rule, which is the same for all sequences, splits and seeds of runs."""
+"""Fixed seed of the rule, which is the same for all sequences, splits and runs."""
 
 
 class Rule(NamedTuple):
@@ -24,29 +24,28 @@ class Rule(NamedTuple):
     steps: Int[np.ndarray, " branches"]
     """Allowed steps: those from a symbol to its possible successors."""
     others: Int[np.ndarray, " others"]
-    """Steps that are not allowed, except 0, which repeats the symbol."""
+    """Steps that are not allowed, without step 0, which would repeat the symbol."""
 
 
 @task
 @dataclass(frozen=True)
 class BrokenGrammar(Task):
-    """Read a walk that follows a rule, with gaps; in a gap, name the symbol from which the walk will go on.
+    """Read a walk over symbols, interrupted by gaps of irrelevant tokens; in a gap, name the walk's latest symbol.
 
-    The rule is the same in all sequences; here 0 may be followed by 3 or 2, 3 by 4 or 0, and 4 by 1 or 3. The walk 0 3
-    4 has gaps after 0 and 3. With ``num_symbols=5`` and ``branches=2``::
+    A fixed rule lists the allowed successors of each symbol. Here, 3 and 2 may follow 0, 4 and 0 may follow 3, and 1
+    and 3 may follow 4. The walk is 0 3 4, with gaps after 0 and 3. With ``num_symbols=5`` and ``branches=2``::
 
         inputs    0 1 4 3 2 4
         targets   . 0 0 . 3 .
 
-    Tests selectivity: the symbol that the walk has reached decides whether the next token continues the walk or must be
-    ignored. Tokens of a gap neither repeat that symbol nor are its possible successors. Half of them are possible
-    successors of the token before, where possible, so no pair of neighbours shows where a gap begins or ends.
+    Tests selectivity: the walk's latest symbol decides whether the next token continues the walk or must be ignored. A
+    gap never contains the latest symbol or its allowed successors. Up to half of the tokens in gaps are allowed
+    successors of the token before, so no pair of neighbours shows where a gap begins or ends.
 
-    Lengths of gaps are uniform from 0 on. The rule makes every symbol equally likely.
+    Gaps have uniform lengths from 0 to ``longest_gap``. Every symbol is equally likely.
 
     Source: after Bouhadjar et al. (2026), SelectivBench: sequences of a grammar with irregular gaps that violate its
-    rules. Their task asks for the next symbol, although several may follow; ours asks for the symbol that the next one
-    must follow.
+    rules. Their task asks for the next symbol, although several may follow; this task asks for the latest symbol.
     """
 
     name: ClassVar = "broken_grammar"
@@ -81,7 +80,7 @@ class BrokenGrammar(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or no token can be in a gap, or none is scored.
+            UsageError: If an option lies outside its range, no symbol is left for gaps, or no token is scored.
         """
         super().__post_init__()
         if self.branches > self.num_symbols - 2:
@@ -99,7 +98,7 @@ class BrokenGrammar(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the first symbol and of a gap up to a scored token."""
+        """Number of tokens up to the first scored token: the walk's first symbol and ``nearest`` tokens of a gap."""
         return self.nearest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -140,16 +139,17 @@ class BrokenGrammar(Task):
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """Multiply the longest gap and the length by ``factor``.
 
-        Only tokens farther from the walk than half of the longest gap are scored.
+        Scored tokens are more than half of the longest gap away from the walk's latest symbol.
         """
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest token that may follow its predecessor, or the predecessor of the latest one that may not.
+        """Make four guesses from the rule and the tokens read.
 
-        Two more rules name the previous token, or the earliest of the last ``longest_gap`` tokens that no token read
-        since may follow.
+        "last token" names the previous token. "latest that fits" names the latest token that may follow the token
+        before it. "before the latest break" names the first of the latest two neighbours that break the rule. "not
+        followed" names the earliest of the last ``longest_gap`` tokens that no token read since may follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -166,10 +166,10 @@ class BrokenGrammar(Task):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add two versions of the rule that names the earliest token that no token read since may follow.
+        """Add two variants of "not followed" (see :meth:`shortcuts`).
 
-        The first prefers tokens that may follow any of the ``longest_gap + 1`` tokens before them, the second those
-        that may follow the token just before them.
+        One variant prefers tokens that may follow any of the ``longest_gap + 1`` tokens before them. The other prefers
+        tokens that may follow the token just before them.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -189,7 +189,7 @@ class BrokenGrammar(Task):
     def _not_followed(
         self, inputs: Tokens, rule: Rule, is_allowed: Bool[np.ndarray, "batch length"] | None = None
     ) -> Tokens:
-        """Find the earliest token, at the scored distances, that no later token may follow.
+        """Find the earliest token, at the scored distances, that no token read since may follow.
 
         Tokens marked in ``is_allowed`` take precedence.
         """

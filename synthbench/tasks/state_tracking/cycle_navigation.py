@@ -15,16 +15,16 @@ from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 @task
 @dataclass(frozen=True)
 class CycleNavigation(StringTask):
-    """Walk on a cycle from 0: 0 stays, 1 goes one place on and 2 one place back; at the separator, name the place.
+    """Walk on a cycle from place 0: token 0 stays, 1 goes forward, 2 goes back; at the separator, name the place.
 
-    With ``modulus=5``, the separator is 3 and the padding 4; two places back from 0 is 3::
+    With ``modulus=5``, the separator is 3 and the padding 4; the walk ends two places before 0, at place 3::
 
         inputs    2 0 2 1 2 3 4 4
         targets   . . . . . 3 . .
 
     Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transitions should fail at unseen
-    lengths. Nonlinear recurrences should not fail, nor those that rotate, by complex eigenvalues or products of
-    reflections.
+    lengths. Nonlinear recurrences should not fail. Neither should linear recurrences that can rotate, by complex
+    eigenvalues or products of reflections.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
@@ -53,7 +53,7 @@ class CycleNavigation(StringTask):
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Add up only the latest move, or the latest four."""
+        """Add up only the latest move, or only the latest four moves."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,

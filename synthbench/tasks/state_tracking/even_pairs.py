@@ -16,16 +16,16 @@ from synthbench.tasks.state_tracking._strings import StringTask
 @task
 @dataclass(frozen=True)
 class EvenPairs(StringTask):
-    """At the separator, say whether the number of unequal neighbours in the string is odd.
+    """At the separator, say whether the number of unequal neighbouring pairs is odd.
 
     With ``num_symbols=2``, the separator is 2 and the padding 3; three pairs are unequal::
 
         inputs    0 1 1 0 1 2 3 3
         targets   . . . . . 1 . .
 
-    Tests, with two symbols, finding both ends of a string: they differ exactly if the number is odd. Attention and all
-    recurrences can do this at any length, so this is a control for the other tasks and has no ladder. With more
-    symbols, it is parity over windows of two tokens.
+    With two symbols, tests finding both ends of a string: the ends differ exactly if the number is odd. Attention and
+    all recurrences can find the ends at any length, so the task is a control and has no ladder. With more symbols, the
+    task is parity over windows of two tokens.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
@@ -46,7 +46,7 @@ class EvenPairs(StringTask):
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count only the latest pair, or the latest four."""
+        """Count only the latest pair, or only the latest four pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 

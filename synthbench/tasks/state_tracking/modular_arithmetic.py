@@ -15,9 +15,9 @@ from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 @task
 @dataclass(frozen=True)
 class ModularArithmetic(StringTask):
-    """At the separator, name the value, modulo a number, of a sum of products without brackets.
+    """At the separator, name the value modulo ``modulus`` of a sum of products without brackets.
 
-    With ``modulus=5``, + is 5, - is 6, * is 7, the separator is 8 and the padding 9; 2 - 3 * 4 is -10, that is 0::
+    With ``modulus=5``, + is 5, - is 6, * is 7, the separator is 8 and the padding 9; 2 - 3 * 4 = -10 is 0 modulo 5::
 
         inputs    2 6 3 7 4 8 9 9
         targets   . . . . . 0 . .
@@ -62,7 +62,7 @@ class ModularArithmetic(StringTask):
         return symbols
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the value so far; at an operator, it is the value at the digit before."""
+        """Compute the value of the string so far; an operator at the end is ignored."""
         digits, is_product = self._signed_digits(symbols)
         # A term begins with a constant map, which forgets the term before it.
         terms = self._apply(np.where(is_product, digits, 0), np.where(is_product, 0, digits))
@@ -78,7 +78,7 @@ class ModularArithmetic(StringTask):
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the likeliest value's probability, from the joint distribution of finished sum and current term."""
+        """Return the probability of the likeliest value, from the distribution of finished sum and current term."""
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor
         np.add.at(multiply, (residues[:, None], residues[:, None] * residues % self.modulus), 1 / self.modulus)
@@ -97,7 +97,7 @@ class ModularArithmetic(StringTask):
     def _signed_digits(
         self, symbols: Int[np.ndarray, "batch symbols"]
     ) -> tuple[Int[np.ndarray, "batch digits"], Bool[np.ndarray, "batch digits"]]:
-        """Split off the digits, negative after a minus, and mark those after a ``*``."""
+        """Return the digits, negative after a minus, and mark the digits after a ``*``."""
         digits = symbols[:, ::2].copy()
         operators = np.full_like(digits, self.modulus)
         operators[:, 1:] = symbols[:, 1:-1:2]
@@ -107,7 +107,7 @@ class ModularArithmetic(StringTask):
     def _apply(
         self, slopes: Int[np.ndarray, "batch digits"], offsets: Int[np.ndarray, "batch digits"]
     ) -> Int[np.ndarray, "batch digits"]:
-        """Apply to 0 the maps ``slope * x + offset`` up to each digit, modulo ``modulus``."""
+        """Compose the maps ``slope * x + offset`` up to each digit and apply them to 0, modulo ``modulus``."""
 
         def after(
             first: Int[np.ndarray, "batch digits 2"], second: Int[np.ndarray, "batch digits 2"]

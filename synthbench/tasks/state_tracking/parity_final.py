@@ -24,8 +24,8 @@ class ParityFinal(StringTask):
         targets   . . . . . 1 . .
 
     Tests a state of one bit that every 1 flips, with no targets along the way. At unseen lengths, attention and
-    recurrences with eigenvalues from 0 to 1 should fail; nonlinear recurrences and those with negative eigenvalues
-    should not.
+    recurrences with eigenvalues from 0 to 1 should fail. Nonlinear recurrences and recurrences with negative
+    eigenvalues should not fail.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
@@ -51,7 +51,7 @@ class ParityFinal(StringTask):
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count only the latest bit, or the latest four."""
+        """Count only the latest bit, or only the latest four bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:

@@ -22,7 +22,7 @@ class ParityRunning(Task):
         targets   1 1 0 1 1
 
     Tests a state of one bit that every 1 flips, like ``parity_final``. Here each flip has its own target, so models
-    that can hold the state learn it sooner. The same families of models should hold it at unseen lengths.
+    that can hold the state learn the task sooner.
 
     Source: Delétang et al. (2023), regular tasks. They ask once, after the string; we ask at every position.
     """
@@ -53,5 +53,5 @@ class ParityRunning(Task):
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Count only the latest bit, or the latest four."""
+        """Count only the latest bit, or only the latest four bits."""
         return latest_parities(inputs)

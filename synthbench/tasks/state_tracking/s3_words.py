@@ -13,7 +13,7 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class S3Words(GroupWords):
     """Name the running product of permutations of three points.
 
-    Token 0 is the identity; 1, 2 and 3 swap the points 0 1, 0 2 and 1 2. Tokens 4 and 5 rotate 0 1 2 and 0 2 1::
+    Token 0 is the identity; 1, 2 and 3 swap points 0 1, 0 2 and 1 2. Tokens 4 and 5 rotate points 0 1 2 and 0 2 1::
 
         inputs    1 2 4 0 3 5
         targets   1 4 5 5 1 3
@@ -21,7 +21,7 @@ class S3Words(GroupWords):
     Tests a state in the smallest group where the order of inputs matters. The group is solvable: a few layers of a
     diagonal recurrence can hold the state, but one layer cannot.
 
-    Source: Merrill et al. (2024), the word problem of a group; they have no group this small.
+    Source: Merrill et al. (2024), the word problem of a group; their groups are larger.
     """
 
     name: ClassVar = "s3_words"

@@ -11,9 +11,9 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 @task
 @dataclass(frozen=True)
 class S5Swaps(GroupWords):
-    """Name the running product of swaps of two among five points.
+    """Name the running product of swaps, each of two points among five.
 
-    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Targets are ids of ``s5_words``; id 11 rotates 0 1 2::
+    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Targets may be any permutation; 11 rotates the points 0 1 2::
 
         inputs    1 2 3
         targets   1 11 34
@@ -21,8 +21,8 @@ class S5Swaps(GroupWords):
     Tests a state in a group that is not solvable, where each step is one reflection. One layer of a delta rule should
     hold the state with eigenvalues from -1 to 1, but not with eigenvalues from 0 to 1.
 
-    Source: Grazzi et al. (2025), section 5.2. Their inputs include the identity, like those of ``s5_words`` with
-    ``num_inputs=11``.
+    Source: Grazzi et al. (2025), section 5.2. Their inputs include the identity, like the inputs of ``s5_words``
+    with ``num_inputs=11``.
     """
 
     name: ClassVar = "s5_swaps"

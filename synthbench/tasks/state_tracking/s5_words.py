@@ -13,7 +13,7 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class S5Words(GroupWords):
     """Name the running product of permutations of five points.
 
-    Token 0 is the identity, 1 to 4 swap the point 0 with 1, 2, 3 and 4, and 11 and 12 rotate 0 1 2 and 0 2 1::
+    Token 0 is the identity; 1 to 4 swap the point 0 with 1, 2, 3 and 4. Tokens 11 and 12 rotate 0 1 2 and 0 2 1::
 
         inputs    1 2 11 0 12
         targets   1 11 12 12 11
@@ -23,8 +23,8 @@ class S5Words(GroupWords):
     task is easier with ``num_inputs=11`` (the identity and the swaps) or 31 (all permutations that move up to three
     points).
 
-    Source: Grazzi et al. (2025), section 5.2. They fill 4 tokens per element with a special token, we with the
-    identity.
+    Source: Grazzi et al. (2025), section 5.2. They pad each element to 4 tokens with a special token; here, the
+    identity is the padding.
     """
 
     name: ClassVar = "s5_words"

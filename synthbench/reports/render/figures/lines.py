@@ -69,7 +69,7 @@ def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look])
 
 
 def legend_of(looks: Mapping[str, Look], *, has_pale: bool) -> list[tuple[str, Artist]]:
-    """Make the entries of a legend; pale lines share one."""
+    """Make the entries of a legend; all pale lines share one entry."""
     entries: list[tuple[str, Artist]] = [
         (shown(label), Line2D([], [], color=look.colour, linestyle=look.dashes)) for label, look in looks.items()
     ]
@@ -201,7 +201,7 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 def frontier(facts: Facts) -> Drawing | None:
     """Draw skill over state size; None unless a mechanism ran with several state sizes in the same block and positions.
 
-    All points are means over the same tasks and seeds; settings with any others are left out.
+    All points are means over the same tasks and seeds. Settings that were run on other tasks or seeds are left out.
     """
     sized = of_sizes(facts.variants)
     if not sized:
@@ -248,7 +248,7 @@ def _draw_frontier(lines: Mapping[str, Line]) -> Figure:
 
 
 def learning_curves(facts: Facts) -> list[Drawing]:
-    """Make one drawing per category, if some task in it has curves with more than one point."""
+    """Make one drawing for each category that has a task with learning curves of more than one point."""
     if facts.averages is None or facts.averages.empty:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]

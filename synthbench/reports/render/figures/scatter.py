@@ -1,8 +1,8 @@
 """Skill against costs: one panel per cost, a number or a name at each point, and a key of all mechanisms.
 
-The colour shows the family, and the marker the mechanism within it. The text of a point is placed where it covers
-nothing, with a line to the point if the point is far away. Points without room for text are identified by colour and
-marker.
+The colour of a point shows its family, and the marker shows the mechanism within the family. The text of a point is
+placed where it covers nothing, with a line to the point if the point is far away. Points without room for text are
+identified by colour and marker.
 """
 
 import itertools
@@ -42,7 +42,7 @@ MOST_NAMED = 12
 _HIGHEST, _NARROWEST = 1.04, 0.3
 """Largest upper end and smallest range of the axis of skills."""
 _HEIGHT = 3.0
-"""Height of a panel in inches; figures with names have lower ones."""
+"""Height of a panel in inches; panels with names are lower."""
 _MARK = 0.035
 """Half the width of a marker, in inches."""
 _FURTHEST, _TIED = 0.9, 0.1
@@ -155,7 +155,7 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Find a box for the text near each point that covers no point and no other text; None without room nearby.
+    """Place each point's text in a nearby box that covers no point and no other text; None if there is no room.
 
     All sizes are in inches. Earlier points choose first.
     """
@@ -225,7 +225,7 @@ def _scale(axis: Axes, costs: Sequence[float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Choose powers of ten as ticks; if fewer than two fit, also 2 and 5 times these, or else all multiples."""
+    """Choose powers of ten as ticks, with more of their multiples (2 and 5, then 1 to 9) until two or more fit."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for multiples in ((1,), (1, 2, 5), range(1, 10)):
         ticks = [multiple * power for power in powers for multiple in multiples if low <= multiple * power <= high]

@@ -14,7 +14,7 @@ from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked
 
 PartOf = Callable[[str, MechanismFacts], Interval]
-"""Function that returns the mean of a mechanism on one part of a board, given the part's label.
+"""Function that returns the mean of a mechanism on one category or task, given its label.
 
 A run without a score counts as 0; the mean is NaN if some task has no run.
 """

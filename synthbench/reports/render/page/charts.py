@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 
 BAR_WIDTH, BAR_MARGIN = 96, 6
-"""Width of a bar, and the margin between its ends and the skills 0 and 1; values beyond are drawn at an end."""
+"""Width of a bar, and the margin between its ends and the skills 0 and 1; values beyond a bar are drawn at its end."""
 HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60

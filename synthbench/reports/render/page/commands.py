@@ -70,7 +70,7 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of ``--task`` for tasks outside a suite, given as arguments by name; None if it lists them."""
+    """Return the value of ``--task`` for tasks outside a suite, from arguments by name; None for tasks in the suite."""
     if not suite.endswith(EXTRA):
         return None
     return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused

@@ -1,6 +1,6 @@
 """The numbers and names on the leaderboard page, without markup.
 
-Templates read these from namespaces. A missing name is an error in a template, so names need no other check.
+Templates read these from namespaces. A missing name is an error in a template.
 """
 
 import math
@@ -92,7 +92,7 @@ def content(report: Report) -> SimpleNamespace:
 
 
 def _filters(cells: Cells) -> Filters:
-    """List categories in printed order, the others in alphabetical order."""
+    """List the values of each filter on the page: categories in printed order, all others alphabetically."""
     labels = {
         "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
         "category": cells.categories,
@@ -215,7 +215,7 @@ def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFact
 
 
 def _conditions(rows: Sequence[Row]) -> set[str | None]:
-    """Return the conditions of some rows; None for layers of a suite older than conditions."""
+    """Return the conditions of some rows; None stands for layers that are neither stock nor bare."""
     return {name if is_known(name := row.get("condition")) and name in ("stock", "bare") else None for row in rows}
 
 

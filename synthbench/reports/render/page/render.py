@@ -29,8 +29,8 @@ _DATASET = "Scores of sequence mixers on synthetic tasks: a line for each task a
 def page(report: Report, files: Files | None = None) -> str:
     """Render the leaderboard page of a report: one HTML file that loads nothing else.
 
-    It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
-    zone, the locale or the machine. Strings from the rows are shown as plain text, whatever they contain.
+    The file depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the
+    time zone, the locale or the machine. Strings from the rows are shown as plain text, whatever they contain.
 
     Args:
         report: The report to show.

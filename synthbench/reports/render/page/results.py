@@ -27,7 +27,7 @@ class Result:
     mechanism: MechanismFacts
     estimate: Estimate
     interval: tuple[float, float]
-    """Ends of the interval of the mean skill; NaN below two seeds."""
+    """Ends of the interval of the mean skill; NaN if unknown."""
     bar: charts.Bar | None
     failures: str
     """The statuses of runs without a score, with counts; empty if there are none."""
