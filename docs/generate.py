@@ -148,7 +148,7 @@ def counted(page: str) -> str:
         r"{} have a \[ladder\]": ladders,
         r"\*\*{} mechanisms\*\*": len(MECHANISMS),
         r"all {} cells of": in_paper,
-        r"and {} cells in its authors": len(cells) - in_paper,
+        r"and {} further cells from its authors": len(cells) - in_paper,
     }.items():
         before, after = phrase.split("{}")
         page, found = re.subn(rf"({before})\d+({after})", rf"\g<1>{count}\g<2>", page)

@@ -233,7 +233,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         on any task). Columns such as ``skill_low`` and ``skill_high`` hold the ends of 95 % intervals. For ``skill``,
         ``iqm`` and ``solved``, the interval treats the tasks as fixed and the seeds as random. For ``rank``, it treats
         the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several seeds.
-        If no mechanism has several, the ends for ``skill``, ``iqm`` and ``solved`` are NaN.
+        If no mechanism has several, the ends for ``skill`` and ``iqm`` are NaN.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.

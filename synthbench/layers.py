@@ -99,7 +99,7 @@ class Mixer(nn.Module, ABC):
 
     @property
     def has_phases(self) -> bool:
-        """True if the mechanism has several geometries, which a curriculum can add one by one."""
+        """True if the mechanism has several geometries, which a curriculum can add in turn; False for stacked runs."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
@@ -161,7 +161,7 @@ class Linear(RunLayer):
         return _affine(x, self.weight, self.bias)
 
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Split the output columns into one equal part per input, and apply each part to its own input."""
+        """Split weight and bias along the output axis, one equal part per input, and join the parts' outputs."""
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
         parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]

@@ -236,8 +236,8 @@ def code_hash(unit: type[Any]) -> str:
     """Hash a component's source to 12 hex digits, without comments, docstrings and layout.
 
     For a built-in component, the hash covers the class. For any other component, it covers the modules that register
-    the component or define its base classes, except synthbench, PyTorch and the standard library. For modules of other
-    installed packages, it covers only the version. Run ids do not contain this hash, but :func:`version_of`.
+    the component or define its class and bases, except synthbench, PyTorch and the standard library. For modules of
+    other installed packages, it covers only the version. Run ids do not contain this hash, but :func:`version_of`.
 
     Raises:
         UsageError: If the source cannot be found.

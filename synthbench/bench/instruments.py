@@ -135,7 +135,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:
-    """Measure the peak memory of tensors during a call, beyond their memory before it, in bytes."""
+    """Return how many bytes more all tensors take at the peak of a call than before it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

@@ -54,7 +54,7 @@ def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, gua
         q: Queries.
         k: Keys.
         v: Values.
-        guard: Way to keep a denominator above 0: ``add`` adds ``delta``, and ``clamp`` raises it to at least ``delta``.
+        guard: Way to keep a denominator from 0: ``add`` adds ``delta``, and ``clamp`` raises it to at least ``delta``.
         delta: The number that is added to the denominator, or its smallest value.
     """
     out: Tensor = _Streamed.apply(factors_of, guard, delta, q, k, v)  # type: ignore[no-untyped-call]

@@ -6,8 +6,8 @@ kernel is
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
 The spherical kernel has a = 2 + epsilon and b = 0, the plain kernel a = ‖q‖² + epsilon and b = ‖k‖². The weight of a
-pair is K, or exp(scale K), divided by the sum over the query's keys. The largest exponent among the keys processed so
-far is subtracted from all exponents.
+pair is K, or exp(scale K), divided by the sum over the query's keys. For each query, the largest exponent among the
+keys processed so far is subtracted from all exponents.
 
 For the backward pass q, k, v, a, b, the outputs and one number per query are kept. If g is the gradient of the sums of
 weighted values, the gradient of a weight is g · v - g · out. The derivative of the kernel is 2x / gap + 2 (x / gap)²
@@ -53,7 +53,7 @@ def for_length(unit: Any, q: Tensor, k: Tensor) -> Form | None:
 
 
 def of(unit: Any) -> Form | None:
-    """The tiled form, for any length, of a mechanism whose class declares ``yat_sides``; None for other mechanisms."""
+    """The tiled form of a mechanism, for any length; None for ``softermax``, or if its class has no ``yat_sides``."""
     sides_of = own_form(unit, "yat_sides")
     if sides_of is None or unit.normaliser == "softermax":
         return None

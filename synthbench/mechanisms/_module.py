@@ -139,7 +139,7 @@ def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """Read the class variables that a module declares, and fill in defaults, such as the name ``gated_mean``."""
+    """Read the class variables that a module declares; the default name of class ``GatedMean`` is ``gated_mean``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
         "name": words.lower().strip("_"),
@@ -197,7 +197,7 @@ def _next_seed(generator: torch.Generator) -> int:
 
 
 def _constructor_of(module: type[nn.Module]) -> type:
-    """Find the nearest base class whose constructor names parameters, skipping those with ``*args, **kwargs`` alone."""
+    """Find the nearest class, from ``module`` up to its bases, whose constructor is not only ``*args, **kwargs``."""
     for owner in module.__mro__:
         if {"__init__", "__signature__"} & vars(owner).keys():
             parameters = inspect.signature(owner).parameters.values()

@@ -58,7 +58,7 @@ class GatedDeltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to beta and to the gate, the gate's rates and biases, and the surrounding parts."""
+        """Draw all projections, the forget gate's rates and biases, the convolution, the norm and the output gate."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.log_rate = trained(log_rates(self.num_heads, 0.0, generator), undecayed=self.undecayed)

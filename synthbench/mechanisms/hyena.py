@@ -16,7 +16,7 @@ from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution
 from synthbench.options import option
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
-"""Decay rates of the first and the last channel's filter, in units of 1 / ``max_length``."""
+"""Decay rates of the first and the last channel's filter, in units of 1 / (``max_length`` - 1)."""
 
 LOWEST = 1e-4
 """Frequency of the filter network's cosine and sine inputs, in periods per ``max_length`` tokens; the lowest frequency

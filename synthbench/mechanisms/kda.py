@@ -45,7 +45,7 @@ class Kda(GatedDeltanet):
     rotation_note: ClassVar = "a decay per channel does not commute with a rotation that mixes two channels"
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to beta and to the gates, the gates' rates and biases, and the surrounding parts."""
+        """Draw all projections, the rates and biases of the gates, the convolution and the output norm."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate_in = Linear(self.model_dim, self.head_dim, bias=False, generator=generator)
         self.gate_out = Linear(self.head_dim, self.model_dim, bias=False, generator=generator)
@@ -66,6 +66,6 @@ class Kda(GatedDeltanet):
         return gates.sigmoid()
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
-        """Compute one number per channel from every token, by a low-rank projection."""
+        """Compute one number per channel for each token, by a low-rank projection."""
         read: Tensor = self.gate_out(self.gate_in(x))
         return read

@@ -116,7 +116,7 @@ class Mlstm(RecurrentAttention):
         return self.merge_heads(self._attended(x)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with C, n and m of all heads and the convolution's last inputs."""
+        """Process the next token; the state has C, n and m of each head and the convolution's last inputs."""
         return self.merge_heads(self._attended(x, state))
 
     def _attended(self, x: Tensor, state: State | None = None) -> Tensor:

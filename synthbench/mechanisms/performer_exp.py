@@ -25,10 +25,11 @@ class PerformerExp(FeatureAttention):
 
     Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn. A
     query's features are divided by the largest of them. This factor cancels between numerator and denominator, except
-    that ``delta`` is added after the division. The features of keys are not divided by their maximum, since a maximum
-    over all keys would leak later keys to earlier outputs. The exponents of keys are at most :math:`\|\omega\|^2 / 2`,
-    so that float32 can represent the features for heads of up to 64 channels. Wider heads, and float16, are computed in
-    log space. The features of a key much longer than :math:`\omega` underflow to 0, and the key gets no weight.
+    that the guard ``delta`` acts after the division. The features of keys are not divided by their maximum, since a
+    maximum over all keys would leak later keys to earlier outputs. The exponents of keys are at most
+    :math:`\|\omega\|^2 / 2`, so that float32 can represent the features for heads of up to 64 channels. Wider heads,
+    and float16, are computed in log space. The features of a key much longer than :math:`\omega` underflow to 0, and
+    the key gets no weight.
     """
 
     name: ClassVar = "performer-exp"

@@ -49,7 +49,7 @@ class Rwkv7(RecurrentAttention):
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
     projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
     times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default.
-    In that code, W_1 and A_1 have more columns from a model width of 369 on, and G_1 from a width of 92 on. There, W_1,
+    In that code, W_1 and A_1 have more columns from a model width of 369 on, and G_1 from a width of 93 on. There, W_1,
     A_1 and the output projection begin at 0, so other parameters have no gradient in the first step. Here, W_1 and A_1
     begin with small values, and the output projection begins as in other mechanisms.
 

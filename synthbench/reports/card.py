@@ -16,7 +16,7 @@ from synthbench.reports.verdicts import MARGIN
 
 
 def card(report: Report, name: str) -> str:
-    """Summarize the scores of a mechanism in half a page of Markdown, with a column for stock and for bare layers.
+    """Summarize the scores of a mechanism in half a page of Markdown, in each condition (stock, bare) that has rows.
 
     Args:
         report: Report on the suite.

@@ -123,7 +123,7 @@ class Comparison:
     num_left_out: int
     """Number of tasks whose floor and ceiling are too close for a skill."""
     num_variants: int = 0
-    """Number of paired runs left out because their block and positions were run on only some of the tasks."""
+    """Number of pairs of runs left out since another block or other positions were run on all their tasks and more."""
 
     def is_below(self, limit: float) -> bool:
         """Return whether the whole interval of the mean difference lies below a limit.

@@ -202,8 +202,8 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                f"After >: {short(MARGIN)} or more below the first, and significantly so (95 % over seeds, joint for "
-                "all pairs); after ≈: not both."
+                f"Scores after > are at least {short(MARGIN)} below the first and significantly so (95 % over seeds, "
+                "jointly for all pairs); scores after ≈ are not."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
         return "With one seed each, nothing is known of other seeds." if is_alone else ""

@@ -99,7 +99,7 @@ class Limits:
     file_bytes: int = 2**31
     """Size limit of a file, compressed and decompressed, since a few kilobytes of zstd can expand to terabytes."""
     written_rows: int = 20_000
-    """Limit on the rows of one compact file; their curves go into another file. Both files take up to 200 MB."""
+    """Limit on the rows of one compact file; their curves go into another file. Together they take up to 200 MB."""
     batch_rows: int = 4096
     """Rows that are decoded at once, since a row takes far more memory in Python than in the file."""
 
@@ -534,7 +534,7 @@ class Store:
         self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
     def _paths(self, folder: str, kind: str = "") -> list[Path]:
-        """List the Parquet files of a folder whose names begin with ``kind``; links and other names are only reported.
+        """List the Parquet files of a folder whose names begin with ``kind``; only report links and foreign names.
 
         Raises:
             StoreError: If the folder cannot be read.

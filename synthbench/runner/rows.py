@@ -208,7 +208,7 @@ def _references(cell: Cell) -> dict[str, float]:
 
 
 def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
-    """Collect the metrics of a run scored in bits: for references, validation and each kind of position."""
+    """Collect metrics in bits per token: of references, validation and each kind of position, with its fraction."""
     metrics: dict[str, float | None] = {**_references(cell)}
     if run.validation:
         metrics["validation_bits"] = bits_of(run.validation[-1].loss)

@@ -61,7 +61,8 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
     A model needs to mix positions only for accuracies above this ceiling. The rule answers each pair of position and
     token with the pair's most frequent target, learned from one fixed sample and scored on another. The result is at
-    least the floor. For tasks whose answers are all read from the last position, it equals the floor.
+    least the floor. For tasks whose answers are all read from the last position, it equals the floor. With many pairs,
+    the true ceiling may be slightly higher than the result.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)

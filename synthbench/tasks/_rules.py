@@ -599,8 +599,9 @@ TABLES = (
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
     """Learn tables on ``fit`` and return their accuracies on both halves of ``fresh``, by name.
 
-    A table names the most frequent answer to the last few tokens; if they are new, a table of fewer tokens answers.
-    Only tables that see at most half of the tokens read, on average, are included.
+    A table names the most frequent answer to its keys: the last few tokens and, in some tables, places, counts or the
+    first token. If the keys are new, a table with fewer keys answers. Only tables that see at most half of the tokens
+    read, on average, are included.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0

@@ -24,7 +24,7 @@ Tokens = Int[np.ndarray, "batch length"]
 """Token ids or target ids, one for each position of each sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Sequence lengths of levels, in tokens. Levels of equal length can share compiled programs."""
+"""Sequence lengths of levels, in tokens, for tasks of any length. Levels of equal length can share programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""

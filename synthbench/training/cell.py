@@ -160,7 +160,7 @@ class Cell:
         """Build the model of one run for the sequences of one test; all parameters are drawn from ``generator``.
 
         ``factor`` is a key of :attr:`tests`. On a ladder, it is 1 for the model that serves all levels, or a key of
-        :attr:`beyond`. ``shift`` is added to the coordinate of every position.
+        :attr:`beyond`. ``shift`` is added to every coordinate.
 
         Raises:
             UsageError: If ``shift`` is not 0 and positions are a learned table, which ends with the sequence.
@@ -248,7 +248,7 @@ class Cell:
     def program(self) -> str:
         """Key shared by cells whose runs can train as one program: the whole identity except the contents of the task.
 
-        A plugin's task never shares a program with another task, so its failure cannot affect other rows.
+        A plugin's task never shares a program with another task, so its failure cannot affect rows of other tasks.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.course is not None:

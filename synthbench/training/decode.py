@@ -120,7 +120,7 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 
 
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
-    """Decode the first :data:`SEQUENCES` sequences of a batch and score every run.
+    """Decode the first :data:`SEQUENCES` sequences of a batch with every stacked run, and score the answers.
 
     The score is None for a run in which no answer has several tokens.
     """

@@ -104,10 +104,10 @@ class Course:
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest level of a ladder, by this factor.
 
-    A level of that length that the task itself defines is preferred, if it has no tokens beyond the trained levels.
-    Otherwise the last trained level is stretched. The load of a stretched level is unknown and set to 0. If the last
-    trained level leaves its first positions unscored (``first_new`` above 0), the stretched level scores only positions
-    beyond the trained length. A factor is missing if the task has no such level and cannot be stretched.
+    A level of that length that the task itself defines is preferred. Otherwise the last trained level is stretched.
+    Either kind must have no tokens beyond the trained levels; a factor is missing if no such level exists. The load of
+    a stretched level is unknown and set to 0. If the last trained level leaves its first positions unscored
+    (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}

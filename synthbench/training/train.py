@@ -481,7 +481,8 @@ def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
     """Measure accuracy when a run reads its own answers: ``decoded.tokens`` or, by level, ``rung1.decoded.tokens``.
 
-    A run has no such metrics if all of its answers are single tokens.
+    A run has no such metrics if :func:`synthbench.training.decode.own_tokens` marks none of its inputs, as with answers
+    of single tokens.
     """
     cell, evaluation = trainer.runs[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.runs]
@@ -547,7 +548,7 @@ def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_seque
     """Score a cell's runs on one level beyond the ladder; None if the mechanism cannot read that many tokens.
 
     In that case a built-in mechanism raises a :class:`UsageError`, and a plugin may raise any exception. Both give
-    None.
+    None, but a lack of memory is raised.
     """
     batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor, is_beyond=True)
     try:

@@ -116,7 +116,7 @@ class Witnesses(nn.Module):
     def points(
         self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Map queries or keys to one geometry, and rotate them by position, which begins at ``first``."""
+        """Map queries or keys to one geometry; rotate them, if it has a rotation, by positions from ``first`` on."""
         mapped: Tensor = self.map(geometry)(x, side)
         if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
             even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)

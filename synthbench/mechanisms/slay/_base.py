@@ -58,7 +58,11 @@ class QuadratureAttention(FeatureAttention):
         )
 
     def keep_positive_features(self, per_node: int, generator: torch.Generator | None, *, scale: float = 1.0) -> None:
-        r"""Draw the tensors from which :meth:`exponential` makes features for :math:`scale \sum_r w_r e^{2 s_r x}`."""
+        r"""Store the random directions and the constants of the features that :meth:`exponential` computes.
+
+        For unit vectors with cosine x, the features' inner products estimate :math:`scale \sum_r w_r e^{2 s_r x}`,
+        where :math:`s_r` are the nodes of a quadrature and :math:`w_r` its weights.
+        """
         nodes, weights = self.constants(per_node)
         self.directions = nn.Buffer((2 * nodes).sqrt() * self.draw_directions(per_node, generator))
         self.shift = nn.Buffer(nodes, persistent=False)

@@ -28,11 +28,11 @@ class Slay(ProductAttention):
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is never
-    formed: the two factors are kept. The paper's approximation has two systematic errors. As P grows, the anchors
-    approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of :math:`x^2`. R Gauss–Laguerre nodes cut off the kernel's
-    peak at x = 1, since they do not converge uniformly there. In addition, a feature of node s has the relative
-    variance :math:`e^{4 s (1 + x)} - 1`.
+    Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is not
+    sketched, as it is in ``slay-sketch``, and it is formed only when single tokens are processed. The paper's
+    approximation has two systematic errors. As P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))`
+    instead of :math:`x^2`. R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, since they do not converge
+    uniformly there. In addition, a feature of node s has the relative variance :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"
@@ -57,7 +57,7 @@ class Slay(ProductAttention):
         return cosines.square() / math.sqrt(self.P)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:
-        """The GPU kernel that makes features on chip; None for too many anchors or features, or too narrow heads."""
+        """The GPU kernel; None for too many anchors or features, or for heads too narrow for bfloat16."""
         if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
             return None
         if dtype == torch.bfloat16 and self.head_dim < kernels.MIN_SLAY_WIDTH_BFLOAT16:

@@ -164,7 +164,7 @@ def _height(columns: Sequence[_Column], line: Line) -> int:
 
 
 def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
-    """Split items into few groups of neighbours that fit into ``room``; an item that is too large is a group alone."""
+    """Split items into few groups of up to ``most`` neighbours that fit into ``room``; too large items stand alone."""
 
     def fill(most: int) -> list[slice]:
         starts = [0]

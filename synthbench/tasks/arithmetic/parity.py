@@ -39,5 +39,5 @@ class Parity(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % 2, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess between 0 and 1."""
+        """Return one half, the accuracy of guessing 0 or 1 with equal chance."""
         return Bound(0.5)

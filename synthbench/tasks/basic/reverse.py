@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Reverse(Task):
-    """Write the sequence backwards, beginning at its first position.
+    """Write the sequence backwards while it is still being read.
 
     With ``vocabulary=8``::
 

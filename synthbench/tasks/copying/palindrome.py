@@ -110,7 +110,7 @@ class Palindrome(Transduction):
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
-        """Find the token before the latest reversed copy, in the string, of the last ``num_tokens`` tokens."""
+        """Find the token before the latest reversed copy of the last ``num_tokens`` in the string and the separator."""
         length, positions = inputs.shape[1], np.arange(inputs.shape[1])
         is_string = positions <= string_lengths
         # Codes of num_tokens tokens: in the string a token and those after it, behind it a token and those before it.

@@ -24,8 +24,8 @@ class SelectiveCopying(Task):
     fixed-size state.
 
     Source: Poli et al. (2024), selective copying task of MAD. In their code, each blank goes before a random symbol, so
-    the last symbol always stands right before the separator. Ours makes every arrangement equally likely. On ladders,
-    tests beyond the trained levels have more symbols and more blanks.
+    the last symbol always stands right before the separator; sequences have 256 tokens. Ours makes every arrangement
+    equally likely. On ladders, tests beyond the trained levels have more symbols and more blanks.
     """
 
     name: ClassVar = "selective_copying"

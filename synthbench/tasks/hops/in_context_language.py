@@ -17,7 +17,7 @@ NUM_AUTOMATA = 2**14
 
 
 class Automata(NamedTuple):
-    """Automata, one per sequence: state 0 is the start, and each state has only its first ``num_edges`` edges."""
+    """One automaton per sequence; state 0 is the start. Edges of a state beyond its first ``num_edges`` are padding."""
 
     num_edges: Int[np.ndarray, "batch states"]
     symbols: Int[np.ndarray, "batch states edges"]

@@ -28,7 +28,7 @@ class KhopInduction(Task):
     recurrent state must keep every hop's result for every symbol.
 
     No token follows itself, so the last hop always changes the token. Longer test sequences have the same number of
-    hops; on ladders, they have more hops.
+    hops; on ladders, they have more hops if the task has a level of their length.
 
     Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
     by the first token. With ``is_marked=true``, ours also shows the number: the sequence begins with one mark per hop.

@@ -27,8 +27,9 @@ class InContextRecall(Stream):
     and fall behind as the number of keys and the length grow.
 
     Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
-    sequences. Here, sequences are new. Only repeated keys are scored, as in MAD's tests; with ``scored=probe``, only
-    the last key is scored. MAD's sequences end with the last key. Here, its value follows if the length is even.
+    sequences. Here, every sequence is newly drawn. Only repeated keys are scored, as in MAD's tests; with
+    ``scored=probe``, only the last key is scored. MAD's sequences end with the last key. Here, its value follows if the
+    length is even.
     """
 
     name: ClassVar = "in_context_recall"

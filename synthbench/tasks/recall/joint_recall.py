@@ -131,7 +131,7 @@ class JointRecall(Recall):
         return Batch(inputs, score_at(answers, np.broadcast_to(positions, answers.shape), length))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the keys in each context, and the length, by ``factor``."""
+        """Return the task with ``factor`` times as many keys in each context, and ``factor`` times the length."""
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -28,9 +28,9 @@ class NoisyRecall(Stream):
     linear time-invariant mixer cannot.
 
     Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
-    sequences. Here, sequences are new, and only repeated keys are scored, as in MAD's tests. MAD's sequences end with
-    the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at least one key
-    comes before the last key, so there is always a key to ask for.
+    sequences. Here, every sequence is newly drawn, and only repeated keys are scored, as in MAD's tests. MAD's
+    sequences end with the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at
+    least one key comes before the last key, so there is always a key to ask for.
     """
 
     name: ClassVar = "noisy_recall"

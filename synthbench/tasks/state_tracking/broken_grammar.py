@@ -39,7 +39,7 @@ class BrokenGrammar(Task):
         targets   . 0 0 . 3 .
 
     Tests selectivity: the walk's latest symbol decides whether the next token continues the walk or must be ignored. A
-    gap never contains the latest symbol or its allowed successors. Up to half of the tokens in gaps are allowed
+    gap never contains the latest symbol or its allowed successors. About half of the tokens in gaps are allowed
     successors of the token before, so no pair of neighbours shows where a gap begins or ends.
 
     Gaps have uniform lengths from 0 to ``longest_gap``. Every symbol is equally likely.
