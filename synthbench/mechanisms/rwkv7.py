@@ -43,7 +43,7 @@ class Rwkv7(RecurrentAttention):
     decay applies only to the projections to r, k and v and to the output projection. The bare layer has no mixes, no g,
     no gain and no shift; its biases and weight decay follow the suite's settings.
 
-    State: ``key_dim * value_dim`` numbers per head, and the previous token.
+    State: ``key_dim * value_dim`` numbers per head, and the previous token's vector.
 
     Source: Peng et al. (2025), section 4; their state is the transpose of S. Initial values are those of the first
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
@@ -140,7 +140,7 @@ class Rwkv7(RecurrentAttention):
         return self.merge_heads(self._attended(x)[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the matrices of all heads and the previous token."""
+        """Process the next token; the state has a matrix per head and the previous token's vector."""
         return self.merge_heads(self._attended(x, state))
 
     def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
@@ -187,5 +187,5 @@ class Rwkv7(RecurrentAttention):
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's matrix and in the previous token."""
+        """Count the numbers in every head's matrix and in the previous token's vector."""
         return super().state_elements(length) + kept_by_convolution(2 * self.token_shift, self.model_dim, length)

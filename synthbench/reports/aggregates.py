@@ -327,7 +327,7 @@ def _over_seeds(skills: Skills, weights: PerTask, prior: Prior | None) -> tuple[
 def _error_over_seeds(
     variance: PerCell, dof: PerCell, num_runs: PerCell, weights: PerTask
 ) -> tuple[list[float], list[float]]:
-    """Return standard errors of the weighted means of mechanisms, and their degrees of freedom.
+    """Return the standard error of each mechanism's weighted mean, and its degrees of freedom.
 
     Source: Satterthwaite (1946).
     """

@@ -45,8 +45,8 @@ def write(files: Files, folder: Path) -> list[str]:
 def stale(files: Files, folder: Path) -> list[str]:
     """Name the files that are missing, differ, or were left by an earlier report.
 
-    Pictures are equal if they were drawn from the same numbers and words, since their bytes depend on the version of
-    matplotlib. All other files are compared byte by byte.
+    Pictures count as equal if they were drawn from the same numbers and words, since their bytes depend on the version
+    of matplotlib. All other files are compared byte by byte.
     """
 
     def is_as_good(name: str, content: bytes, present: bytes | None) -> bool:

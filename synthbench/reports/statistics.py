@@ -233,7 +233,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
     equal means but different spreads; docs/statistics.md has the numbers.
 
     Args:
-        scores: Scores of two or more cells, each with a run; NaN for missing runs.
+        scores: Scores of two or more cells, each with at least one run; NaN for missing runs.
         is_paired: True to shuffle runs only within their seed, over the seeds that all cells have. With fewer than two
             such seeds, runs are shuffled freely.
 
@@ -356,8 +356,8 @@ def holm(p: PValues) -> PValues:
 def benjamini_hochberg(p: PValues) -> PValues:
     """Adjust p values by the Benjamini-Hochberg procedure, which controls the false discovery rate. NaN stays NaN.
 
-    If every hypothesis with an adjusted p below a level is rejected, the expected share of false ones among the
-    rejections is at most that level.
+    If every hypothesis with an adjusted p below a level is rejected, the expected share of wrong rejections
+    among all rejections is at most that level.
 
     Source: Benjamini & Hochberg (1995).
     """

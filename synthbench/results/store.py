@@ -748,7 +748,7 @@ def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
 
 
 def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """Return the row numbers, sorted by some columns."""
+    """Return the row numbers, sorted by the given columns."""
     return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
 
 

@@ -18,11 +18,11 @@ class OddsFirst(Rearrangement):
         inputs    3 1 4 2 5 8 9 9 9 9 9 10
         targets   . . . . . . 3 4 5 1 2  .
 
-    Tests addressing by position: the symbol asked is neither at a fixed distance nor next to the symbol asked before.
-    Networks with a tape solve it at any length.
+    Tests addressing by position: the symbol to write is at no fixed distance from the place where it is written.
+    Networks with a tape solve the task at any length.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. They also count positions from 1, but their code begins
-    with the second symbol, contrary to its documentation. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), context-sensitive tasks. Their documentation counts positions from 1, like ours, but
+    their code begins with the second symbol. They use 2 symbols; the separator is ours.
     """
 
     name: ClassVar = "odds_first"

@@ -91,7 +91,7 @@ class InContextLanguage(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of a predictor that knows the automaton and its state, and guesses among the edges."""
+        """Return the accuracy of a predictor that knows the automaton and its state, and guesses among its edges."""
         value, standard_error = _ceiling(
             self.num_states, self.num_symbols, self.most_edges, self.longest_string, length
         )

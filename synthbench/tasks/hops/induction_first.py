@@ -22,7 +22,7 @@ class InductionFirst(ControlledInduction):
     in ``induction_latest``, so the difference between the two scores shows any bias towards recent tokens, such as
     the bias from decay or overwriting. In longer test sequences, there is more background, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
+    Source: Olsson et al. (2022), who define induction heads. Repeated triggers, and asking for the first, are ours.
     """
 
     name: ClassVar = "induction_first"

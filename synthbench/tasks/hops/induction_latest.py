@@ -22,7 +22,7 @@ class InductionLatest(ControlledInduction):
     with decay prefer recent tokens, so this task should be easier for them than ``induction_first``. A plain sum over
     the past mixes all successors. In longer test sequences, there is more background, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
+    Source: Olsson et al. (2022), who define induction heads. Repeated triggers, and asking for the latest, are ours.
     """
 
     name: ClassVar = "induction_latest"

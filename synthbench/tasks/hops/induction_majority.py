@@ -27,7 +27,7 @@ class InductionMajority(ControlledInduction):
     On all levels the number of occurrences is odd, and the more frequent token leads by one occurrence. Longer test
     sequences have more background or, on ladders, more occurrences, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads. The repeated triggers and the choice among them are ours.
+    Source: Olsson et al. (2022), who define induction heads. Repeated triggers, and asking for the majority, are ours.
     """
 
     name: ClassVar = "induction_majority"

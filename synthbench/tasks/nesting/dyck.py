@@ -88,7 +88,7 @@ class Dyck(NextSymbols):
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw depths as a random walk, reflected at 0 and the greatest depth, and uniform types.
+        """Draw bracket types uniformly, and depths as a random walk reflected at 0 and at the greatest depth.
 
         The walk is fair by default. With ``is_peaked``, it mostly rises in the first half and then mostly falls.
         """

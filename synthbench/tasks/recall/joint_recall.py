@@ -107,7 +107,7 @@ class JointRecall(Recall):
         return self.num_contexts * (1 + 2 * self.num_keys)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw contexts, keys and the value of each key in each context; write them, then ask for random ones."""
+        """Draw contexts, keys and the value of each key in each context; then ask for random values."""
         shape = (batch_size, self.num_contexts, self.num_keys)
         contexts = distinct(rng, batch_size, self.num_contexts, self.tokens_used or self.context_ids)
         keys = self.context_ids + distinct(rng, batch_size, self.num_keys, self.tokens_used or self.key_ids)
@@ -135,7 +135,7 @@ class JointRecall(Recall):
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name any value of the key, its latest value, or any value of the context.
+        """Return the guesses of three rules: any value of the key, the key's latest value, any value of the context.
 
         Rules with "any" in their name use each value equally often.
         """

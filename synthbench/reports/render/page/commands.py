@@ -70,7 +70,10 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of ``--task`` for tasks outside a suite, from arguments by name; None for tasks in the suite."""
+    """Return the value of ``--task`` that selects ``tasks``, which maps names to arguments in JSON.
+
+    The value is None unless ``suite`` ends with ``EXTRA``, the mark of tasks outside a suite: no ``--task`` is needed.
+    """
     if not suite.endswith(EXTRA):
         return None
     return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused
