@@ -127,9 +127,9 @@ _VENUES = {
 def _venue(source: str) -> str:
     """Name venue and year of a paper: ``NeurIPS 2024``."""
     entry = sources.describe(source)
-    named = re.search(r"(?:booktitle|journal)\s*= \{(arXiv|[^}]*)", entry)
+    (venue, *_) = *re.findall(r"(?:booktitle|journal)\s*= \{(arXiv|[^}]*)", entry), "preprint"
     year = re.search(r"year\s*= \{(\d+)", entry)
-    return f"{_VENUES.get(named[1], named[1])} {year[1]}" if named and year else source
+    return f"{_VENUES.get(venue, venue)} {year[1]}" if year else source
 
 
 def counted(page: str) -> str:

@@ -796,7 +796,7 @@ def _scores(runs: pd.DataFrame) -> "pd.Series[float]":
 
 
 def _step_ms(runs: pd.DataFrame) -> float | None:
-    """Average the milliseconds of a training step over the runs; runs trained together share a step."""
+    """Average the milliseconds of a training step over the runs; runs trained together share its time equally."""
     mean = float((runs["step_ms_median"] / runs["ensemble_size"]).mean())
     return None if math.isnan(mean) else mean
 

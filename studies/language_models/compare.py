@@ -201,9 +201,9 @@ def sentence() -> str:
     new = dict(groups())["new"]
     now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
     return (
-        "Do recall scores predict the recall of language models? We committed a plan, then read published tables: "
-        f"recall scores order {now['concordant']:g} of {now['pairs']:.0f} pairs of models as the tables do (p "
-        f"{now['p']:.2f}). A score counts only what exceeds shortcut rules, some found after the plan. Without these, "
+        "Do recall scores predict the recall of language models? We committed a plan, then read published tables. They "
+        f"order {now['concordant']:g} of {now['pairs']:.0f} pairs of models as recall scores do (p {now['p']:.2f}). "
+        "A score counts only accuracy beyond that of shortcut rules. With only the rules known at the plan's time, "
         f"{then['concordant']:g} pairs agree (p {then['p']:.2f}): [the study](studies/language_models/README.md)."
     )
 

@@ -46,7 +46,7 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 
 
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend chunk by chunk, with a loop over quadrature nodes; store the P x D features of one node per token."""
+    """Attend chunk by chunk, looping over quadrature nodes, so each token has P x D features at a time."""
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
     values = with_ones(v)

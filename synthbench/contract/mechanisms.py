@@ -498,7 +498,7 @@ def _check_backward(probe: Probe) -> None:
 
 
 def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
-    """Yield the mechanism in float32, built for each shape, with a batch of that shape and the shape's modes.
+    """Yield, for each shape, the mechanism in float32, a batch, and the modes to check (True: training).
 
     A mechanism that compiles code gets only the first two shapes.
     """

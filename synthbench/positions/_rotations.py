@@ -53,7 +53,7 @@ class LearnedRotation(Rotation):
         return torch.stack(distances).mean(0)
 
     def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
-        """Replace the coordinates, and return the rotation's matrices at them: [*run, heads, length, dim, dim]."""
+        """Store the given coordinates, and return the rotation's matrices there: [*run, heads, length, dim, dim]."""
         self.coordinates = coordinates
         *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)

@@ -146,7 +146,7 @@ class Espr(PositionEncoding):
         """Make the rotation of one layer, with RoPE's frequencies, and with S drawn from ``generator``.
 
         Raises:
-            UsageError: If fewer planes are active than the coordinates have axes.
+            UsageError: If there are fewer active planes than coordinate axes.
         """
         num_planes = self.head_dim // 2
         num_active_planes = min(num_planes, max(1, round(self.active * num_planes)))

@@ -202,8 +202,8 @@ class Leaderboard:
         shown = " ".join(self.orders.values())
         if "≈" in shown or ">" in shown:
             return (
-                f"Scores after > are at least {short(MARGIN)} below the first and significantly so (95 % over seeds, "
-                "jointly for all pairs); scores after ≈ are not."
+                f"Scores after > are at least {short(MARGIN)} below the first, and significantly lower (95 % over "
+                "seeds, jointly for all pairs); scores after ≈ are closer, or not significantly lower."
             )
         is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
         return "With one seed each, nothing is known of other seeds." if is_alone else ""

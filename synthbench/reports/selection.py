@@ -247,8 +247,8 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
     """Choose the suite to show if the user names none.
 
-    It is the suite of the user's newest own row. Without own rows, it is the main suite or, if that suite has no rows,
-    the suite of the newest row. If a suite was replaced, its replacement is returned.
+    It is the suite of the user's newest row. Without rows of the user, it is the main suite or, if that suite has no
+    rows, the suite of the newest row. If a suite was replaced, its replacement is returned.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]

@@ -380,7 +380,7 @@ def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
 
 
 def _validate_further(trainer: Trainer, result: GroupResult) -> None:
-    """Score the runs on further validation sequences (on a ladder, of every level) to choose a learning rate."""
+    """Score the runs on further validation sequences, by which a learning rate is chosen later."""
     began = time.perf_counter()
     if trainer.runs[0].cell.levels:
         scores = [score for score, _ in on_levels(trainer, "validation")]

@@ -92,7 +92,7 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
 
     order, reading = clear.verdict().splitlines()
     assert order == "Basic: Softmax .90 > Linear .50 and SLAY .40"
-    assert reading.startswith("Scores after > are at least .05 below the first ")
+    assert reading.startswith("Scores after > are at least .05 below the first, ")
     assert reading.endswith("On a fresh set of similar tasks Softmax would still rank first overall.")
     assert near.verdict().startswith("Basic: Softmax .60 ≈ Linear .60 > SLAY .30\n")
     assert near.outlook == "On a fresh set of similar tasks any of Softmax and Linear could rank first overall."

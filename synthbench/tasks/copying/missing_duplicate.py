@@ -16,14 +16,15 @@ from synthbench.tasks.base import Batch, Bound, Tokens, task
 @task
 @dataclass(frozen=True)
 class MissingDuplicate(Transduction):
-    """Read a string twice, with one symbol of the two copies masked; at the separator, name the masked symbol.
+    """Read a string twice, with one symbol masked in one copy; at the separator, name the masked symbol.
 
     With ``num_symbols=4``, the mask is 4, the separator 5 and the padding 6::
 
         inputs    3 1 2 0 3 4 2 0 5 6 6
         targets   . . . . . . . . 1 . .
 
-    Tests comparing two halves whose border is known only at the separator. Networks with a tape solve it at any length.
+    Tests whether a model can compare two halves when it learns only at the separator where the second half began.
+    Networks with a tape solve the task at any length.
     With many symbols and short strings, the symbols next to the mask are enough to find the same place in the other
     copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. To prevent
     counting, padding can replace ``num_erased`` other symbols, each in one copy only.

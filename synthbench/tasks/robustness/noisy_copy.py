@@ -43,6 +43,6 @@ class NoisyCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of a uniform guess in the first half and of 0 in the second."""
+        """Return the accuracy of guessing uniformly in the first half and always answering 0 in the second."""
         half = length // 2
         return Bound((half / (self.vocabulary - 1) + length - half) / length)
