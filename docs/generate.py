@@ -127,7 +127,7 @@ _VENUES = {
 def _venue(source: str) -> str:
     """Name venue and year of a paper: ``NeurIPS 2024``."""
     entry = sources.describe(source)
-    (venue, *_) = *re.findall(r"(?:booktitle|journal)\s*= \{(arXiv|[^}]*)", entry), "preprint"
+    venue = next(iter(re.findall(r"(?:booktitle|journal)\s*= \{(arXiv|[^}]*)", entry)), "preprint")
     year = re.search(r"year\s*= \{(\d+)", entry)
     return f"{_VENUES.get(venue, venue)} {year[1]}" if year else source
 

@@ -159,10 +159,11 @@ class Report:
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
         conditions = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layer = "; ranked: layers " * bool(conditions) + ", not ".join(_LAYERS.get(name, name) for name in conditions)
+        layers_in_words = ", not ".join(_LAYERS.get(name, name) for name in conditions)
         return (
             f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate "
-            f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens{layer}."
+            f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens"
+            f"{'; ranked: layers ' if layers_in_words else ''}{layers_in_words}."
         )
 
     @cached_property
