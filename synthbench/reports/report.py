@@ -158,12 +158,11 @@ class Report:
         width, layers, steps, batch, _ = (_span(rows[name]) for name in _OF_SETTING)
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
-        conditions = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layers_in_words = ", not ".join(_LAYERS.get(name, name) for name in conditions)
+        found = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
+        layer = f"; ranked: layers {', not '.join(_LAYERS.get(name, name) for name in found)}" if found else ""
         return (
             f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate "
-            f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens"
-            f"{'; ranked: layers ' if layers_in_words else ''}{layers_in_words}."
+            f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens{layer}."
         )
 
     @cached_property
