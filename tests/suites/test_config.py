@@ -88,9 +88,8 @@ def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_sa
         load_suite(str(path))
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
+MISTAKES = {
+    "smoke": [
         ("steps = 200", "stepz = 200", "did you mean 'steps'"),
         ("[evaluation]", "[evaluations]", "did you mean 'evaluation'"),
         ("steps = 200", "steps = 0", "training.steps is 0"),
@@ -119,16 +118,7 @@ def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_sa
         ("copy = { length = 32 }", "copy = { length = 32 }\ncopy = { length = 16 }", "is not TOML"),
         ("copy = { length = 32 }", "copy = 32", "tasks.copy is 32"),
     ],
-)
-def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
-    assert before in SMOKE
-    with pytest.raises(UsageError, match=message):
-        parse_suite(SMOKE.replace(before, after), origin="smoke.toml", expected_name="smoke")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
+    "core": [
         ("decay_steps = 307\n", "", "'warmup-stable-decay' and decay_steps need each other"),
         ("decay_steps = 307", "decay_steps = 1000", "are 1051 together; allowed: fewer than 1024"),
         ("longest = 256", "longest = 0", "ladder.longest is 0"),
@@ -144,11 +134,17 @@ def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
         ("validation_sequences = 64\n", "", "several training.learning_rates need evaluation.validation_sequences"),
         ("[ladder]", "[tuning]\nseeds = [7]\n[ladder]", "tuning goes with sizes, not with a ladder"),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("suite", "before", "after", "message"), [(suite, *row) for suite, rows in MISTAKES.items() for row in rows]
 )
-def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: str) -> None:
-    assert before in CORE
+def test_every_mistake_is_named(suite: str, before: str, after: str, message: str) -> None:
+    text = {"smoke": SMOKE, "core": CORE}[suite]
+    assert before in text
     with pytest.raises(UsageError, match=message):
-        parse_suite(CORE.replace(before, after), origin="core.toml", expected_name="core")
+        parse_suite(text.replace(before, after), origin=f"{suite}.toml", expected_name=suite)
 
 
 def test_sizes_need_validation_sequences() -> None:

@@ -1,7 +1,8 @@
-"""Checks of a task whose answers a test computes a second time: its example, targets, bounds and lengths."""
+"""Checks of a task whose answers a test computes a second time: its example, targets and bounds."""
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.contract.tasks import best_constants
-from synthbench.errors import UsageError
 from synthbench.options import coerce
 from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE, TASKS, Task
@@ -31,12 +31,13 @@ class Known:
     """A task's answers in a naive form, and what to compare them on."""
 
     reference: Reference
-    oracle: Oracle
-    tasks: st.SearchStrategy[Any]
-    """The task with any options."""
-    others: Sequence[tuple[Task, int]] = ()
-    """Other options, and lengths, at which the bounds are compared as well as at the published ones."""
-    lengths: Callable[[Any], st.SearchStrategy[int]] = lambda task: st.integers(task.min_length, task.min_length + 40)
+    options: dict[str, Any] | st.SearchStrategy[Any]
+    """Ranges of the options by name, as in :func:`drawn`, or a strategy for the task with any options."""
+    others: Sequence[tuple[str, int]] = ()
+    """Other options, as a user writes them, and lengths at which the bounds are compared as well."""
+    oracle: Oracle | None = None
+    """By default the reference, which then must know the answer at the end of each prefix."""
+    lengths: Callable[[Any], st.SearchStrategy[int]] = lambda task: st.integers(task.min_length, task.min_length + 60)
 
 
 def drawn(make: Callable[..., Any], *ranges: Any, **named: Any) -> st.SearchStrategy[Any]:
@@ -50,18 +51,53 @@ def drawn(make: Callable[..., Any], *ranges: Any, **named: Any) -> st.SearchStra
     return st.builds(make, *map(any_of, ranges), **{name: any_of(values) for name, values in named.items()})
 
 
+def targets_from(inputs: list[int], begin: int, answers: list[int]) -> list[set[int]]:
+    """The targets of a sequence that asks for answers from a position on, one after the other, up to its end."""
+    targets = [{IGNORE}] * begin + [{answer} for answer in answers] + [{IGNORE}] * len(inputs)
+    return targets[: len(inputs)]
+
+
+def transduced(task: Any, inputs: list[int], size: int, answer: list[int]) -> list[set[int]]:
+    """The targets of a string of a size, of which a separator, blanks for the answer, and padding must follow."""
+    *_, separator, blank, padding = range(task.vocab_size)
+    following = [separator] + [blank] * len(answer) + [padding] * len(inputs)
+    assert size >= task.shortest
+    assert max(inputs[:size]) < separator
+    assert inputs[size:] == following[: len(inputs) - size]
+    return targets_from(inputs, size + 1, answer)
+
+
+def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
+    """The targets of a sequence that asks at its end, where any of the answers is right."""
+    return [{IGNORE}] * (len(inputs) - 1) + [set(answers)]
+
+
+def oracle_of(reference: Reference) -> Oracle:
+    """An oracle that asks the reference for the last target of each prefix; a prefix may be no sequence of the task."""
+
+    def oracle(task: Any, inputs: Tokens) -> Tokens:
+        predictions = np.zeros_like(inputs)
+        for row, sequence in enumerate(inputs.tolist()):
+            for position in range(len(sequence)):
+                with suppress(AssertionError, IndexError, KeyError, TypeError, ValueError):
+                    predictions[row, position] = min(reference(task, sequence[: position + 1])[position])
+        return predictions
+
+    return oracle
+
+
 def checks_of(known: dict[str, Known]) -> list[Any]:
     """Parameters of a test that calls each: what must hold of every task by the name of the task."""
     checks: list[tuple[str, Callable[[], None]]] = []
     for name, one in known.items():
-        task = TASKS[name]()
         checks += [
             (f"{name}-example", partial(check_example, name, one.reference)),
-            (f"{name}-targets", partial(check_targets, one)),
-            (f"{name}-shortest", partial(check_shortest, task)),
+            (f"{name}-targets", partial(check_targets, TASKS[name], one)),
         ]
-        for sized in ((task, task.length), *one.others):
-            checks.append((f"{name}-bounds-at-{sized[1]}", partial(check_bounds, *sized, one.oracle)))
+        for options, length in (("", TASKS[name].length), *one.others):
+            unit, given_options = TASKS.configured(f"{name}:{options}".removesuffix(":"))
+            check = partial(check_bounds, unit(**given_options), length, one)
+            checks.append((f"{name}-bounds-at-{length}", check))
     return [pytest.param(check, id=of) for of, check in checks]
 
 
@@ -88,11 +124,12 @@ def check_example(name: str, reference: Reference) -> None:
     _assert_allowed(task, reference, inputs, targets)
 
 
-def check_targets(known: Known) -> None:
+def check_targets(unit: type[Task], known: Known) -> None:
     """The targets of a few sequences are those of the naive form, whatever options, length and seed."""
+    tasks = drawn(unit, **known.options) if isinstance(known.options, dict) else known.options
 
     @settings(max_examples=30)  # the first call may build the table of a group
-    @given(known.tasks.flatmap(lambda task: st.tuples(st.just(task), known.lengths(task))), SEEDS)
+    @given(tasks.flatmap(lambda task: st.tuples(st.just(task), known.lengths(task))), SEEDS)
     def check(sized: tuple[Task, int], seed: int) -> None:
         task, length = sized
         inputs, targets = task.sample(np.random.default_rng(seed), 4, length)
@@ -103,17 +140,9 @@ def check_targets(known: Known) -> None:
     check()
 
 
-def check_shortest(task: Task) -> None:
-    """Its shortest length is sampled, and a shorter one refused."""
-    shortest, rng = task.min_length, np.random.default_rng(0)
-    assert task.sample(rng, 1, shortest).inputs.shape == (1, shortest)
-    for call in (task.floor, task.ceiling, lambda length: task.sample(rng, 1, length)):
-        with pytest.raises(UsageError, match=f"length of task '{task.name}' is {shortest - 1}; allowed: .*{shortest}"):
-            call(shortest - 1)
-
-
-def check_bounds(task: Task, length: int, oracle: Oracle) -> None:
+def check_bounds(task: Task, length: int, known: Known) -> None:
     """Constants reach the floor and no more, the oracle the ceiling, from prefixes; and shortcuts fail."""
+    oracle = known.oracle or oracle_of(known.reference)
     floor, ceiling = task.floor(length), task.ceiling(length)
     fit, fresh = (task.sample(np.random.default_rng(seed), 8192, length) for seed in (6, 7))
     constants = best_constants(fit.targets, task.vocab_size)
@@ -134,8 +163,8 @@ def check_bounds(task: Task, length: int, oracle: Oracle) -> None:
     assert reached.value <= ceiling.value + spread
     if ceiling.kind == "exact":
         assert reached.value >= ceiling.value - spread
-    if task.readout == "position":
-        _assert_reads_no_future(task, length, oracle)
+    if known.oracle and task.readout == "position":
+        _assert_reads_no_future(task, length, known.oracle)
 
     inputs, targets = fresh.inputs[:2000], fresh.targets[:2000]
     for name, predictions in task.shortcuts(inputs).items():

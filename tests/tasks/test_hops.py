@@ -1,7 +1,6 @@
 """The tasks of hops: targets recomputed from the inputs alone, one sequence at a time."""
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.hops.ancestors import Ancestors
 from synthbench.tasks.hops.in_context_language import InContextLanguage, draw_automata, walk
 from synthbench.tasks.hops.induction_first import InductionFirst
 from synthbench.tasks.hops.induction_latest import InductionLatest
 from synthbench.tasks.hops.induction_majority import InductionMajority
-from synthbench.tasks.hops.khop_induction import KhopInduction
 from synthbench.tasks.hops.permutation_hops import PermutationHops
 from synthbench.tasks.hops.pointer_chasing import PointerChasing
-from tests.tasks._known import Known, checks_of, drawn
+from tests.tasks._known import Known, drawn, targets_from
 
 
 def chased(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -30,15 +29,14 @@ def chased(task: Any, inputs: list[int]) -> list[set[int]]:
     assert asked[:num_hops] == [mark] * num_hops
     starts, left = asked[num_hops:][: task.num_starts], asked[num_hops:][task.num_starts :]
     assert left == [padding] * len(left)
-    assert len(left) - (task.longest_chain - num_hops) in {0, min(task.num_starts - 1, 1)}
+    assert len(left) - (task.longest_chain - num_hops) <= min(task.num_starts - 1, 1)
     path = [starts[0]]
     while following[path[-1]] != path[0]:
         path.append(following[path[-1]])
     assert len(path) == len(following) > num_hops
-    assert len(set(starts)) == task.num_starts
-    answers = [{path[(path.index(start) + num_hops) % len(path)]} for start in starts]
-    num_before: int = len(edges) + 1 + num_hops
-    return [{IGNORE}] * num_before + answers + [{IGNORE}] * len(left)
+    assert len(set(starts)) == len(starts)
+    answers = [path[(path.index(start) + num_hops) % len(path)] for start in starts]
+    return targets_from(inputs, len(edges) + 1 + num_hops, answers)
 
 
 def in_nodes(tokens: list[int], width: int) -> list[tuple[int, ...]]:
@@ -108,9 +106,9 @@ def ancestral(task: Any, inputs: list[int]) -> list[set[int]]:
     while (node := named_next(parents, ancestors, named, end)) != end:
         named.append(node)
     assert set(named) == ancestors
-    num_left = len(inputs) - query - 2 - len(named)
-    assert inputs[query + 2 :] == named + [padding] * num_left
-    return [{IGNORE}] * (query + 1) + [{node} for node in [*named, end]] + [{IGNORE}] * num_left
+    following = named + [padding] * len(inputs)
+    assert inputs[query + 2 :] == following[: len(inputs) - query - 2]
+    return targets_from(inputs, query + 1, [*named, end])
 
 
 def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -146,20 +144,11 @@ def followers(task: Any, inputs: list[int]) -> list[list[int]]:
     return found
 
 
-def at_the_end(inputs: list[int], answers: list[int]) -> list[set[int]]:
-    return [{IGNORE}] * (len(inputs) - len(answers)) + [{answer} for answer in answers]
-
-
-def latest(task: Any, inputs: list[int]) -> list[set[int]]:
-    found = followers(task, inputs)
+def by_place(task: Any, inputs: list[int]) -> list[set[int]]:
+    """What followed the first or the latest occurrence."""
+    found, place = followers(task, inputs), {"first": 0, "latest": -1}[task.policy]
     assert all(len(set(successors)) == task.repeats for successors in found)
-    return at_the_end(inputs, [successors[-1] for successors in found])
-
-
-def first(task: Any, inputs: list[int]) -> list[set[int]]:
-    found = followers(task, inputs)
-    assert all(len(set(successors)) == task.repeats for successors in found)
-    return at_the_end(inputs, [successors[0] for successors in found])
+    return targets_from(inputs, len(inputs) - task.num_asked, [successors[place] for successors in found])
 
 
 def majority(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -168,7 +157,7 @@ def majority(task: Any, inputs: list[int]) -> list[set[int]]:
         (winner, most), _ = Counter(successors).most_common()
         assert most == task.repeats // 2 + 1
         answers.append(winner)
-    return at_the_end(inputs, answers)
+    return targets_from(inputs, len(inputs) - task.num_asked, answers)
 
 
 def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -181,28 +170,6 @@ def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
     assert len({inputs[begin + 1] for begin in ends[:-1] if begin + 1 < len(inputs)}) <= task.most_edges
     targets = [{IGNORE} if token == separator else {token} for token in inputs[1:]]
     return [*targets, set(range(separator)) | ({IGNORE} if inputs[-1] != separator else set())]
-
-
-def chase(task: Any, inputs: Any) -> Any:
-    """One pass: keep the edges, then count the marks, then follow."""
-    predictions = np.zeros_like(inputs)
-    for row, sequence in enumerate(inputs.tolist()):
-        following: dict[int, int] = {}
-        begin, num_hops, is_asked = None, 0, False
-        for position, token in enumerate(sequence):
-            if token > task.num_nodes:
-                is_asked = True
-            elif token == task.num_nodes:
-                num_hops += 1
-            elif is_asked:
-                predictions[row, position] = token
-                for _ in range(num_hops):
-                    predictions[row, position] = following.get(predictions[row, position], 0)
-            elif begin is None:
-                begin = token
-            else:
-                following[begin], begin = token, None
-    return predictions
 
 
 def follow(task: Any, inputs: Any) -> Any:
@@ -219,19 +186,6 @@ def follow(task: Any, inputs: Any) -> Any:
             for _ in range(number - task.num_symbols + 1):
                 node = following.get(node, node)
             predictions[row, question + width : question + 2 * width] = node
-    return predictions
-
-
-def name_ancestors(task: Any, inputs: Any) -> Any:
-    predictions = np.zeros_like(inputs)
-    for row, sequence in enumerate(inputs.tolist()):
-        if sequence.count(task.node_ids) != 1 or sequence.index(task.node_ids) % 2:
-            continue  # two sequences in one
-        parents, query = ancestry(task, sequence)
-        ancestors = above(parents, sequence[query + 1])
-        for position in range(query + 1, len(sequence)):
-            named = sequence[query + 2 : position + 1]
-            predictions[row, position] = named_next(parents, ancestors, named, task.node_ids + 1)
     return predictions
 
 
@@ -281,7 +235,6 @@ FEW, SPARE = (1, 4), (0, 4)
 KNOWN = {
     "pointer_chasing": Known(
         chased,
-        chase,
         drawn(
             lambda shortest, more, spare, num_starts: PointerChasing(
                 max(shortest + more + 1, num_starts) + 4 + spare, shortest, shortest + more, num_starts
@@ -292,17 +245,16 @@ KNOWN = {
             (1, 6),
         ),
         [
-            (PointerChasing(num_nodes=9, shortest_chain=2, longest_chain=3), 19),
-            (PointerChasing(num_nodes=7, shortest_chain=1, longest_chain=3, num_starts=6), 22),
+            ("num_nodes=9,shortest_chain=2,longest_chain=3", 19),
+            ("num_nodes=7,shortest_chain=1,longest_chain=3,num_starts=6", 22),
         ],
         # With several starts a sequence may end with a padding, so that it may have half an edge less.
-        lambda task: st.integers(*SPARE).map(
+        lengths=lambda task: st.integers(*SPARE).map(
             lambda longer: task.min_length + longer * (1 if task.num_starts > 1 else 2)
         ),
     ),
     "permutation_hops": Known(
         permuted,
-        follow,
         drawn(
             lambda shortest, more, **options: PermutationHops(
                 num_symbols=40, shortest_chain=shortest, longest_chain=shortest + more, **options
@@ -313,55 +265,47 @@ KNOWN = {
             num_questions=(1, 5),
         ),
         [
-            (PermutationHops(num_symbols=3, symbols_used=2, tokens_per_node=3, num_questions=5), 66),
-            (PermutationHops(num_symbols=9, tokens_per_node=1, shortest_chain=2, num_questions=3), 19),
+            ("num_symbols=3,symbols_used=2,tokens_per_node=3,num_questions=5", 66),
+            ("num_symbols=9,tokens_per_node=1,shortest_chain=2,num_questions=3", 19),
         ],
-        lambda task: st.integers(task.min_length, task.min_length + 30),
+        follow,
     ),
     "ancestors": Known(
         ancestral,
-        name_ancestors,
         drawn(
             lambda num_nodes, spare, reach: Ancestors(num_nodes=num_nodes, node_ids=num_nodes + spare, reach=reach),
             (2, 12),
             SPARE,
             (1, 12),
         ),
-        [
-            (Ancestors(num_nodes=5, node_ids=9, ids_used=6, reach=1), 22),
-            (Ancestors(num_nodes=9, node_ids=9, reach=8), 33),
-        ],
+        [("num_nodes=5,node_ids=9,ids_used=6,reach=1", 22), ("num_nodes=9,node_ids=9,reach=8", 33)],
     ),
     "khop_induction": Known(
         hopped,
+        {"num_symbols": (3, 10), "num_hops": (1, 5), "is_marked": [False, True]},
+        [("num_symbols=11,num_hops=1", 17), ("num_symbols=5,num_hops=2,is_marked=true", 20)],
         hop,
-        drawn(KhopInduction, num_symbols=(3, 10), num_hops=(1, 5), is_marked=[False, True]),
-        [
-            (KhopInduction(num_symbols=11, num_hops=1), 17),
-            (KhopInduction(num_symbols=5, num_hops=2, is_marked=True), 20),
-        ],
     ),
     "induction_latest": Known(
-        latest,
-        answer_last,
+        by_place,
         inductions(InductionLatest),
-        [(InductionLatest(num_symbols=9, num_triggers=4, repeats=3, num_asked=3, trigger_ids=6), 30)],
+        [("num_symbols=9,num_triggers=4,repeats=3,num_asked=3,trigger_ids=6", 30)],
+        answer_last,
     ),
     "induction_first": Known(
-        first, answer_last, inductions(InductionFirst), [(InductionFirst(num_symbols=9, num_triggers=3, repeats=4), 26)]
+        by_place, inductions(InductionFirst), [("num_symbols=9,num_triggers=3,repeats=4", 26)], answer_last
     ),
     "induction_majority": Known(
         majority,
-        answer_last,
         inductions(InductionMajority),
         [
-            (InductionMajority(num_symbols=9, num_triggers=3, repeats=4), 26),
-            (InductionMajority(num_symbols=9, num_triggers=3, repeats=3, is_shared=True), 20),
+            ("num_symbols=9,num_triggers=3,repeats=4", 26),
+            ("num_symbols=9,num_triggers=3,repeats=3,is_shared=true", 20),
         ],
+        answer_last,
     ),
     "in_context_language": Known(
         spoken,
-        trigram,
         drawn(
             lambda num_states, most_edges, spare, longest: InContextLanguage(
                 num_states, most_edges + spare, most_edges, longest
@@ -371,15 +315,10 @@ KNOWN = {
             FEW,
             (1, 12),
         ),
-        [(InContextLanguage(num_states=3, num_symbols=2, most_edges=2, longest_string=5), 21)],
-        lambda _task: st.integers(2, 60),
+        [("num_states=3,num_symbols=2,most_edges=2,longest_string=5", 21)],
+        trigram,
     ),
 }
-
-
-@pytest.mark.parametrize("check", checks_of(KNOWN))
-def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
-    check()
 
 
 @pytest.mark.parametrize(("options", "ids"), [({}, {8, 9, 10, 11, 12}), ({"ids_used": 3}, {8, 9, 10})])
@@ -446,14 +385,11 @@ def test_who_is_told_the_automaton_and_its_state_reaches_the_ceiling() -> None:
     rng = np.random.default_rng(0)
     automata = draw_automata(rng, 4000, task.num_states, task.num_symbols, task.most_edges)
     tokens, states = walk(rng, automata, task.num_symbols, task.longest_string, length + 1)
-    is_scored = tokens != task.num_symbols
-    is_right = (np.take_along_axis(automata.symbols[:, :, 0], states, axis=1) == tokens) & is_scored
-    accuracy = is_right.sum() / is_scored.sum()
-    deviations = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
-    standard_error = np.sqrt((deviations**2).sum()) / is_scored.sum()
+    targets = np.where(tokens == task.num_symbols, IGNORE, tokens)
+    reached = accuracy(np.take_along_axis(automata.symbols[:, :, 0], states, axis=1), targets)
 
     ceiling = task.ceiling(length)
-    assert abs(accuracy - ceiling.value) < 4 * np.hypot(standard_error, ceiling.standard_error)
+    assert abs(reached.value - ceiling.value) < 4 * np.hypot(reached.standard_error, ceiling.standard_error)
 
 
 @pytest.mark.parametrize(("name", "order"), [("unigram", 0), ("bigram", 1), ("trigram", 2)])

@@ -1,7 +1,9 @@
 """Rules that know no task, against loops; what tasks declare of them; and the search for better ones."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +16,7 @@ from synthbench.contract import tasks as contract
 from synthbench.errors import ContractError
 from synthbench.tasks import IGNORE, TASKS, Batch, Bound, Level, Task, _rules, level_bounds
 from synthbench.tasks._measured import large_sample
-from synthbench.tasks._rules import ALL, View, Window, families, is_left_out, rule_names
+from synthbench.tasks._rules import ALL, Rule, View, Window, families, is_left_out, rule_names
 from synthbench.tasks._search import Found, digest_of, levels_of, read_found, search_level, write_found
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -54,6 +56,12 @@ def among(chosen: list[int], answer: int) -> float:
     return chosen.count(answer) / len(chosen) if chosen else 0.0
 
 
+def assert_guesses(rule: Rule, batch: Batch, choose: Callable[[list[int], list[int]], list[int]]) -> None:
+    """The rule guesses among the tokens that are chosen from those read and the answers before."""
+    expected = [among(choose(read, asked), answer) for read, answer, asked in scored(batch)]
+    np.testing.assert_allclose(rule(view_of(batch)), expected, rtol=1e-12)
+
+
 def mean_of(halves: _rules.Halves, batch: Batch) -> float:
     """Accuracy on the whole sample; the halves are of whole sequences."""
     rows = np.nonzero(batch.targets != IGNORE)[0]
@@ -65,84 +73,83 @@ def mean_of(halves: _rules.Halves, batch: Batch) -> float:
 
 @given(seed=SEEDS, steps=st.integers(0, 8))
 def test_a_token_back_is_that_token(seed: int, steps: int) -> None:
-    batch = batch_of(seed)
-    expected = [float(steps < len(read) and read[-1 - steps] == answer) for read, answer, _ in scored(batch)]
-
-    assert _rules.token_back(view_of(batch), steps).tolist() == expected
+    rule = partial(_rules.token_back, steps=steps)
+    assert_guesses(rule, batch_of(seed), lambda read, _asked: read[::-1][steps : steps + 1])
 
 
 @given(seed=SEEDS, steps=st.integers(1, 5), is_from_start=st.booleans(), is_distinct=st.booleans())
 def test_an_answer_back_counts_answers_only(seed: int, steps: int, *, is_from_start: bool, is_distinct: bool) -> None:
-    batch, expected = batch_of(seed), []
+    batch = batch_of(seed)
     answers = candidates_of(batch)
-    for read, answer, _ in scored(batch):
-        counted = [token for token in (read if is_from_start else read[::-1]) if token in answers]
-        counted = list(dict.fromkeys(counted)) if is_distinct else counted
-        expected.append(float(steps <= len(counted) and counted[steps - 1] == answer))
-    found = _rules.answer_back(view_of(batch), steps, is_from_start=is_from_start, is_distinct=is_distinct)
 
-    assert found.tolist() == expected
+    def choose(read: list[int], _asked: list[int]) -> list[int]:
+        counted = [token for token in (read if is_from_start else read[::-1]) if token in answers]
+        return (list(dict.fromkeys(counted)) if is_distinct else counted)[steps - 1 : steps]
+
+    rule = partial(_rules.answer_back, steps=steps, is_from_start=is_from_start, is_distinct=is_distinct)
+    assert_guesses(rule, batch, choose)
 
 
 @given(seed=SEEDS, is_later=st.booleans(), is_distinct=st.booleans(), without=st.sampled_from(["", "asked", "single"]))
 def test_a_guess_is_uniform_among_the_answers_in_a_window(
     seed: int, without: str, *, is_later: bool, is_distinct: bool
 ) -> None:
-    batch, expected = batch_of(seed), []
+    batch = batch_of(seed)
     answers = candidates_of(batch)
-    for read, answer, asked in scored(batch):
+
+    def choose(read: list[int], asked: list[int]) -> list[int]:
         size = -(-len(read) // 3)
         part = read[-size:] if is_later else read[:size]
         out = {"": [], "asked": asked, "single": [token for token in read if read.count(token) == 1]}[without]
         chosen = [token for token in part if token in answers and token not in out]
-        expected.append(among(sorted(set(chosen)) if is_distinct else chosen, answer))
-    window = Window(FRACTION, is_later=is_later)
-    found = _rules.guess(view_of(batch), window, is_distinct=is_distinct, without=without)
+        return sorted(set(chosen)) if is_distinct else chosen
 
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    window = Window(FRACTION, is_later=is_later)
+    assert_guesses(partial(_rules.guess, window=window, is_distinct=is_distinct, without=without), batch, choose)
 
 
 @given(seed=SEEDS)
 def test_neighbours_are_what_stood_beside_the_present_token(seed: int) -> None:
-    batch, expected = batch_of(seed), []
-    for read, answer, _ in scored(batch):
+    batch = batch_of(seed)
+
+    def choose(read: list[int], _asked: list[int]) -> list[int]:
         beside = {read[-1]}
         for place in range(len(read) - 1):
             if read[place] == read[-1]:
                 beside |= {read[max(place - 1, 0)], read[place + 1]}
-        expected.append(among(sorted({*read} & candidates_of(batch) - beside), answer))
+        return sorted({*read} & candidates_of(batch) - beside)
 
-    np.testing.assert_allclose(_rules.guess(view_of(batch), ALL, without="neighbours"), expected, rtol=1e-12)
+    assert_guesses(partial(_rules.guess, window=ALL, without="neighbours"), batch, choose)
 
 
 @given(seed=SEEDS)
 def test_the_most_frequent_answer_is_shared_by_those_that_tie(seed: int) -> None:
-    batch, expected = batch_of(seed), []
+    batch = batch_of(seed)
     answers = candidates_of(batch)
-    for read, answer, _ in scored(batch):
-        most = max(read.count(token) for token in answers)
-        expected.append(among([token for token in answers if read.count(token) == most], answer))
 
-    np.testing.assert_allclose(_rules.frequent(view_of(batch), ALL), expected, rtol=1e-12)
+    def choose(read: list[int], _asked: list[int]) -> list[int]:
+        most = max(map(read.count, answers))
+        return [token for token in answers if read.count(token) == most]
+
+    assert_guesses(partial(_rules.frequent, window=ALL), batch, choose)
 
 
 @given(seed=SEEDS, which=st.sampled_from(_rules.WHICH), context=st.integers(1, 3), is_backwards=st.booleans())
 def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *, is_backwards: bool) -> None:
-    batch, expected = batch_of(seed, num_ids=3), []
+    batch, step = batch_of(seed, num_ids=3), 1 if is_backwards else -1
     answers = candidates_of(batch)
-    for read, answer, _ in scored(batch):
+
+    def is_copy(read: list[int], place: int, size: int) -> bool:
+        last = len(read) - 1
+        return all(
+            0 <= place + step * back < last and last >= back and read[place + step * back] == read[last - back]
+            for back in range(size)
+        )
+
+    def choose(read: list[int], _asked: list[int]) -> list[int]:
         last, beside = len(read) - 1, []
         for size in range(context, 0, -1):
-            step = 1 if is_backwards else -1
-            places = [
-                place
-                for place in range(last)
-                if all(
-                    0 <= place + step * back < last and last >= back and read[place + step * back] == read[last - back]
-                    for back in range(size)
-                )
-            ]
-            if places:
+            if places := [place for place in range(last) if is_copy(read, place, size)]:
                 beside = [read[place - step] for place in places if 0 <= place - step <= last]
                 break
         beside = [token for token in beside if token in answers]
@@ -153,10 +160,9 @@ def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *
             "the most frequent": sorted({token for token in beside if beside.count(token) == most}),
             "a random": beside,
         }[which]
-        expected.append(among(chosen if beside else sorted(set(read) & answers), answer))
-    found = _rules.beside_copy(view_of(batch), which, context, is_backwards=is_backwards)
+        return chosen if beside else sorted(set(read) & answers)
 
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_guesses(partial(_rules.beside_copy, which=which, context=context, is_backwards=is_backwards), batch, choose)
 
 
 @given(seed=SEEDS, is_later=st.booleans())

@@ -30,6 +30,14 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(seed))
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A text of one's own."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(PROSE * 99)
+    return path
+
+
 # The corpus and its splits.
 
 
@@ -89,16 +97,14 @@ def test_the_hash_is_that_of_names_and_contents() -> None:
     assert len({hash_of(documents), *map(hash_of, others)}) == 5
 
 
-def test_a_file_is_read_again_when_it_changes_and_its_name_does_not_count(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
-    first.write_bytes(PROSE * 99)
-    second.write_bytes(PROSE * 99)
+def test_a_file_is_read_again_when_it_changes_and_its_name_does_not_count(file: Path) -> None:
+    before = Text(str(file)).corpus
+    file = file.rename(file.with_name("b.txt"))
 
-    assert Text(str(first)).corpus == Text(str(second)).corpus
-    before = Text(str(first)).corpus
-    first.write_bytes(PROSE * 98 + PROSE.upper())
-    os.utime(first, ns=(1, 1))
-    assert Text(str(first)).corpus != before
+    assert Text(str(file)).corpus == before
+    file.write_bytes(PROSE * 98 + PROSE.upper())
+    os.utime(file, ns=(1, 1))
+    assert Text(str(file)).corpus != before
 
 
 def test_a_folder_is_its_visible_files(tmp_path: Path) -> None:
@@ -139,9 +145,7 @@ def test_windows_are_of_their_split_and_targets_are_the_next_bytes() -> None:
             assert bytes([*row, last]) in text
 
 
-def test_the_path_and_the_split_are_in_no_options_and_the_hash_is(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_bytes(PROSE * 99)
+def test_the_path_and_the_split_are_in_no_options_and_the_hash_is(file: Path) -> None:
     task = Text(str(file))
 
     assert arguments_of(task) == arguments_of(task.of_split("test")) == {"corpus": corpus_at(str(file)).name}
@@ -176,16 +180,13 @@ def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
         Text(str(tmp_path))
 
 
-def test_more_than_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.txt").write_bytes(PROSE * 99)
+def test_more_than_is_read_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_corpus, "MOST_BYTES", 1000)
     with pytest.raises(UsageError, match="has 5,148 bytes; allowed: up to 1,000"):
-        Text(str(tmp_path))
+        Text(str(file.parent))
 
 
-def test_another_hash_than_was_asked_for_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_bytes(PROSE * 99)
+def test_another_hash_than_was_asked_for_is_refused(file: Path) -> None:
     assert Text(str(file), corpus=Text(str(file)).corpus).corpus == Text(str(file)).corpus
     with pytest.raises(UsageError, match=r"that in '.*a\.txt' is 'sha256-.*put the old text back, or leave corpus out"):
         Text(str(file), corpus=FROZEN_HASH)
@@ -193,18 +194,15 @@ def test_another_hash_than_was_asked_for_is_refused(tmp_path: Path) -> None:
         Text(corpus=Text(str(file)).corpus)
 
 
-def test_a_text_that_is_too_short_for_its_windows_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
+def test_a_text_that_is_too_short_for_its_windows_is_refused(file: Path) -> None:
     file.write_bytes(PROSE * 10)
     with pytest.raises(
         UsageError, match=r"length of task 'text' is 128; allowed: 1 to 5\d, as split '.*text:length=32"
     ):
         sized("text", {"path": str(file)})
-    length, options = sized("text", {"path": str(file), "length": "32"})
-    assert (length, options) == (
-        32,
-        {"path": str(file), "corpus": Text(str(file)).corpus},
-    )  # pinned before a worker reads
+    # The hash is pinned before a worker reads.
+    pinned = {"path": str(file), "corpus": Text(str(file)).corpus}
+    assert sized("text", {"path": str(file), "length": "32"}) == (32, pinned)
 
 
 # Reference lines and kinds.
