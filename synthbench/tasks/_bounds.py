@@ -1,7 +1,9 @@
 """Probability distributions from which floors and ceilings are computed."""
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
+
+from synthbench.tasks.base import Bound
 
 
 def _log_factorials(largest: int) -> Float[np.ndarray, " counts"]:
@@ -25,6 +27,22 @@ def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Flo
 def binomial(num_draws: int, probability: float) -> Float[np.ndarray, " counts"]:
     """Compute the binomial probability of each count 0..num_draws."""
     return binomials(num_draws, np.array([probability])).ravel()
+
+
+def at_least(num_draws: int, num_symbols: int) -> Float[np.ndarray, "symbols counts"]:
+    """Compute the probability that at least k of ``num_draws`` uniform symbols are at most v, for each v and k."""
+    counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
+    return counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
+def sampled(right: Float[np.ndarray, " batch"], scored: Num[np.ndarray, " batch"]) -> Bound:
+    """Estimate a bound from the number of right answers and of scored positions of each sequence of a sample.
+
+    Positions of a sequence are not independent, so the standard error is that of a ratio of two sums over sequences.
+    """
+    value = right.sum() / scored.sum()
+    standard_error = np.sqrt(((right - value * scored) ** 2).sum()) / scored.sum()
+    return Bound(float(value), standard_error=float(standard_error))
 
 
 def clip_counts(probabilities: Float[np.ndarray, " counts"], largest: int) -> Float[np.ndarray, " clipped"]:

@@ -42,10 +42,14 @@ def entries() -> Mapping[str, Entry]:
     return read
 
 
-def _recorded(task: Task, length: int) -> Entry:
+def _entry(task: Task, key: str) -> Entry:
     # A task from elsewhere may have the name and version of a built-in task and sample something else.
     is_built_in = type(task).__module__.startswith("synthbench.tasks.")
-    return entries().get(key_of(task, length), {}) if is_built_in else {}
+    return entries().get(key, {}) if is_built_in else {}
+
+
+def _recorded(task: Task, length: int) -> Entry:
+    return _entry(task, key_of(task, length))
 
 
 def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
@@ -116,8 +120,7 @@ def level_bounds(level: Level) -> LevelBounds:
 
 def committed_bounds(level: Level) -> LevelBounds | None:
     """Look up the baseline, ceiling and number of answers of a level in the file; None if the file lacks the level."""
-    is_built_in = type(level.task).__module__.startswith("synthbench.tasks.")
-    entry = entries().get(level_key(level)) if is_built_in else None
+    entry = _entry(level.task, level_key(level))
     return _bounds_in(entry) if entry else None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from synthbench.options import option
-from synthbench.tasks._bounds import binomials
+from synthbench.tasks._bounds import at_least
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._transduction import Transduction, string_levels
 from synthbench.tasks.base import Batch, Bound, Tokens, task
@@ -91,9 +91,7 @@ class BucketSort(Transduction):
 def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:
     """Compute the probability of each symbol at each place among ``num_draws`` sorted uniform symbols."""
     # Slot s holds at most symbol v if more than s of the draws are at most v.
-    counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
-    at_most = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
-    return np.diff(at_most, axis=0, prepend=0).T
+    return np.diff(at_least(num_draws, num_symbols)[:, 1:], axis=0, prepend=0).T
 
 
 @cache

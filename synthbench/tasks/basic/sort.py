@@ -5,10 +5,9 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
 
 from synthbench.options import option
-from synthbench.tasks._bounds import binomials
+from synthbench.tasks._bounds import at_least
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 STANDARD_ERROR = 2e-4
@@ -46,18 +45,12 @@ class Sort(Task):
 
         With positions counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
         """
-        at_most = _tails(length, self.vocabulary)[:, 1:]
+        at_most = at_least(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))
 
     def ceiling(self, length: int) -> Bound:
         """Average, over sampled inputs, the probability of the likeliest answer given the tokens read so far."""
         return _ceiling(length, self.vocabulary)
-
-
-def _tails(num_draws: int, vocabulary: int) -> Float[np.ndarray, "tokens counts"]:
-    """Compute the probability that, of ``num_draws`` uniform tokens, at least k are at most v, for each v and k."""
-    probabilities = binomials(num_draws, np.arange(1, vocabulary + 1) / vocabulary)
-    return probabilities[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
 @lru_cache(maxsize=64)
@@ -74,7 +67,7 @@ def _ceiling(length: int, vocabulary: int) -> Bound:
         for position in range(length):
             # One column per number of tokens that must still follow; more than the remaining positions is impossible.
             table = np.zeros((vocabulary, length + 1))
-            table[:, : length - position] = _tails(length - 1 - position, vocabulary)
+            table[:, : length - position] = at_least(length - 1 - position, vocabulary)
             num_below += inputs[:, position, None] <= tokens
             at_most = table[tokens, position + 1 - num_below]
             chunk += np.diff(at_most, axis=1, prepend=0).max(axis=1)

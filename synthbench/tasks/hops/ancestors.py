@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 
 from synthbench.errors import UsageError
 from synthbench.options import option
+from synthbench.tasks._bounds import sampled
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
@@ -259,7 +260,4 @@ def _floor(task: Ancestors) -> Bound:
     share_of_node = (slots < num_answers) / task._num_ids  # noqa: SLF001
     is_end = slots == num_answers
     right = np.where(is_end.mean(axis=0) > share_of_node.mean(axis=0), is_end, share_of_node).sum(axis=1)
-    num_scored = num_answers[:, 0] + 1
-    floor = right.sum() / num_scored.sum()
-    standard_error = np.sqrt(((right - floor * num_scored) ** 2).sum()) / num_scored.sum()
-    return Bound(float(floor), standard_error=float(standard_error))
+    return sampled(right, num_answers[:, 0] + 1)

@@ -92,10 +92,7 @@ class InContextLanguage(Task):
 
     def ceiling(self, length: int) -> Bound:
         """Return the accuracy of a predictor that knows the automaton and its state, and guesses among its edges."""
-        value, standard_error = _ceiling(
-            self.num_states, self.num_symbols, self.most_edges, self.longest_string, length
-        )
-        return Bound(value, "bound", standard_error)
+        return _ceiling(self, length)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Name the most frequent follower of the last 0, 1 or 2 tokens.
@@ -167,26 +164,24 @@ def walk(
 
 
 @cache
-def _ceiling(
-    num_states: int, num_symbols: int, most_edges: int, longest_string: int, length: int
-) -> tuple[float, float]:
+def _ceiling(task: InContextLanguage, length: int) -> Bound:
     """Compute the mean of ``1 / num_edges`` over the states in which symbols are drawn, and its standard error.
 
     Only the automata are sampled; for each automaton, the probability of each state is exact.
     """
     rng = np.random.Generator(np.random.Philox(0))
-    automata = draw_automata(rng, NUM_AUTOMATA, num_states, num_symbols, most_edges)
+    automata = draw_automata(rng, NUM_AUTOMATA, task.num_states, task.num_symbols, task.most_edges)
     guess = 1 / automata.num_edges
-    edge_chance = guess[:, :, None] * (np.arange(most_edges) < automata.num_edges[:, :, None])
-    ends = (automata.ends + num_states * np.arange(NUM_AUTOMATA)[:, None, None]).ravel()
+    edge_chance = guess[:, :, None] * (np.arange(task.most_edges) < automata.num_edges[:, :, None])
+    ends = (automata.ends + task.num_states * np.arange(NUM_AUTOMATA)[:, None, None]).ravel()
     state_chance: Float[np.ndarray, "automata states"] = np.zeros(guess.shape)
     state_chance[:, 0] = 1
     accuracy = np.zeros(NUM_AUTOMATA)
-    for share in _shares(longest_string, length):
+    for share in _shares(task.longest_string, length):
         accuracy += share * (state_chance * guess).sum(axis=1)
         moved = (state_chance[:, :, None] * edge_chance).ravel()
         state_chance = np.bincount(ends, moved, minlength=guess.size).reshape(guess.shape)
-    return float(accuracy.mean()), float(accuracy.std() / np.sqrt(NUM_AUTOMATA))
+    return Bound(float(accuracy.mean()), "bound", float(accuracy.std() / np.sqrt(NUM_AUTOMATA)))
 
 
 def _shares(longest_string: int, length: int) -> Float[np.ndarray, " symbols"]:

@@ -48,7 +48,3 @@ class Multihop(Task):
     def floor(self, length: int) -> Bound:
         """Return the chance of a uniform guess among all tokens but the markers."""
         return Bound(1 / (self.vocabulary - 2))
-
-    def ceiling(self, length: int) -> Bound:
-        """Return 1: the second marker is unique, and the token after it has been read."""
-        return Bound(1.0)

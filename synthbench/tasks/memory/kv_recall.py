@@ -64,7 +64,3 @@ class KvRecall(Task):
     def floor(self, length: int) -> Bound:
         """Return the chance of a uniform guess among all tokens but the separator."""
         return Bound(1 / (self.vocabulary - 1))
-
-    def ceiling(self, length: int) -> Bound:
-        """Return 1: keys are distinct, and the pair has been read."""
-        return Bound(1.0)

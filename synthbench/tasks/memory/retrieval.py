@@ -43,7 +43,3 @@ class Retrieval(Task):
     def floor(self, length: int) -> Bound:
         """Return 1: the needle is always the answer."""
         return Bound(1.0)
-
-    def ceiling(self, length: int) -> Bound:
-        """Return 1: the needle is always the answer."""
-        return Bound(1.0)

@@ -14,6 +14,7 @@ from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.options import option
+from synthbench.tasks._bounds import sampled
 from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.nesting._trees import Law, grow
@@ -210,7 +211,4 @@ def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
     right = np.concatenate(
         [scores[best[0], :half, positions].sum(axis=0), scores[best[1], half:, positions].sum(axis=0)]
     )
-    num_scored = (targets != IGNORE).sum(axis=1)
-    accuracy = right.sum() / num_scored.sum()
-    standard_error = float(np.sqrt(((right - accuracy * num_scored) ** 2).sum()) / num_scored.sum())
-    return Bound(float(accuracy), standard_error=standard_error)
+    return sampled(right, (targets != IGNORE).sum(axis=1))

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
 from synthbench.options import option
+from synthbench.tasks._bounds import sampled
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67726D72
@@ -191,9 +192,7 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
         read, following = _laws(task, tokens[begin : begin + chunk], scale)
         right.append((following.max(axis=2) / read).sum(axis=1))
         num_scored.append((following.sum(axis=2) / read).sum(axis=1))
-    sums, numbers = np.concatenate(right), np.concatenate(num_scored)
-    value = sums.sum() / numbers.sum()
-    return Bound(float(value), standard_error=float(np.sqrt(((sums - value * numbers) ** 2).sum()) / numbers.sum()))
+    return sampled(np.concatenate(right), np.concatenate(num_scored))
 
 
 def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
