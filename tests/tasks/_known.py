@@ -72,6 +72,13 @@ def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
     return [{IGNORE}] * (len(inputs) - 1) + [set(answers)]
 
 
+def value_of(expression: list[int], modulus: int, signs: str) -> int:
+    """Compute an expression of digits below the modulus, and of signs with the ids after them."""
+    text = "".join(str(token) if token < modulus else signs[token - modulus] for token in expression)
+    value: int = eval(text)  # noqa: S307  digits and signs only
+    return value % modulus
+
+
 def oracle_of(reference: Reference) -> Oracle:
     """An oracle that asks the reference for the last target of each prefix; a prefix may be no sequence of the task."""
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import and_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
 from synthbench.tasks.nesting.stack_manipulation import StackManipulation
 from synthbench.tasks.nesting.tree_copy import TreeCopy
 from synthbench.tasks.nesting.tree_mirror import TreeMirror
-from tests.tasks._known import SEEDS, Known, Reference, Tokens, drawn, last_only, targets_from
+from tests.tasks._known import SEEDS, Known, Reference, Tokens, drawn, last_only, targets_from, value_of
 
 EXAMPLES = settings(max_examples=30)
 Tree = Any  # a name, or a label and a list of trees
@@ -48,31 +49,18 @@ def answering(answers_to: Answers, offset: int = 1) -> Reference:
     return reference
 
 
-def value_of(tokens: list[int], modulus: int, operators: str) -> int:
-    """Take an expression from the end of reversed tokens."""
-    opening, token = modulus + len(operators), tokens.pop()
-    if token < modulus:
-        return token
-    if token == modulus + 1:
-        digit = tokens.pop()
-        assert digit < modulus
-        return -digit
-    assert token == opening
-    left = value_of(tokens, modulus, operators)
-    token = tokens.pop()
-    if token == opening + 1:
-        return left
-    right = value_of(tokens, modulus, operators)
-    assert tokens.pop() == opening + 1
-    return {"+": left + right, "-": left - right, "*": left * right}[operators[token - modulus]]
+def bracketed_value(expression: list[int], modulus: int, signs: str) -> int:
+    is_operator = [modulus <= token < modulus + len(signs) - 2 for token in expression]
+    follows_part = [token < modulus or token == modulus + len(signs) - 1 for token in expression]
+    # Every operator that is no sign has brackets of its own.
+    num_operators = sum(map(and_, is_operator[1:], follows_part))
+    assert expression.count(modulus + len(signs) - 2) >= num_operators
+    return value_of(expression, modulus, signs)
 
 
 def value(task: Any, expression: list[int]) -> list[int]:
     assert len(expression) >= task.shortest
-    tokens = expression[::-1]
-    answer = value_of(tokens, task.modulus, "+-*") % task.modulus
-    assert not tokens
-    return [answer]
+    return [bracketed_value(expression, task.modulus, "+-*()")]
 
 
 def unknown(task: Any, equation: list[int]) -> list[int]:
@@ -80,14 +68,10 @@ def unknown(task: Any, equation: list[int]) -> list[int]:
     assert len(equation) >= task.shortest
     assert equals == task.modulus + 5
     place = expression.index(task.modulus + 4)
-    solutions = []
-    for digit in range(task.modulus):
-        tokens = [*expression[:place], digit, *expression[place + 1 :]][::-1]
-        if value_of(tokens, task.modulus, "+-") % task.modulus == given_value:
-            solutions.append(digit)
-        assert not tokens
-    assert len(solutions) == 1
-    return solutions
+    with_digits = [[*expression[:place], digit, *expression[place + 1 :]] for digit in range(task.modulus)]
+    values = [bracketed_value(filled, task.modulus, "+-()") for filled in with_digits]
+    assert values.count(given_value) == 1
+    return [values.index(given_value)]
 
 
 def list_value(tokens: list[int], depth: int, arguments: int) -> int:

@@ -1,8 +1,8 @@
-"""The recall tasks: a reader for each goes through a sequence token by token and says what it must answer."""
+"""The recall tasks: targets recomputed from the inputs alone, one sequence at a time."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,64 +22,21 @@ from synthbench.tasks.recall.mqar import Mqar
 from synthbench.tasks.recall.noisy_recall import NoisyRecall
 from synthbench.tasks.recall.overwrite_recall import OverwriteRecall
 from synthbench.tasks.recall.query_first_recall import QueryFirstRecall
-from tests.tasks._known import Known, Reference, drawn, oracle_of, targets_from
+from tests.tasks._known import Known, drawn, last_only, oracle_of, targets_from
 
 
-def read_pairs(task: Any, inputs: list[int]) -> Iterator[int]:
+def latest_values(task: Any, inputs: list[int]) -> list[set[int]]:
     """mqar and overwrite_recall: the later of two values replaces the earlier one."""
-    values: dict[int, int] = {}
-    key, end = IGNORE, 2 * task.num_pairs
-    for position, token in enumerate(inputs):
-        if position >= end:
-            yield values.get(token, IGNORE)
-            continue
-        if position % 2:
-            values[key] = token
-        key = token
-        yield IGNORE
+    end = 2 * task.num_pairs
+    values = dict(zip(inputs[0:end:2], inputs[1:end:2], strict=True))
+    return targets_from(inputs, end, [values.get(token, IGNORE) for token in inputs[end:]])
 
 
-def read_composite(task: Any, inputs: list[int]) -> Iterator[int]:
-    values: dict[tuple[int, ...], int] = {}
-    for position, token in enumerate(inputs):
-        if position >= 3 * task.num_pairs:
-            yield values.get((inputs[position - 1], token), IGNORE)
-            continue
-        if position % 3 == 2:
-            values[inputs[position - 2], inputs[position - 1]] = token
-        yield IGNORE
-
-
-def read_stream(task: Any, inputs: list[int]) -> Iterator[int]:
-    """in_context_recall and noisy_recall, whose noise is neither key nor value."""
-    values: dict[int, int] = {}
-    key, num_keys = IGNORE, task.num_keys
-    for token in inputs:
-        if token < num_keys:
-            key = token
-            yield values.get(key, IGNORE)
-            continue
-        if token < task.vocabulary:
-            values[key] = token
-        yield IGNORE
-
-
-def read_fuzzy(task: Any, inputs: list[int]) -> Iterator[int]:
-    """At each token of a key as if the key ended there: where it goes on, nothing is asked."""
-    values: dict[tuple[int, ...], list[int]] = {}
-    key: list[int] = []
-    value: list[int] = []
-    num_key_tokens = task.num_key_tokens
-    for token in inputs:
-        if token < num_key_tokens:
-            if value:
-                values[tuple(key)] = value
-                key, value = [], []
-            key.append(token)
-        else:
-            value.append(token)
-        known = values.get(tuple(key), [])
-        yield known[len(value)] if len(value) < len(known) else IGNORE
+def composite_values(task: Any, inputs: list[int]) -> list[set[int]]:
+    end = 3 * task.num_pairs
+    values = {tuple(inputs[place : place + 2]): inputs[place + 2] for place in range(0, end, 3)}
+    asked = pairwise(inputs[end - 1 :])
+    return targets_from(inputs, end, [values.get(key, IGNORE) for key in asked])
 
 
 @cache
@@ -87,26 +44,6 @@ def memorized(num_keys: int) -> dict[int, int]:
     """The value of each key, learned from samples."""
     inputs, targets = Memorization(num_keys=num_keys).sample(np.random.default_rng(9), 40 * num_keys, 2)
     return dict(zip(inputs[:, 0].tolist(), targets[:, 1].tolist(), strict=True))
-
-
-def read_memorized(task: Any, inputs: list[int]) -> Iterator[int]:
-    for position, token in enumerate(inputs):
-        is_blank = token == 2 * task.num_keys
-        yield memorized(task.num_keys)[inputs[position - 1]] if is_blank else IGNORE
-
-
-def read_joint(task: Any, inputs: list[int]) -> Iterator[int]:
-    values: dict[tuple[int, int], int] = {}
-    context, width = IGNORE, 1 + 2 * task.num_keys
-    for position, token in enumerate(inputs):
-        if position >= task.num_contexts * width:
-            yield values.get((inputs[position - 1], token), IGNORE)
-            continue
-        if position % width == 0:
-            context = token
-        elif position % width % 2 == 0:
-            values[context, inputs[position - 1]] = token
-        yield IGNORE
 
 
 @cache
@@ -121,28 +58,30 @@ def meanings(num_keys: int, num_names: int) -> dict[int, int]:
     return meaning
 
 
-def read_aliases(task: Any, inputs: list[int]) -> Iterator[int]:
-    meaning = meanings(task.num_keys, task.num_names)
-    values: dict[int, int] = {}
-    for position, token in enumerate(inputs):
-        if position < 2 * task.num_pairs and position % 2:
-            values[meaning.get(inputs[position - 1], IGNORE)] = token
-        is_query = position >= 2 * task.num_pairs and token in meaning
-        yield values.get(meaning[token], IGNORE) if is_query else IGNORE
+def values_of_aliases(task: Any, inputs: list[int]) -> list[set[int]]:
+    meaning, end = meanings(task.num_keys, task.num_names), 2 * task.num_pairs
+    keys = [meaning[name] for name in inputs[0:end:2]]
+    values = dict(zip(keys, inputs[1:end:2], strict=True))
+    return targets_from(inputs, end, [values.get(meaning.get(token, IGNORE), IGNORE) for token in inputs[end:]])
 
 
-def read_query_first(task: Any, inputs: list[int]) -> Iterator[int]:
-    """Memory for one pair: the first token, and the token after it where it comes again."""
-    kept = IGNORE
-    for before, token in zip([IGNORE, *inputs], inputs, strict=False):
-        if before == inputs[0] and task.num_keys <= token < task.vocab_size - 1:
-            kept = token
-        yield kept if token == task.vocab_size - 1 else IGNORE
-
-
-def reading(reader: Callable[[Any, list[int]], Iterator[int]]) -> Reference:
-    """The answers of a reader are the targets."""
-    return lambda task, inputs: targets_from(inputs, 0, [*reader(task, inputs)])
+def values_of_motifs(task: Any, inputs: list[int]) -> list[set[int]]:
+    """At each token of a key as if the key ended there: where it goes on, nothing is asked."""
+    values: dict[tuple[int, ...], list[int]] = {}
+    key: list[int] = []
+    value: list[int] = []
+    targets = []
+    for token in inputs:
+        if token < task.num_key_tokens:
+            if value:
+                values[tuple(key)] = value
+                key, value = [], []
+            key.append(token)
+        else:
+            value.append(token)
+        known = values.get(tuple(key), [])
+        targets.append({known[len(value)] if len(value) < len(known) else IGNORE})
+    return targets
 
 
 def asked_once(inputs: list[int], targets: list[set[int]], keys: list[int]) -> bool:
@@ -152,7 +91,13 @@ def asked_once(inputs: list[int], targets: list[set[int]], keys: list[int]) -> b
 
 
 def of_stream(task: Any, inputs: list[int]) -> list[set[int]]:
-    targets = reading(read_stream)(task, inputs)
+    """in_context_recall and noisy_recall, whose noise is neither key nor value."""
+    values: dict[int, int] = {}
+    targets = []
+    for before, token in pairwise([IGNORE, *inputs]):
+        targets.append({values.get(token, IGNORE)})
+        if task.num_keys <= token < task.vocabulary:
+            values[before] = token
     if getattr(task, "scored", "repeats") == "repeats":
         return targets
     last = max(position for position, token in enumerate(inputs) if token < task.num_keys)
@@ -160,8 +105,8 @@ def of_stream(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def of_motifs(task: Any, inputs: list[int]) -> list[set[int]]:
-    """The reader is asked where a value goes on; after the last token it may be."""
-    *targets, last = reading(read_fuzzy)(task, inputs)
+    """Where a value goes on is asked; after the last token it may be."""
+    *targets, last = values_of_motifs(task, inputs)
     is_value = [token >= task.num_key_tokens for token in inputs]
     within = [target if follows else {IGNORE} for target, follows in zip(targets, is_value[1:], strict=True)]
     return [*within, last | {IGNORE}]
@@ -170,7 +115,7 @@ def of_motifs(task: Any, inputs: list[int]) -> list[set[int]]:
 def of_pairs(task: Any, inputs: list[int]) -> list[set[int]]:
     """Keys and values are distinct and have ids of their own; each key is asked once."""
     keys, values = inputs[0 : 2 * task.num_pairs : 2], inputs[1 : 2 * task.num_pairs : 2]
-    targets = reading(read_pairs)(task, inputs)
+    targets = latest_values(task, inputs)
     assert len(set(keys)) == len(set(values)) == task.num_pairs
     assert max(keys) < task.num_key_tokens <= min(values)
     assert max(values) < task.vocabulary - 1
@@ -185,7 +130,7 @@ def of_writes(task: Any, inputs: list[int]) -> list[set[int]]:
     pairs = [tuple(inputs[place : place + 2]) for place in range(0, 2 * task.num_pairs, 2)]
     writes = Counter(key for key, _ in pairs)
     num_rewritten = task.num_rewritten
-    targets = reading(read_pairs)(task, inputs)
+    targets = latest_values(task, inputs)
     assert len(set(pairs)) == len(pairs)
     assert sorted(writes.values()) == [1] * (task.num_keys - num_rewritten) + [task.num_writes] * num_rewritten
     assert asked_once(inputs, targets, list(writes))
@@ -199,7 +144,7 @@ def of_composites(task: Any, inputs: list[int]) -> list[set[int]]:
     """
     firsts, seconds = inputs[0 : 3 * task.num_pairs : 3], inputs[1 : 3 * task.num_pairs : 3]
     keys = list(zip(firsts, seconds, strict=True))
-    targets = reading(read_composite)(task, inputs)
+    targets = composite_values(task, inputs)
     asked = [place for place, target in enumerate(targets) if target != {IGNORE}]
     assert min(Counter(firsts).values()) == len(set(seconds)) >= 2
     assert min(Counter(seconds).values()) == len(set(firsts)) >= 2
@@ -219,23 +164,27 @@ def of_one_pair(task: Any, inputs: list[int]) -> list[set[int]]:
     assert task.num_keys <= min(values)
     assert max(values) < task.num_keys + task.num_answers
     assert mark == task.vocab_size - 1
-    return reading(read_query_first)(task, inputs)
+    return last_only(inputs, values[keys.index(first)])
 
 
 def of_contexts(task: Any, inputs: list[int]) -> list[set[int]]:
     """Every context has the same keys, and every key another value in each."""
     width = 1 + 2 * task.num_keys
-    blocks = [inputs[place : place + width] for place in range(0, task.num_contexts * width, width)]
-    tables = [dict(zip(block[1::2], block[2::2], strict=True)) for block in blocks]
-    assert len({block[0] for block in blocks}) == task.num_contexts
-    assert all(table.keys() == tables[0].keys() for table in tables)
-    assert all(len({table[key] for table in tables}) == task.num_contexts for key in tables[0])
-    return reading(read_joint)(task, inputs)
+    end = task.num_contexts * width
+    blocks = [inputs[place : place + width] for place in range(0, end, width)]
+    tables = {block[0]: dict(zip(block[1::2], block[2::2], strict=True)) for block in blocks}
+    keys = next(iter(tables.values())).keys()
+    assert len(tables) == task.num_contexts
+    assert all(table.keys() == keys for table in tables.values())
+    assert all(len({table[key] for table in tables.values()}) == task.num_contexts for key in keys)
+    questions = zip(inputs[end::2], inputs[end + 1 :: 2], strict=False)
+    answers = [[IGNORE, tables[context][key]] for context, key in questions]
+    return targets_from(inputs, end, [*chain.from_iterable(answers)])
 
 
 def of_aliases(task: Any, inputs: list[int]) -> list[set[int]]:
     """Each key is asked once, by another name."""
-    meaning, targets = meanings(task.num_keys, task.num_names), reading(read_aliases)(task, inputs)
+    meaning, targets = meanings(task.num_keys, task.num_names), values_of_aliases(task, inputs)
     stored = inputs[0 : 2 * task.num_pairs : 2]
     asked = [token for token, target in zip(inputs, targets, strict=True) if target != {IGNORE}]
     assert not set(stored) & set(asked)
@@ -245,10 +194,11 @@ def of_aliases(task: Any, inputs: list[int]) -> list[set[int]]:
 
 def of_memory(task: Any, inputs: list[int]) -> list[set[int]]:
     assert sorted(memorized(task.num_keys).values()) == list(range(task.num_keys, 2 * task.num_keys))
-    return reading(read_memorized)(task, inputs)
+    values, blank = memorized(task.num_keys), 2 * task.num_keys
+    asked = pairwise([IGNORE, *inputs])
+    return targets_from(inputs, 0, [values[before] if token == blank else IGNORE for before, token in asked])
 
 
-SPARE = (0, 3)
 SPARE = (0, 3)
 KNOWN = {
     "query_first_recall": Known(
@@ -277,7 +227,7 @@ KNOWN = {
             ("num_pairs=5,vocabulary=13,alpha=1.0,filler=noise", 29),
             ("num_pairs=3,vocabulary=19,tokens_used=4", 25),
         ],
-        oracle_of(reading(read_pairs)),
+        oracle_of(latest_values),
     ),
     "overwrite_recall": Known(
         of_writes,
@@ -297,7 +247,7 @@ KNOWN = {
             ("num_keys=3,num_rewritten=2,vocabulary=11,num_writes=4,with_replacement=true", 31),
             ("num_keys=3,num_rewritten=3,vocabulary=19,tokens_used=4", 25),
         ],
-        oracle_of(reading(read_pairs)),
+        oracle_of(latest_values),
     ),
     "composite_recall": Known(
         of_composites,
@@ -311,7 +261,7 @@ KNOWN = {
             (2, 9),
         ),
         [("num_pairs=9,grid=3,num_values=5", 58), ("num_pairs=4,grid=3,num_values=5,with_replacement=true", 31)],
-        oracle_of(reading(read_composite)),
+        oracle_of(composite_values),
     ),
     "in_context_recall": Known(
         of_stream,
@@ -331,7 +281,7 @@ KNOWN = {
         of_motifs,
         {"vocabulary": (12, 20), "num_keys": (2, 6), "max_motif": (2, 4)},
         [("vocabulary=7,num_keys=2", 17)],
-        oracle_of(reading(read_fuzzy)),
+        oracle_of(values_of_motifs),
     ),
     "memorization": Known(of_memory, {"num_keys": (2, 9)}, [("num_keys=3", 5)]),
     "joint_recall": Known(
@@ -353,7 +303,7 @@ KNOWN = {
             (2, 4),
         ),
         [("num_keys=5,num_names=3,num_values=6,num_pairs=4,tokens_used=4", 19)],
-        oracle_of(reading(read_aliases)),
+        oracle_of(values_of_aliases),
     ),
 }
 

@@ -25,7 +25,7 @@ from synthbench.tasks.state_tracking.s3_words import S3Words
 from synthbench.tasks.state_tracking.s5_swaps import S5Swaps
 from synthbench.tasks.state_tracking.s5_words import S5Words
 from synthbench.tasks.state_tracking.z60_words import Z60Words
-from tests.tasks._known import SEEDS, Known, Tokens, targets_from
+from tests.tasks._known import SEEDS, Known, Tokens, targets_from, value_of
 
 GROUPS = {"S3": S3, "A4_Z5": A4_Z5, "A5": A5, "Z60": Z60, "S5": S5}
 WORDS: dict[type[GroupWords], tuple[str, int]] = {
@@ -66,17 +66,11 @@ def place(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets_from(inputs, len(string), [(string.count(1) - string.count(2)) % task.modulus])
 
 
-def value_of(string: list[int], modulus: int) -> int:
-    text = "".join(str(symbol) if symbol < modulus else "+-*"[symbol - modulus] for symbol in string)
-    value: int = eval(text)  # noqa: S307  digits and operators only
-    return value % modulus
-
-
 def value(task: Any, inputs: list[int]) -> list[set[int]]:
     string = string_of(task, inputs)
     assert len(string) % 2 == 1
     assert all((symbol < task.modulus) == (position % 2 == 0) for position, symbol in enumerate(string))
-    return targets_from(inputs, len(string), [value_of(string, task.modulus)])
+    return targets_from(inputs, len(string), [value_of(string, task.modulus, "+-*")])
 
 
 def word(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -157,7 +151,7 @@ def test_floors_are_those_of_all_strings_of_a_length() -> None:
             sum(a != b for a, b in pairwise(string)) % 2 for string in product(range(3), repeat=6)
         ],
         CycleNavigation(shortest=6): [sum(string) % 5 for string in product((0, 1, -1), repeat=6)],
-        ModularArithmetic(shortest=5): [value_of(string, 5) for string in expressions],
+        ModularArithmetic(shortest=5): [value_of(string, 5, "+-*") for string in expressions],
     }
     for task, answers in by_hand.items():
         assert task.floor(task.min_length).value == pytest.approx(share_of_mode(answers), abs=1e-12)
