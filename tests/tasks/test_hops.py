@@ -20,20 +20,27 @@ from synthbench.tasks.hops.pointer_chasing import PointerChasing
 from tests.tasks._known import Known, drawn, targets_from
 
 
+def cycle_of(nodes: list[Any]) -> list[Any]:
+    """The nodes of a cycle in order, from its edges in any order."""
+    following = dict(zip(nodes[0::2], nodes[1::2], strict=True))
+    path = [nodes[0]]
+    while following[path[-1]] != path[0]:
+        path.append(following[path[-1]])
+    assert len(path) == len(following) == len(nodes) // 2
+    return path
+
+
 def chased(task: Any, inputs: list[int]) -> list[set[int]]:
     mark, query, padding = task.num_nodes, task.num_nodes + 1, task.num_nodes + 2
     edges, asked = inputs[: inputs.index(query)], inputs[inputs.index(query) + 1 :]
-    following = dict(zip(edges[0::2], edges[1::2], strict=True))
     num_hops = asked.count(mark)
     assert task.shortest_chain <= num_hops <= task.longest_chain
     assert asked[:num_hops] == [mark] * num_hops
     starts, left = asked[num_hops:][: task.num_starts], asked[num_hops:][task.num_starts :]
     assert left == [padding] * len(left)
     assert len(left) - (task.longest_chain - num_hops) <= min(task.num_starts - 1, 1)
-    path = [starts[0]]
-    while following[path[-1]] != path[0]:
-        path.append(following[path[-1]])
-    assert len(path) == len(following) > num_hops
+    path = cycle_of(edges)
+    assert len(path) > num_hops
     assert len(set(starts)) == len(starts)
     answers = [path[(path.index(start) + num_hops) % len(path)] for start in starts]
     return targets_from(inputs, len(edges) + 1 + num_hops, answers)
@@ -49,11 +56,8 @@ def permuted(task: Any, inputs: list[int]) -> list[set[int]]:
     begin = len(inputs) - 2 * width * task.num_questions
     assert inputs[:num_left] == [task.vocab_size - 1] * num_left
     nodes = in_nodes(inputs[num_left:begin], width)
-    following = dict(zip(nodes[0::2], nodes[1::2], strict=True))
-    path = [nodes[0]]
-    while following[path[-1]] != path[0]:
-        path.append(following[path[-1]])
-    assert len(path) == len(following) == len(nodes) // 2 > task.longest_chain
+    path = cycle_of(nodes)
+    assert len(path) > task.longest_chain
     assert max(map(max, path)) < (task.symbols_used or task.num_symbols)
     targets, starts = [{IGNORE}] * begin, set()
     for question in range(begin, len(inputs), 2 * width):
@@ -68,44 +72,33 @@ def permuted(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-def ancestry(task: Any, inputs: list[int]) -> tuple[dict[int, set[int]], int]:
-    """The parents of each node, in the order in which nodes first stand in the edges; and where the query stands."""
-    query = inputs.index(task.node_ids)
-    parents: dict[int, set[int]] = {node: set() for node in inputs[:query]}
-    for parent, child in zip(inputs[0:query:2], inputs[1:query:2], strict=True):
-        parents[child].add(parent)
-    return parents, query
-
-
 def above(parents: dict[int, set[int]], node: int) -> set[int]:
     found: set[int] = set()
     left = [node]
     while left:
-        new = parents.get(left.pop(), set()) - found
+        new = parents[left.pop()] - found
         found |= new
         left += new
     return found
 
 
-def named_next(parents: dict[int, set[int]], ancestors: set[int], named: list[int], end: int) -> int:
-    """The first node whose parents are all named, of the ancestors that are not; the end if there is none."""
-    ready = [node for node in parents if node in ancestors and node not in named and parents[node] <= set(named)]
-    return ready[0] if ready else end
-
-
 def ancestral(task: Any, inputs: list[int]) -> list[set[int]]:
-    parents, query = ancestry(task, inputs)
+    query = inputs.index(task.node_ids)
     end, padding = task.node_ids + 1, task.node_ids + 2
+    # In the order in which nodes first stand in the edges.
+    parents: dict[int, set[int]] = {node: set() for node in inputs[:query]}
+    for parent, child in zip(inputs[0:query:2], inputs[1:query:2], strict=True):
+        parents[child].add(parent)
     assert len(parents) == task.num_nodes
     assert max(parents) < (task.ids_used or task.node_ids)
     assert sorted(map(len, parents.values()))[:2] == [0, 1]
     assert max(map(len, parents.values())) <= 2
     assert all(node not in above(parents, node) for node in parents)
-    ancestors = above(parents, inputs[query + 1])
+    left = above(parents, inputs[query + 1])
     named: list[int] = []
-    while (node := named_next(parents, ancestors, named, end)) != end:
-        named.append(node)
-    assert set(named) == ancestors
+    while left:
+        named.append(next(node for node in parents if node in left and not parents[node] & left))
+        left.remove(named[-1])
     following = named + [padding] * len(inputs)
     assert inputs[query + 2 :] == following[: len(inputs) - query - 2]
     return targets_from(inputs, query + 1, [*named, end])
