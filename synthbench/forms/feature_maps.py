@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import hardtanh, hardtanh_, normalize
 
-from synthbench.forms.quadrature import gauss_laguerre
 from synthbench.forms.shapes import FeatureRows
 from synthbench.layers import project
 
@@ -18,28 +17,6 @@ Omega = Literal["iid", "orthogonal"]
 def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     """Scale to length 1; a vector shorter than 1e-12 is divided by 1e-12."""
     return normalize(x, dim=-1, eps=1e-12)
-
-
-def node_constants(
-    num_nodes: int, epsilon: float, per_node: int
-) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Node and weight of each feature, from :func:`gauss_laguerre`; ``per_node`` consecutive features share a node."""
-    nodes, weights = (
-        constants.repeat_interleave(per_node).to(torch.get_default_dtype())
-        for constants in gauss_laguerre(num_nodes, epsilon)
-    )
-    return nodes, weights
-
-
-def node_directions(
-    omega: Omega, *, num_heads: int, dim: int, num_nodes: int, per_node: int, generator: torch.Generator | None
-) -> Float[Tensor, "num_heads dim features"]:
-    """Draw a direction ω ~ N(0, I) per feature; ``orthogonal`` applies to blocks of ``dim`` directions of one node."""
-    if omega == "iid":
-        return gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
-    directions = gaussian_directions("orthogonal", num_heads * num_nodes, dim, per_node, generator)
-    by_head: Tensor = directions.unflatten(0, (num_heads, num_nodes)).transpose(1, 2).flatten(2)
-    return by_head
 
 
 def positive_features(
@@ -70,11 +47,6 @@ def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, 
     return clip(exponents, -20.0, 20.0)
 
 
-def gaussian(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Draw independent N(0, 1) numbers."""
-    return torch.randn(shape, generator=generator)
-
-
 def gaussian_directions(
     kind: Omega,
     num_heads: int,
@@ -90,12 +62,12 @@ def gaussian_directions(
     Source: Choromanski et al. (2021), orthogonal random features.
     """
     if kind == "iid":
-        return gaussian(num_heads, dim, num_features, generator=generator)
+        return torch.randn(num_heads, dim, num_features, generator=generator)
     num_blocks = math.ceil(num_features / dim)
-    q, r = torch.linalg.qr(gaussian(num_heads, num_blocks, dim, dim, generator=generator))
+    q, r = torch.linalg.qr(torch.randn(num_heads, num_blocks, dim, dim, generator=generator))
     # QR fixes signs by its own rule; the diagonal's signs make the rotation uniform.
     rotations = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-    vectors = gaussian(num_heads, num_blocks, dim, dim, generator=generator)
+    vectors = torch.randn(num_heads, num_blocks, dim, dim, generator=generator)
     lengths = torch.linalg.vector_norm(vectors, dim=-2, keepdim=True)
     columns: Tensor = (rotations * lengths).transpose(-3, -2).flatten(-2)
     return columns[..., :num_features].contiguous()

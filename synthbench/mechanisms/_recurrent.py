@@ -1,7 +1,6 @@
 """Shared code of attention whose state is a matrix, and initial values of gates from several papers."""
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,37 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu, softplus
 
-from synthbench.forms.shapes import Token, Tokens, ValueHeads
-from synthbench.forms.state import State
+from synthbench.forms.shapes import Tokens, ValueHeads
 from synthbench.layers import Linear, RmsNorm, ShortConvolution, UndecayedParameter
-from synthbench.mechanisms.base import Attention, Mechanism, kept_by_convolution, takes_state
+from synthbench.mechanisms.base import Attention, kept_by_convolution, stock_part
 from synthbench.options import option
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecurrentAttention(Attention):
     """Attention with gates or rates computed from the tokens; by default, a head's state is a key-to-value matrix."""
-
-    @abstractmethod
-    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Compute gates and rates from the tokens: the arguments of ``attend`` after q, k and v."""
-
-    def forward(self, x: Tokens) -> Tokens:
-        """Project to queries, keys, values and controls, attend, and project back."""
-        return self.merge_heads(self.attend(*self.heads(x), *self.controls(x)))
-
-    def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position, with the last query alone if ``takes_last_queries`` is True."""
-        q, k, v = self.heads(x)
-        if self.takes_last_queries:
-            q = q[..., -1:, :]
-        return self.merge_heads(self.attend(q, k, v, *self.controls(x))[..., -1:, :])
-
-    def advance(self, x: Token, state: State) -> Token:
-        """Process the next token; if ``attend`` takes no state, the state keeps all inputs."""
-        if not takes_state(self.attend):
-            return Mechanism.advance(self, x, state)
-        return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x), state=state))  # type: ignore[call-arg]
 
     def by_head(self, x: Float[Tensor, "*batch length channels"]) -> Float[Tensor, "*batch heads length width"]:
         """Split the channels into heads."""
@@ -62,10 +39,8 @@ class SiluAttention(RecurrentAttention):
     """
 
     conv: int = option(4, "tokens that its short convolutions see, 0 for none", low=0, high=64, absent=0)
-    norm_gain: bool = option(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
-    output_gate: bool = option(
-        default=True, meaning="whether a gate read off the token multiplies a head's normed output", absent=False
-    )
+    norm_gain: bool = stock_part("whether the norm of a head's output has a gain")
+    output_gate: bool = stock_part("whether a gate read off the token multiplies a head's normed output")
 
     own_positions: ClassVar = "none"
     epsilon: ClassVar[float] = 1e-5
@@ -87,6 +62,19 @@ class SiluAttention(RecurrentAttention):
         """Apply the activation of the output gates."""
         return silu(gates)
 
+    def draw_decay(
+        self, generator: torch.Generator | None, *, width: int = 1, lowest: float = 0.0, undecayed: bool
+    ) -> None:
+        """Draw rates, uniformly from [lowest, 16], and biases for :meth:`log_decay`; ``undecayed``: no weight decay."""
+        log_rates = torch.empty(self.num_heads, 1, 1).uniform_(lowest, 16, generator=generator).log()
+        biases = log_uniform_steps(self.num_heads, 1, width, generator=generator)
+        kind = UndecayedParameter if undecayed else nn.Parameter
+        self.log_rate, self.gate_bias = kind(log_rates), kind(biases)
+
+    def log_decay(self, x: Float[Tensor, "*batch heads length width"]) -> Float[Tensor, "*batch heads length width"]:
+        """Compute the logarithm of Mamba's decay, exp(-rate softplus(x + bias))."""
+        return -self.log_rate.exp() * softplus(x + self.gate_bias)
+
     def output_gates(self, x: Tokens) -> ValueHeads | None:
         """Compute the output gates from the tokens; None if there are none."""
         return None if self.out_gate is None else self.by_head(self.activated(self.out_gate(x)))
@@ -105,26 +93,7 @@ class SiluAttention(RecurrentAttention):
         return super().state_elements(length) + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 
-def log_rates(num_heads: int, low: float, generator: torch.Generator | None) -> Tensor:
-    """Draw rates uniformly from [low, 16], one per head, and return their logarithms, [heads, 1, 1]."""
-    return torch.empty(num_heads, 1, 1).uniform_(low, 16, generator=generator).log()
-
-
-def trained(values: Tensor, *, undecayed: bool) -> nn.Parameter:
-    """Make a parameter with these initial values; if ``undecayed``, weight decay does not apply to it."""
-    return UndecayedParameter(values) if undecayed else nn.Parameter(values)
-
-
 def log_uniform_steps(*shape: int, generator: torch.Generator | None) -> Tensor:
     """Draw biases whose softplus is log-uniform in [0.001, 0.1]."""
     step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
     return step + (-torch.expm1(-step)).log()
-
-
-def log_decay(
-    log_rate: Float[Tensor, "*leading heads one one"],
-    bias: Float[Tensor, "*leading heads one width"],
-    x: Float[Tensor, "*batch heads length width"],
-) -> Float[Tensor, "*batch heads length width"]:
-    """Compute the logarithm of Mamba's decay, exp(-rate softplus(x + bias))."""
-    return -log_rate.exp() * softplus(x + bias)

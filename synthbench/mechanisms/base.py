@@ -222,26 +222,37 @@ class Attention(Mechanism):
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads) -> ValueHeads:
         """Attend causally: output t mixes the values 0..t."""
 
+    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:  # noqa: ARG002 - for mechanisms with gates or rates
+        """Compute gates and rates from the tokens: the arguments of ``attend`` after q, k and v; by default, none."""
+        return ()
+
     def forward(self, x: Tokens) -> Tokens:
-        """Project to queries, keys and values, attend, and project back."""
-        return self.merge_heads(self.attend(*self.heads(x)))
+        """Project to queries, keys, values and controls, attend, and project back."""
+        return self.merge_heads(self.attended(x))
+
+    def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
+        """Compute the heads' outputs; with a state, which ``attend`` must take, ``x`` holds only the next token."""
+        heads, controls = self.heads(x, state), self.controls(x)
+        if state is None:
+            return self.attend(*heads, *controls)
+        return self.attend(*heads, *controls, state=state)  # type: ignore[call-arg]
 
     def forward_last(self, x: Tokens) -> Token:
         """Compute ``forward`` at the last position, with the last query alone if ``takes_last_queries`` is True."""
+        if not self.takes_last_queries:
+            return self.merge_heads(self.attended(x)[..., -1:, :])
         q, k, v = self.heads(x)
-        if self.takes_last_queries:
-            return self.merge_heads(self.attend(q[..., -1:, :], k, v))
-        return self.merge_heads(self.attend(q, k, v)[..., -1:, :])
+        return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
     def advance(self, x: Token, state: State) -> Token:
         """Process the next token.
 
         If ``attend`` takes a state, the state is passed to it. Otherwise, the state keeps all keys and values if
-        ``takes_last_queries`` is True, else all inputs.
+        ``takes_last_queries`` is True and there are no controls, else all inputs.
         """
         if takes_state(self.attend):
-            return self.merge_heads(self.attend(*self.heads(x, state), state=state))  # type: ignore[call-arg]
-        if not self.takes_last_queries:
+            return self.merge_heads(self.attended(x, state))
+        if self.controls(x) or not self.takes_last_queries:
             return super().advance(x, state)
         q, k, v = self.heads(x, state)
         return self.merge_heads(self.attend(q, state.append("keys", k), state.append("values", v)))
@@ -347,6 +358,8 @@ class FeatureAttention(Attention):
     """
 
     takes_last_queries: ClassVar = True
+    projections: ClassVar[tuple[str, ...]] = ("qkv.", "out.")
+    """First parts of the names of parameters that no feature depends on."""
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
     guard: Guard = option(  # noqa: RUF009
@@ -419,7 +432,7 @@ class FeatureAttention(Attention):
 
     def _has_trained_features(self) -> bool:
         """Return whether the features have trained parameters, which must then receive gradients."""
-        return any(not name.startswith(("qkv.", "out.")) for name, _ in self.named_parameters())
+        return any(not name.startswith(self.projections) for name, _ in self.named_parameters())
 
     def _bound(self) -> "FeatureAttention":
         """Copy this mechanism with its present buffers, for a backward pass after the buffers have been replaced."""
@@ -463,6 +476,11 @@ class ModuleMechanism(Mechanism):
         """Call the module's own ``state_elements`` if it exists; else return an upper bound, the size of all inputs."""
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
+
+
+def stock_part(meaning: str) -> Any:
+    """Declare an option for a part of the authors' layer, which the rows made before the option lack."""
+    return option(default=True, meaning=meaning, absent=False)
 
 
 def convolved(

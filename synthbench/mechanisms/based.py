@@ -42,6 +42,7 @@ class Based(FeatureAttention):
     source: ClassVar = "arora2024based"
     complexity: ClassVar = "T d^3 + T window d"
     bare: ClassVar = MappingProxyType({"window": 0, "conv": 0})
+    projections: ClassVar = ("qkv.", "out.", "ahead.", "gate.")
 
     window: int = option(
         64, "tokens that half of the heads see by softmax, their own among them, 0 for no such heads", low=0, absent=0
@@ -100,7 +101,3 @@ class Based(FeatureAttention):
         linear = super().state_elements(length) // self.num_heads * self.num_linear
         local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
         return linear + local + kept_by_convolution(self.conv, self.model_dim, length)
-
-    def _has_trained_features(self) -> bool:
-        around = ("qkv.", "out.", "ahead.", "gate.")
-        return any(not name.startswith(around) for name, _ in self.named_parameters())

@@ -13,8 +13,8 @@ from synthbench.forms.recurrences import corrected
 from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution
-from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
-from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
+from synthbench.mechanisms._recurrent import SiluAttention
+from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 
@@ -55,9 +55,7 @@ class Deltaproduct(SiluAttention):
 
     steps: int = option(2, "steps of the delta rule per token", low=1, high=8)
     gate: Literal["head", "none"] = option("head", "what shrinks the state before the steps: a gate per head, or none")
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
-    )
+    undecayed: bool = stock_part("whether weight decay leaves the gate's rate A and bias alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections to rates and to the further steps' keys and values, the gate, and the other parts."""
@@ -69,9 +67,7 @@ class Deltaproduct(SiluAttention):
         )
         if self.gate == "head":
             self.forget = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
-            self.log_rate = trained(log_rates(self.num_heads, 0.0, generator), undecayed=self.undecayed)
-            biases = log_uniform_steps(self.num_heads, 1, 1, generator=generator)
-            self.gate_bias = trained(biases, undecayed=self.undecayed)
+            self.draw_decay(generator, undecayed=self.undecayed)
         super().initialise(generator)
         self.others_convolution = (
             ShortConvolution(self.conv, 2 * (self.steps - 1) * self.model_dim, generator)
@@ -89,7 +85,7 @@ class Deltaproduct(SiluAttention):
         The rates are [..., heads, length, steps]. With a state, ``x`` holds only the next token.
         """
         beta = 2 * self.by_head(self.rate(x)).sigmoid()
-        gate = log_decay(self.log_rate, self.gate_bias, self.by_head(self.forget(x))) if self.gate == "head" else None
+        gate = self.log_decay(self.by_head(self.forget(x))) if self.gate == "head" else None
         output_gates = self.output_gates(x)
         if self.others is None:
             return beta, gate, output_gates, None, None

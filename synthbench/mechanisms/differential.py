@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import pad, rms_norm
 
 from synthbench.errors import UsageError
+from synthbench.forms.scores import fused
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import RmsNorm
@@ -97,10 +98,7 @@ class Differential(Attention):
             v = torch.cat(self._pairs(v).unbind(0), dim=-1)
         scale = query.shape[-1] ** -0.5
         query, key = (pad(x, (0, v.shape[-1] - x.shape[-1])) for x in (query, key))
-        values = v.expand(2, *v.shape)
-        query, key, flat = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, values))
-        mixed = scaled_dot_product_attention(query, key, flat, is_causal=is_causal, scale=scale)
-        first, second = mixed.view(2, *v.shape[:-2], q.shape[-2], v.shape[-1])
+        first, second = fused(query, key, v.expand(2, *v.shape), is_causal=is_causal, scale=scale)
         q1, k1, q2, k2 = self.vectors.unbind(-3)
         factor = (q1 * k1).sum(-1, keepdim=True).exp() - (q2 * k2).sum(-1, keepdim=True).exp() + self.initial
         out = first - factor.unsqueeze(-3) * second

@@ -6,9 +6,10 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, pad, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import logsigmoid, pad, rms_norm
 
 from synthbench.forms.linear import widened
+from synthbench.forms.scores import fused
 from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear
@@ -100,9 +101,7 @@ class Forgetting(RecurrentAttention):
         queries = torch.cat([q / math.sqrt(q.shape[-1]), now, one], dim=-1)
         keys = torch.cat([k, one if is_causal else torch.ones_like(since), -since], dim=-1)
         # Zeros pad values to the width of keys, since PyTorch then chooses a kernel that holds no length x length.
-        queries, keys, values = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
-        mixed = scaled_dot_product_attention(queries, keys, values, is_causal=is_causal, scale=1.0)
-        out = mixed[..., :-2].reshape(*q.shape[:-1], v.shape[-1]).to(dtype)
+        out = fused(queries, keys, pad(v, (0, 2)), is_causal=is_causal, scale=1.0)[..., :-2].to(dtype)
         if output_gates is None:
             return out
         return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates

@@ -12,8 +12,8 @@ from synthbench.forms.recurrences import corrected
 from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps, trained
-from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms._recurrent import SiluAttention
+from synthbench.mechanisms.base import mechanism, stock_part
 from synthbench.options import option
 
 
@@ -53,23 +53,19 @@ class GatedDeltanet(SiluAttention):
     eigenvalues: Literal["zero-one", "signed"] = option(
         "zero-one", "range of a step's eigenvalues but for the gates: beta from 0 to 1, or from 0 to 2"
     )
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves the gate's rate A and bias alone", absent=False
-    )
+    undecayed: bool = stock_part("whether weight decay leaves the gate's rate A and bias alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw all projections, the forget gate's rates and biases, the convolution, the norm and the output gate."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
-        self.log_rate = trained(log_rates(self.num_heads, 0.0, generator), undecayed=self.undecayed)
-        biases = log_uniform_steps(self.num_heads, 1, 1, generator=generator)
-        self.gate_bias = trained(biases, undecayed=self.undecayed)
+        self.draw_decay(generator, undecayed=self.undecayed)
         super().initialise(generator)
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
         """Compute beta, the logarithms of the forget gates, and the output gates."""
         beta = self.by_head(self.rate(x)).sigmoid()
-        gates = log_decay(self.log_rate, self.gate_bias, self.by_head(self.read_gates(x)))
+        gates = self.log_decay(self.by_head(self.read_gates(x)))
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:

@@ -14,7 +14,7 @@ from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Token, To
 from synthbench.forms.state import State
 from synthbench.layers import Linear, RmsNorm
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.base import mechanism, stock_part
 from synthbench.options import option
 
 
@@ -48,9 +48,7 @@ class Gla(RecurrentAttention):
 
     gate_rank: int = option(16, "columns of W_1, through which the gates are computed from a token", low=1)
     tau: float = option(16.0, "temperature of the gates: larger ones forget more slowly", low=1)
-    output_gate: bool = option(
-        default=True, meaning="whether a swish gate multiplies the outputs, whose norm then has a gain", absent=False
-    )
+    output_gate: bool = stock_part("whether a swish gate multiplies the outputs, whose norm then has a gain")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the two factors of the gates' projection, then the output gate."""

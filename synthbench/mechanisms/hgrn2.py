@@ -12,12 +12,13 @@ from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import RmsNorm
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms._recurrent import RecurrentAttention
+from synthbench.mechanisms.base import mechanism
 from synthbench.options import option
 
 
 @mechanism
-class Hgrn2(Attention):
+class Hgrn2(RecurrentAttention):
     r"""Gated linear attention whose key is one minus its gate.
 
     With o_t, f_t and i_t the projections of a token that stand in place of q, k and v, and :math:`\gamma` the ``lower``
@@ -74,7 +75,3 @@ class Hgrn2(Attention):
             return super().merge_heads(heads)
         projected: Tensor = self.out(self.gain(heads.transpose(-2, -3).flatten(-2)))
         return projected
-
-    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Return heads x key width x value width, the same for every length."""
-        return self.model_dim * self.head_dim

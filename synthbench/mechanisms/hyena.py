@@ -12,7 +12,7 @@ from synthbench.forms.linear import widened
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
-from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
+from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
@@ -65,14 +65,8 @@ class Hyena(Mechanism):
     conv: int = option(
         3, "tokens that the short convolution on the projections sees, 0 for none", low=0, high=64, absent=0
     )
-    own_biases: bool = option(
-        default=True,
-        meaning="whether the projections have biases, as with its authors, whatever the suite says",
-        absent=False,
-    )
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves the network that writes the filters alone", absent=False
-    )
+    own_biases: bool = stock_part("whether the projections have biases, as with its authors, whatever the suite says")
+    undecayed: bool = stock_part("whether weight decay leaves the network that writes the filters alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections, the filter network and the short convolution."""
@@ -102,27 +96,24 @@ class Hyena(Mechanism):
         filters: Tensor = self.last(units) * (-rates * place.unsqueeze(-1)).exp()
         return filters
 
-    def forward(self, x: Tokens) -> Tokens:
-        """Project, gate, convolve, gate, project back."""
-        after, before, values = self._projected(x)
-        gated = before * values
-        mixed = long_convolved(gated, self.filters(x.shape[-2])) + self.skip * gated
-        projected: Tensor = self.out(after * mixed)
-        return projected
-
     def advance(self, x: Token, state: State) -> Token:
         """Process the next token with the gated values so far and the short convolution's last inputs."""
-        after, before, values = self._projected(x, state)
-        gated = state.append("gated", before * values)
-        mixed = (gated * self.filters(gated.shape[-2]).flip(-2)).sum(-2, keepdim=True) + self.skip * gated[..., -1:, :]
-        projected: Tensor = self.out(after * mixed)
-        return projected
+        return self.forward(x, state)
 
-    def _projected(self, x: Tensor, state: State | None = None) -> tuple[Tensor, ...]:
-        projected: Tensor = self.project_in(x)
+    def forward(self, x: Tokens, state: State | None = None) -> Tokens:
+        """Project, gate, convolve, gate, project back; with a state, ``x`` holds only the next token."""
+        fused: Tensor = self.project_in(x)
         if self.own_convolution is not None:
-            projected = convolved(self.own_convolution, projected, state)
-        return projected.chunk(3, dim=-1)
+            fused = convolved(self.own_convolution, fused, state)
+        after, before, values = fused.chunk(3, dim=-1)
+        gated = before * values
+        if state is None:
+            mixed = long_convolved(gated, self.filters(x.shape[-2]))
+        else:
+            so_far = state.append("gated", gated)
+            mixed = (so_far * self.filters(so_far.shape[-2]).flip(-2)).sum(-2, keepdim=True)
+        projected: Tensor = self.out(after * (mixed + self.skip * gated))
+        return projected
 
     def state_elements(self, length: int) -> int:
         """Count the gated values so far, and the short convolution's past inputs."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from synthbench.forms.shapes import Tokens
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import SiluAttention, log_rates, log_uniform_steps, trained
+from synthbench.mechanisms._recurrent import SiluAttention
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 
@@ -38,9 +38,7 @@ class Kda(GatedDeltanet):
 
     name: ClassVar = "kda"
     label: ClassVar = "KDA"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "kimi2025linear"
-    complexity: ClassVar = "T d^2"
     version: ClassVar = 2
     rotation_note: ClassVar = "a decay per channel does not commute with a rotation that mixes two channels"
 
@@ -49,9 +47,7 @@ class Kda(GatedDeltanet):
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         self.gate_in = Linear(self.model_dim, self.head_dim, bias=False, generator=generator)
         self.gate_out = Linear(self.head_dim, self.model_dim, bias=False, generator=generator)
-        self.log_rate = trained(log_rates(self.num_heads, 1.0, generator), undecayed=self.undecayed)
-        biases = log_uniform_steps(self.num_heads, 1, self.head_dim, generator=generator)
-        self.gate_bias = trained(biases, undecayed=self.undecayed)
+        self.draw_decay(generator, width=self.head_dim, lowest=1.0, undecayed=self.undecayed)
         SiluAttention.initialise(self, generator)
 
     def draw_output_gate(self, generator: torch.Generator | None) -> nn.Module:

@@ -13,7 +13,7 @@ from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import log_uniform_steps
-from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
+from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 
@@ -53,14 +53,8 @@ class Mamba1(Mechanism):
     expand: int = option(2, "channels of x over the model's width", low=1)
     rank: int = option(0, "numbers through which the steps are read off x; 0 for a sixteenth of the width", low=0)
     conv: int = option(4, "tokens that the short convolution on x sees, 0 for none", low=0, high=64, absent=0)
-    own_biases: bool = option(
-        default=True,
-        meaning="whether no projection has a bias, as with its authors, whatever the suite says",
-        absent=False,
-    )
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves A, D and the steps' biases alone", absent=False
-    )
+    own_biases: bool = stock_part("whether no projection has a bias, as with its authors, whatever the suite says")
+    undecayed: bool = stock_part("whether weight decay leaves A, D and the steps' biases alone")
 
     @property
     def inner_dim(self) -> int:
@@ -83,15 +77,12 @@ class Mamba1(Mechanism):
         if self.undecayed:
             exempt_from_decay(self, "step_bias", "log_rate", "skip")
 
-    def forward(self, x: Tokens) -> Tokens:
-        """Project, convolve, run the state space, gate, project back."""
-        return self._outputs(x)
-
     def advance(self, x: Token, state: State) -> Token:
         """Process the next token with the states of all channels and the convolution's last inputs."""
-        return self._outputs(x, state)
+        return self.forward(x, state)
 
-    def _outputs(self, x: Tensor, state: State | None = None) -> Tensor:
+    def forward(self, x: Tokens, state: State | None = None) -> Tokens:
+        """Project, convolve, run the state space, gate, project back; with a state, ``x`` holds only the next token."""
         gate, channels = self.project_in(x).chunk(2, dim=-1)
         if self.own_convolution is not None:
             channels = convolved(self.own_convolution, channels, state)

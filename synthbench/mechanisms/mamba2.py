@@ -14,7 +14,8 @@ from synthbench.forms.recurrences import decayed
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, exempt_from_decay, uniform
-from synthbench.mechanisms.base import Mechanism, mechanism
+from synthbench.mechanisms._recurrent import log_uniform_steps
+from synthbench.mechanisms.base import Mechanism, kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 
@@ -55,14 +56,10 @@ class Mamba2(Mechanism):
     N: int = option(16, "width of B and C: rows of a head's state", low=1)
     expand: int = option(2, "channels of x over the model's width", low=1)
     conv_width: int = option(4, "tokens that the convolution sees; 1 leaves each by itself", low=1)
-    own_biases: bool = option(
-        default=True,
-        meaning="whether only the convolution has a bias, as with its authors, whatever the suite says",
-        absent=False,
+    own_biases: bool = stock_part(
+        "whether only the convolution has a bias, as with its authors, whatever the suite says"
     )
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves A, D and the steps' biases alone", absent=False
-    )
+    undecayed: bool = stock_part("whether weight decay leaves A, D and the steps' biases alone")
 
     @property
     def inner_dim(self) -> int:
@@ -85,8 +82,7 @@ class Mamba2(Mechanism):
         self.taps = uniform((self.conv_width, channels), bound, generator)
         self.taps_bias = uniform((channels,), bound, generator) if self.bias or self.own_biases else None
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(1, 16, generator=generator).log())
-        step = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
-        self.step_bias = nn.Parameter(step + (-torch.expm1(-step)).log())  # its softplus is the step
+        self.step_bias = nn.Parameter(log_uniform_steps(heads, generator=generator))
         self.skip = nn.Parameter(torch.ones(heads))
         self.scale = nn.Parameter(torch.ones(self.inner_dim))
         if self.undecayed:
@@ -140,5 +136,5 @@ class Mamba2(Mechanism):
 
     def state_elements(self, length: int) -> int:
         """Count every head's state, and the convolution's past inputs."""
-        taps = min(length, self.conv_width - 1)
-        return self.inner_dim * self.N + taps * (self.inner_dim + 2 * self.N)
+        kept = kept_by_convolution(self.conv_width, self.inner_dim + 2 * self.N, length)
+        return self.inner_dim * self.N + kept

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid, pad, silu
 
 from synthbench.forms.recurrences import decayed
-from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear, ShortConvolution, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism
+from synthbench.mechanisms.base import convolved, kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 
@@ -74,18 +74,10 @@ class Mlstm(RecurrentAttention):
     gate_activation: Literal["silu", "sigmoid"] = option(
         "silu", "the function that makes the output gate of what is read off the token", absent="sigmoid"
     )
-    learned_skip: bool = option(
-        default=True, meaning="whether what q and k are projected from is added to the heads' outputs", absent=False
-    )
-    norm_gain: bool = option(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
-    own_biases: bool = option(
-        default=True,
-        meaning="whether no projection has a bias, as with its authors, whatever the suite says",
-        absent=False,
-    )
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves biases, the skip and the norm's gain alone", absent=False
-    )
+    learned_skip: bool = stock_part("whether what q and k are projected from is added to the heads' outputs")
+    norm_gain: bool = stock_part("whether the norm of a head's output has a gain")
+    own_biases: bool = stock_part("whether no projection has a bias, as with its authors, whatever the suite says")
+    undecayed: bool = stock_part("whether weight decay leaves biases, the skip and the norm's gain alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the output gate's projection, the input gate's biases and the convolution; set the other parameters."""
@@ -107,19 +99,11 @@ class Mlstm(RecurrentAttention):
             biases = [name for name, _ in self.named_parameters() if name.endswith("bias")]
             exempt_from_decay(self, "gain", "skip", *biases)
 
-    def forward(self, x: Tokens) -> Tokens:
-        """Convolve, project to heads and gates, attend, gate, project back."""
-        return self.merge_heads(self._attended(x))
+    def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
+        """Convolve, project to heads and gates, attend, gate.
 
-    def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position."""
-        return self.merge_heads(self._attended(x)[..., -1:, :])
-
-    def advance(self, x: Token, state: State) -> Token:
-        """Process the next token; the state has C, n and m of each head and the convolution's last inputs."""
-        return self.merge_heads(self._attended(x, state))
-
-    def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
+        A state has C, n and m of each head and the convolution's last inputs.
+        """
         seen = x
         if self.token_convolution is None:
             fused = self.qkv(x)

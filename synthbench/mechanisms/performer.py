@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
-from synthbench.forms.feature_maps import gaussian
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -36,7 +35,7 @@ class Performer(FeatureAttention):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set per head."""
-        directions = gaussian(self.num_heads, self.head_dim, self.M, generator=generator)
+        directions = torch.randn(self.num_heads, self.head_dim, self.M, generator=generator)
         self.directions = nn.Buffer(directions / math.sqrt(self.head_dim))
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike

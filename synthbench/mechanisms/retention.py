@@ -14,8 +14,7 @@ from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Tokens, V
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import mechanism
-from synthbench.options import option
+from synthbench.mechanisms.base import mechanism, stock_part
 
 
 @mechanism
@@ -49,7 +48,7 @@ class Retention(RecurrentAttention):
     bare: ClassVar = MappingProxyType({"output_gate": False})
     takes_last_queries: ClassVar = True
 
-    output_gate: bool = option(default=True, meaning="whether a swish gate multiplies the outputs", absent=False)
+    output_gate: bool = stock_part("whether a swish gate multiplies the outputs")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the output gate; if there is one, rescale the initial projections as in the authors' code."""

@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from synthbench.forms.feature_maps import gaussian
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -37,7 +36,7 @@ class RFF(FeatureAttention):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen frequencies and phases, one set per head."""
-        self.directions = nn.Buffer(gaussian(self.num_heads, self.head_dim, self.M, generator=generator))
+        self.directions = nn.Buffer(torch.randn(self.num_heads, self.head_dim, self.M, generator=generator))
         self.phases = nn.Buffer(2 * math.pi * torch.rand(self.num_heads, 1, self.M, generator=generator))
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike

@@ -10,11 +10,11 @@ from torch.nn.functional import layer_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
-from synthbench.forms.shapes import KeyHeads, Token, Tokens, ValueHeads
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear, TokenShift, exempt_from_decay
 from synthbench.mechanisms._recurrent import RecurrentAttention
-from synthbench.mechanisms.base import kept_by_convolution, mechanism
+from synthbench.mechanisms.base import kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 FASTEST = math.exp(-0.5)
@@ -69,25 +69,11 @@ class Rwkv7(RecurrentAttention):
     )
 
     gate_rank: int = option(32, "columns of W_1, A_1 and G_1, through which gates are computed from a token", low=1)
-    token_shift: bool = option(
-        default=True, meaning="whether all is read off mixes of a token with the one before it", absent=False
-    )
-    output_gate: bool = option(
-        default=True, meaning="whether a gate read off the token multiplies a head's output", absent=False
-    )
-    norm_gain: bool = option(
-        default=True, meaning="whether the norm of a head's output has a gain and a shift", absent=False
-    )
-    own_biases: bool = option(
-        default=True,
-        meaning="whether no projection has a bias, as with its authors, whatever the suite says",
-        absent=False,
-    )
-    undecayed: bool = option(
-        default=True,
-        meaning="whether weight decay leaves all but the projections of r, k, v and the output alone",
-        absent=False,
-    )
+    token_shift: bool = stock_part("whether all is read off mixes of a token with the one before it")
+    output_gate: bool = stock_part("whether a gate read off the token multiplies a head's output")
+    norm_gain: bool = stock_part("whether the norm of a head's output has a gain and a shift")
+    own_biases: bool = stock_part("whether no projection has a bias, as with its authors, whatever the suite says")
+    undecayed: bool = stock_part("whether weight decay leaves all but the projections of r, k, v and the output alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Rescale the projections to r, k and v, then draw or set the other parameters."""
@@ -131,19 +117,11 @@ class Rwkv7(RecurrentAttention):
     def _by_channel(self, values: Tensor) -> nn.Parameter:
         return nn.Parameter(values.view(self.num_heads, 1, self.head_dim).clone())
 
-    def forward(self, x: Tokens) -> Tokens:
-        """Mix with the previous token, project to heads and controls, attend, gate, and project back."""
-        return self.merge_heads(self._attended(x))
+    def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
+        """Mix with the previous token, project to heads and controls, attend, and gate.
 
-    def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position."""
-        return self.merge_heads(self._attended(x)[..., -1:, :])
-
-    def advance(self, x: Token, state: State) -> Token:
-        """Process the next token; the state has a matrix per head and the previous token's vector."""
-        return self.merge_heads(self._attended(x, state))
-
-    def _attended(self, x: Tensor, state: State | None = None) -> Tensor:
+        A state has a matrix per head and the previous token's vector.
+        """
         for_decay = for_rate = for_gate = x
         fused = None
         if self.shift is not None:

@@ -14,7 +14,7 @@ from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, RunLayer, ShortConvolution, exempt_from_decay, project
-from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism
+from synthbench.mechanisms.base import Mechanism, convolved, kept_by_convolution, mechanism, stock_part
 from synthbench.options import option
 
 
@@ -55,16 +55,12 @@ class Slstm(Mechanism):
     )
 
     conv: int = option(4, "tokens that the short convolution before i and f sees, 0 for none", low=0, high=64, absent=0)
-    headwise_gates: bool = option(
-        default=True, meaning="whether the gates of a head are read off its own channels only", absent=False
-    )
-    norm_gain: bool = option(default=True, meaning="whether the norm of a head's output has a gain", absent=False)
+    headwise_gates: bool = stock_part("whether the gates of a head are read off its own channels only")
+    norm_gain: bool = stock_part("whether the norm of a head's output has a gain")
     out_projection: bool = option(
         default=False, meaning="whether the heads' outputs are projected once more", absent=True
     )
-    undecayed: bool = option(
-        default=True, meaning="whether weight decay leaves R, biases and the norm's gain alone", absent=False
-    )
+    undecayed: bool = stock_part("whether weight decay leaves R, biases and the norm's gain alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections, and set R and the biases to their initial values.

@@ -3,8 +3,7 @@
 import math
 from typing import ClassVar
 
-from torch.nn.functional import scaled_dot_product_attention
-
+from synthbench.forms.scores import fused
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 
@@ -33,7 +32,4 @@ class Softmax(ScoreAttention):
         queries, length = q.shape[-2], k.shape[-2]
         if 1 < queries < length:  # the fused mask places the first query at the first key
             return super().attend(q, k, v)
-        # The fused kernels are chosen for four axes only.
-        q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
-        fused = scaled_dot_product_attention(q4, k4, v4, is_causal=queries == length)
-        return fused.view(*q.shape[:-1], v.shape[-1])
+        return fused(q, k, v, is_causal=queries == length)

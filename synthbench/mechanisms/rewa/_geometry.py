@@ -5,7 +5,6 @@ norm 1, and hyperbolic witnesses are mapped into the ball by :func:`to_ball`. "T
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -20,7 +19,7 @@ from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.layers import Rotation, project, uniform
 from synthbench.mechanisms.base import Attention, Side
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
+from synthbench.mechanisms.rewa._operators import WitnessMap
 from synthbench.options import option
 
 WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
@@ -160,70 +159,53 @@ class WitnessAttention(Attention):
     """Attention by geometric witnesses that are rotated by position, so that distances depend on offsets only.
 
     In each geometry, the rotation acts on an even number of channels; an odd last channel is not rotated. With
-    ``turns=heads``, queries and keys are rotated instead of witnesses.
+    ``turns=heads``, queries and keys are rotated instead of witnesses. A subclass calls :meth:`draw_witnesses` first.
     """
 
     turns: Literal["witnesses", "heads"] = option(
         "witnesses", "what positions turn: witnesses, or queries and keys before the maps to them", absent="heads"
     )
 
-    @property
-    @abstractmethod
-    def geometric(self) -> Witnesses:
-        """The linear maps to witnesses."""
+    m: int = option(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = option(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = option(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
+    power: int = option(1, "power of the distances, 1 as published", low=1, high=2)
+    shared: bool = option(default=True, meaning="whether queries and keys share the maps to witnesses")
+
+    def draw_witnesses(self, generator: torch.Generator | None) -> None:
+        """Draw the maps to the geometries whose width is not 0."""
+        self.witnesses = Witnesses(
+            self.name,
+            num_heads=self.num_heads,
+            dim=self.head_dim,
+            widths=(self.m, self.n, self.p),
+            power=self.power,
+            shared=self.shared,
+            generator=generator,
+        )
 
     @property
     def has_phases(self) -> bool:
         """True if there is more than one geometry."""
-        return len(self.geometric.widths) > 1
+        return len(self.witnesses.widths) > 1
 
     def enter_phase(self, phase: int) -> None:
         """Activate the geometries of this phase."""
-        self.geometric.enter_phase(phase)
+        self.witnesses.enter_phase(phase)
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
         """Widths that positions rotate: an even width per geometry or, with ``turns=heads``, the head width."""
         if self.turns == "heads":
             return super().turned_widths
-        return tuple(width // 2 * 2 for width in self.geometric.widths.values())
+        return tuple(width // 2 * 2 for width in self.witnesses.widths.values())
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
         """Set the rotations by position: one per geometry or, with ``turns=heads``, one for queries and keys."""
         if self.turns == "heads":
             super().turn_by(rotations)
             return
-        self.geometric.rotations.update(dict(zip(self.geometric.widths, rotations, strict=True)))
-
-
-class ProductMetric(nn.Module):
-    """The metric of a product of up to three geometries; each head learns a weight per geometry and a temperature."""
-
-    def __init__(self, witnesses: Witnesses, *, num_heads: int, tau: float) -> None:
-        """Start from the paper's weights and the temperature ``tau``."""
-        super().__init__()
-        self.witnesses = witnesses
-        self.weights = nn.ModuleDict(
-            {geometry: one_a_head(num_heads, start) for geometry, start in witnesses.starts().items()}
-        )
-        self.tau = one_a_head(num_heads, tau)
-
-    def weight(self, geometry: str) -> Tensor:
-        """The weight of a geometry per head; 0 until the phase that activates the geometry."""
-        weight: Tensor = self.weights[geometry]()
-        return weight * self.witnesses.mask(geometry)
-
-    def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the weighted sum of distances, divided by the temperature."""
-        total = torch.zeros((), dtype=q.dtype, device=q.device)
-        for geometry in self.weights:
-            total = total - self.weight(geometry) / self.tau() * self.witnesses.distance(geometry, q, k)
-        return total
-
-    def metrics(self) -> dict[str, Tensor]:
-        """Weights, temperature and effective curvature, each [..., heads]."""
-        by_geometry = {geometry: self.weight(geometry)[..., 0, 0] for geometry in self.weights}
-        return named(by_geometry) | {"tau": self.tau()[..., 0, 0]}
+        self.witnesses.rotations.update(dict(zip(self.witnesses.widths, rotations, strict=True)))
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import PairScores
 from synthbench.layers import project, uniform
-from synthbench.mechanisms.base import Side
+from synthbench.mechanisms.base import Attention, Side
 
 Factors = tuple[Tensor, Tensor]
 """The factors of the m x m operators U Vᵀ, one per token: Uᵀ and Vᵀ, each [..., length, r, m]."""
@@ -49,6 +49,16 @@ class Positive(nn.Module):
 def one_a_head(num_heads: int, start: float) -> Positive:
     """A learned positive number per head, [heads, 1, 1]."""
     return Positive(torch.full((num_heads, 1, 1), start))
+
+
+class TemperedAttention(Attention):
+    """Attention with a learned temperature per head, :func:`one_a_head`, which is reported as ``tau``."""
+
+    temperature: Positive
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """The temperature of every head."""
+        return {"tau": self.temperature()[..., 0, 0]}
 
 
 def check_rank(name: str, r: int, m: int) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
+from synthbench.mechanisms.rewa._geometry import Gate, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.options import option
@@ -34,8 +34,6 @@ class RewaAdaptive(RewaGeometric):
 
     name: ClassVar = "rewa-adaptive"
     label: ClassVar = "Adaptive REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + d)"
 
     hidden: int = option(16, "hidden units of the network that weighs the geometries", low=1, high=1024)
@@ -43,14 +41,9 @@ class RewaAdaptive(RewaGeometric):
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the network."""
         heads, dim = self.num_heads, self.head_dim
-        self.witnesses = self.drawn_witnesses(generator)
+        self.draw_witnesses(generator)
         self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
         self.temperature = one_a_head(heads, self.tau)
-
-    @property
-    def geometric(self) -> Witnesses:
-        """The linear maps to witnesses."""
-        return self.witnesses
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair, with the query's weights, divided by the temperature."""

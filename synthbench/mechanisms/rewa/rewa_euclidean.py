@@ -22,8 +22,6 @@ class RewaEuclidean(RewaGeometric):
 
     name: ClassVar = "rewa-euclidean"
     label: ClassVar = "Euclidean REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + d)"
 
     m: int = option(15, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)

@@ -10,12 +10,12 @@ from torch.nn.functional import log_softmax
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.mechanisms.rewa._operators import TemperedAttention, WitnessMap
 from synthbench.options import option
 
 
 @mechanism
-class RewaFisher(ScoreAttention):
+class RewaFisher(TemperedAttention, ScoreAttention):
     r"""Softmax of :math:`-d(p_q, p_k)^p / \tau` for distributions over m categories.
 
     A linear map of q or k computes the logits of a token's distribution. The distance ``fisher-rao`` is the geodesic
@@ -54,10 +54,6 @@ class RewaFisher(ScoreAttention):
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
         scores: Tensor = -(distances**self.power) / self.temperature()
         return scores
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature of every head."""
-        return {"tau": self.temperature()[..., 0, 0]}
 
 
 def fisher_rao(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:

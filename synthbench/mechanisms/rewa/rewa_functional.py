@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from synthbench.errors import UsageError
-from synthbench.forms.feature_maps import gaussian
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -48,7 +47,7 @@ class RewaFunctional(FeatureAttention):
         """
         if self.D % 2:
             raise UsageError(f"rewa-functional:D is {self.D}; allowed: an even int")
-        frequencies = gaussian(self.num_heads, self.head_dim, self.D // 2, generator=generator)
+        frequencies = torch.randn(self.num_heads, self.head_dim, self.D // 2, generator=generator)
         self.frequencies = nn.Buffer(frequencies / self.bandwidth)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike

@@ -3,16 +3,17 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
-from synthbench.mechanisms.rewa._geometry import ProductMetric, WitnessAttention, Witnesses
+from synthbench.mechanisms.rewa._geometry import WitnessAttention, named
+from synthbench.mechanisms.rewa._operators import TemperedAttention, one_a_head
 from synthbench.options import option
 
 
 @mechanism
-class RewaGeometric(WitnessAttention, ScoreAttention):
+class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
     r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
 
     Each query and key is mapped linearly, per head, to three points, called witnesses. They lie in Euclidean space (m
@@ -44,38 +45,29 @@ class RewaGeometric(WitnessAttention, ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + d)"
 
-    m: int = option(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = option(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = option(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = option(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = option(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
     tau: float = option(1.0, "temperature to start from", low=1e-3, high=1e3)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the maps to witnesses."""
-        self.metric = ProductMetric(self.drawn_witnesses(generator), num_heads=self.num_heads, tau=self.tau)
-
-    def drawn_witnesses(self, generator: torch.Generator | None) -> Witnesses:
-        """Draw the maps to the geometries whose width is not 0."""
-        return Witnesses(
-            self.name,
-            num_heads=self.num_heads,
-            dim=self.head_dim,
-            widths=(self.m, self.n, self.p),
-            power=self.power,
-            shared=self.shared,
-            generator=generator,
+        """Draw the maps to witnesses; start from the paper's weights and the temperature ``tau``."""
+        self.draw_witnesses(generator)
+        self.weights = nn.ModuleDict(
+            {geometry: one_a_head(self.num_heads, start) for geometry, start in self.witnesses.starts().items()}
         )
+        self.temperature = one_a_head(self.num_heads, self.tau)
 
-    @property
-    def geometric(self) -> Witnesses:
-        """The linear maps to witnesses."""
-        return self.metric.witnesses
+    def weight(self, geometry: str) -> Tensor:
+        """The weight of a geometry per head; 0 until the phase that activates the geometry."""
+        weight: Tensor = self.weights[geometry]()
+        return weight * self.witnesses.mask(geometry)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the weighted distance of every pair, divided by the temperature."""
-        return self.metric.scores(q, k)
+        total = torch.zeros((), dtype=q.dtype, device=q.device)
+        for geometry in self.weights:
+            total = total - self.weight(geometry) / self.temperature() * self.witnesses.distance(geometry, q, k)
+        return total
 
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Weights, temperature and effective curvature per head."""
-        return self.metric.metrics()
+        by_geometry = {geometry: self.weight(geometry)[..., 0, 0] for geometry in self.weights}
+        return named(by_geometry) | super().metrics(x)

@@ -21,8 +21,6 @@ class RewaHyperbolic(RewaGeometric):
 
     name: ClassVar = "rewa-hyperbolic"
     label: ClassVar = "Hyperbolic REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (p + d)"
 
     m: int = option(0, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)

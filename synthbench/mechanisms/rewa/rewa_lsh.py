@@ -39,8 +39,6 @@ class RewaLsh(RewaGeometric):
 
     name: ClassVar = "rewa-lsh"
     label: ClassVar = "Sparse REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + L + d)"
 
     K: int = option(32, "keys that a query attends to", low=1, high=1_000_000)
@@ -63,15 +61,14 @@ class RewaLsh(RewaGeometric):
     @torch.no_grad()
     def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
         """One integer per token and table; different composite hashes have the same integer with probability 2^-60."""
-        witnesses = self.metric.witnesses
         total = torch.zeros((), dtype=torch.int64, device=x.device)
-        for geometry in witnesses.widths:
-            points = witnesses.points(geometry, x, side, first)
+        for geometry in self.witnesses.widths:
+            points = self.witnesses.points(geometry, x, side, first)
             if geometry == "euclidean":
                 parts = (torch.cat([points] * self.L, -1) / self.cell + self.shifts).floor().long()
             else:
                 parts = (project(points, getattr(self, f"{geometry}_planes")) > 0).long()
-            factors = getattr(self, f"{geometry}_factors") * witnesses.mask(geometry).long()
+            factors = getattr(self, f"{geometry}_factors") * self.witnesses.mask(geometry).long()
             total = total + (parts * factors).unflatten(-1, (self.L, -1)).sum(-1)
         return total
 
@@ -89,7 +86,7 @@ class RewaLsh(RewaGeometric):
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance divided by the temperature for keys that are kept, minus infinity for all others."""
-        scores = self.metric.scores(q, k)
+        scores = super().scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
@@ -103,10 +100,10 @@ class RewaLsh(RewaGeometric):
             recall = torch.ones(self.num_heads, dtype=x.dtype, device=x.device).expand(*x.shape[:-3], -1)
         else:
             causal = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=x.device).tril()
-            true = nearest(self.metric.scores(q, k), causal, self.K)[..., self.K :, :]
+            true = nearest(super().scores(q, k), causal, self.K)[..., self.K :, :]
             found = true & self.candidates(q, k)[..., self.K :, :]
             recall = (found.sum(-1) / true.sum(-1)).to(x.dtype).mean(-1).mean(-2)
-        return self.metric.metrics() | {"recall": recall}
+        return super().metrics(x) | {"recall": recall}
 
 
 def nearest(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from synthbench.forms import scores
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
 from synthbench.mechanisms.base import mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention, Witnesses, mean_a_head, named
+from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.options import option
 
@@ -41,35 +41,17 @@ class RewaMixture(WitnessAttention):
     complexity: ClassVar = "T^2 (m + n + p + 3 d)"
     takes_last_queries: ClassVar = True
 
-    m: int = option(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = option(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = option(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = option(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = option(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
     tau: float = option(1.0, "temperature of the spherical expert to start from", low=1e-3, high=1e3)
     hidden: int = option(16, "hidden units of the gate's network", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the gate."""
         heads, dim = self.num_heads, self.head_dim
-        self.witnesses = Witnesses(
-            self.name,
-            num_heads=heads,
-            dim=dim,
-            widths=(self.m, self.n, self.p),
-            power=self.power,
-            shared=self.shared,
-            generator=generator,
-        )
+        self.draw_witnesses(generator)
         self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
         self.temperatures = nn.ModuleDict(
             {geometry: one_a_head(heads, self.tau / start) for geometry, start in self.witnesses.starts().items()}
         )
-
-    @property
-    def geometric(self) -> Witnesses:
-        """The linear maps to witnesses."""
-        return self.witnesses
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in every geometry and mix the results."""

@@ -8,12 +8,12 @@ from torch import Tensor
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.mechanisms.rewa._operators import TemperedAttention, WitnessMap
 from synthbench.options import option
 
 
 @mechanism
-class RewaOperator(ScoreAttention):
+class RewaOperator(TemperedAttention, ScoreAttention):
     r"""Softmax of :math:`-\|A_q - A_k\|_{HS}^p / \tau` for m x m operators of rank r.
 
     A linear map of q or k computes the factors U and V of the token's operator :math:`A = U V^T`. Distances are
@@ -58,7 +58,3 @@ class RewaOperator(ScoreAttention):
         distances = _operators.distances(_operators.hilbert_schmidt_product(a, b), *norms, power=self.power)
         scores: Tensor = -distances / self.temperature()
         return scores
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature of every head."""
-        return {"tau": self.temperature()[..., 0, 0]}

@@ -10,14 +10,14 @@ from synthbench.forms import scores
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.mechanisms.rewa._operators import TemperedAttention, WitnessMap
 from synthbench.options import option
 
 
 @mechanism
-class RewaPath(Attention):
+class RewaPath(TemperedAttention):
     r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^*)` for the query i and the key j.
 
     Every token has an entity A and a relation R, both m x m operators of rank r. The factors of the query's A are
@@ -81,10 +81,6 @@ class RewaPath(Attention):
     def state_elements(self, length: int) -> int:
         """Count every key and value, and the sum of relations of every head."""
         return super().state_elements(length) + self.num_heads * self.m**2
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature of every head."""
-        return {"tau": self.temperature()[..., 0, 0]}
 
     def _operators(self, witness: Tensor) -> Tensor:
         return _operators.operators(_operators.factors(witness, self.r))

@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import Perceptron
-from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
+from synthbench.mechanisms.rewa._operators import TemperedAttention, WitnessMap, one_a_head
 from synthbench.options import option
 
 FLOOR = 1e-3
@@ -47,7 +47,7 @@ def _norm(x: Tensor, metric: Tensor) -> Tensor:
 
 
 @mechanism
-class RewaRiemannian(ScoreAttention):
+class RewaRiemannian(TemperedAttention, ScoreAttention):
     r"""Softmax of :math:`-d_G^\pi / \tau`, a distance under a learned metric tensor G on m-dimensional witnesses.
 
     The tensor is :math:`G(x) = A(x) A(x)^T + 10^{-3} I`. A(x) is the identity plus the m x m output of a network with
@@ -92,7 +92,3 @@ class RewaRiemannian(ScoreAttention):
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
         temperature: Tensor = self.temperature()
         return -(distances if self.power == 1 else distances.square()) / temperature
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature per head."""
-        return {"tau": self.temperature()[..., 0, 0]}

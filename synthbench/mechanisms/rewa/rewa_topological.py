@@ -9,9 +9,9 @@ from torch.nn.functional import pad
 
 from synthbench.forms import scores
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, ValueHeads
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import WitnessMap
+from synthbench.mechanisms.rewa._operators import TemperedAttention, WitnessMap
 from synthbench.options import option
 
 BLOCK = 256
@@ -19,7 +19,7 @@ BLOCK = 256
 
 
 @mechanism
-class RewaTopological(Attention):
+class RewaTopological(TemperedAttention):
     r"""Softmax of :math:`-W_2(PD_i, PD_j) / \tau`, the distance of two persistence diagrams.
 
     Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
@@ -87,10 +87,6 @@ class RewaTopological(Attention):
         norms = of_query.square().sum(-1), of_key.square().sum(-1)
         minus: Tensor = -_operators.distances(of_query @ of_key.mT, *norms, power=1) / self.temperature()
         return minus
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature of every head."""
-        return {"tau": self.temperature()[..., 0, 0]}
 
 
 @torch.no_grad()

@@ -8,14 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from synthbench.forms.feature_maps import (
-    Omega,
-    gaussian,
-    node_constants,
-    node_directions,
-    positive_features,
-    unit_vectors,
-)
+from synthbench.forms.feature_maps import Omega, gaussian_directions, positive_features, unit_vectors
+from synthbench.forms.quadrature import gauss_laguerre
 from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.mechanisms.base import FeatureAttention, Side
 from synthbench.options import option
@@ -29,6 +23,8 @@ class QuadratureAttention(FeatureAttention):
     quadrature replaces it by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`.
     """
 
+    family: ClassVar = "slay"
+    source: ClassVar = "slay2026"
     unbiased: ClassVar[bool]
     r"""True if the expected kernel is :math:`x^2 \sum_r w_r e^{2 s_r x}`, apart from the clipping of extreme
     exponents."""
@@ -44,18 +40,22 @@ class QuadratureAttention(FeatureAttention):
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
         """Quadrature nodes and weights, each repeated for the ``per_node`` features of a node."""
-        return node_constants(self.R, self.epsilon, per_node)
+        nodes, weights = (
+            constants.repeat_interleave(per_node).to(torch.get_default_dtype())
+            for constants in gauss_laguerre(self.R, self.epsilon)
+        )
+        return nodes, weights
 
     def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:
-        """Draw the directions [heads, head_dim, R * per_node], one set per head and node."""
-        return node_directions(
-            self.omega,
-            num_heads=self.num_heads,
-            dim=self.head_dim,
-            num_nodes=self.R,
-            per_node=per_node,
-            generator=generator,
-        )
+        """Draw the directions ω ~ N(0, I), [heads, head_dim, R * per_node], one per head and feature.
+
+        With ``omega=orthogonal``, blocks of ``head_dim`` directions of one node are orthogonal.
+        """
+        if self.omega == "iid":
+            return torch.randn(self.num_heads, self.head_dim, self.R * per_node, generator=generator)
+        directions = gaussian_directions(self.omega, self.num_heads * self.R, self.head_dim, per_node, generator)
+        by_head: Tensor = directions.unflatten(0, (self.num_heads, self.R)).transpose(1, 2).flatten(2)
+        return by_head
 
     def keep_positive_features(self, per_node: int, generator: torch.Generator | None, *, scale: float = 1.0) -> None:
         r"""Store the random directions and the constants of the features that :meth:`exponential` computes.
@@ -108,4 +108,4 @@ class ProductAttention(QuadratureAttention):
 
 def unit_anchors(dim: int, num_anchors: int, generator: torch.Generator | None) -> Float[Tensor, "dim num_anchors"]:
     """Draw anchors, one per column, uniformly on the unit sphere."""
-    return unit_vectors(gaussian(num_anchors, dim, generator=generator)).mT.contiguous()
+    return unit_vectors(torch.randn(num_anchors, dim, generator=generator)).mT.contiguous()

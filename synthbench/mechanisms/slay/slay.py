@@ -37,8 +37,6 @@ class Slay(ProductAttention):
 
     name: ClassVar = "slay"
     label: ClassVar = "SLAY"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R P D d"
     dimension: ClassVar = "P"
     feature_cost: ClassVar = "d P"

@@ -31,8 +31,6 @@ class SlayExact(ProductAttention):
 
     name: ClassVar = "slay-exact"
     label: ClassVar = "Exact vec(uuᵀ)"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R D d^3"
     dimension: ClassVar = "d (d + 1) / 2"
     feature_cost: ClassVar = "d^2"

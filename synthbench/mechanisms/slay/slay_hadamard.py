@@ -33,8 +33,6 @@ class SlayHadamard(QuadratureAttention):
 
     name: ClassVar = "slay-hadamard"
     label: ClassVar = "Hadamard"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R M d"
     unbiased: ClassVar = False
     positive: ClassVar = True

@@ -27,8 +27,6 @@ class SlayLaplace(QuadratureAttention):
 
     name: ClassVar = "slay-laplace"
     label: ClassVar = "Laplace-only"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R M d"
     unbiased: ClassVar = False
     positive: ClassVar = True

@@ -29,8 +29,6 @@ class SlayMaclaurin(ProductAttention):
 
     name: ClassVar = "slay-maclaurin"
     label: ClassVar = "Random Maclaurin"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R P D d"
     dimension: ClassVar = "P"
     feature_cost: ClassVar = "d P"

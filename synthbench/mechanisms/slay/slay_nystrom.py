@@ -31,8 +31,6 @@ class SlayNystrom(ProductAttention):
 
     name: ClassVar = "slay-nystrom"
     label: ClassVar = "Nyström"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R P D d"
     dimension: ClassVar = "P"
     feature_cost: ClassVar = "d P + P^2"

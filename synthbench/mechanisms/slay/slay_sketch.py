@@ -33,8 +33,6 @@ class SlaySketch(QuadratureAttention):
 
     name: ClassVar = "slay-sketch"
     label: ClassVar = "SLAY (sketched)"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R S (P + D + d)"
     unbiased: ClassVar = False
     positive: ClassVar = False

@@ -29,8 +29,6 @@ class SlayTensorsketch(ProductAttention):
 
     name: ClassVar = "slay-tensorsketch"
     label: ClassVar = "TensorSketch"
-    family: ClassVar = "slay"
-    source: ClassVar = "slay2026"
     complexity: ClassVar = "T R P D d"
     dimension: ClassVar = "P"
     feature_cost: ClassVar = "d + P log P"
