@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import hypothesis
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench import plugins
 from synthbench.bench.instruments import keep_freed_memory
@@ -244,34 +243,6 @@ def tiny_suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with suite ``smoke`` as ``tiny``, of ten steps and a few sequences: full runs that take a blink."""
     path = tmp_path_factory.mktemp("suite") / "tiny.toml"
     return suite_file(path, "smoke", steps=10, test_sequences=32, curve_every=5, curve_sequences=8)
-
-
-Mix = Callable[..., Tensor]
-
-
-@pytest.fixture
-def mix() -> Mix:
-    """Mix values by kernel values, one position at a time: Σ κ v / N(Σ κ)."""
-
-    def mix(kernel: Tensor, v: Tensor, guard: str = "add", delta: float = 1e-6) -> Tensor:
-        rows = []
-        for t in range(v.shape[-2]):
-            total = kernel[..., t, : t + 1].sum(-1, keepdim=True)
-            guarded = total + delta if guard == "add" else torch.clamp(total, min=delta)
-            rows.append((kernel[..., t, : t + 1].unsqueeze(-1) * v[..., : t + 1, :]).sum(-2) / guarded)
-        return torch.stack(rows, dim=-2)
-
-    return mix
-
-
-@pytest.fixture(scope="session")
-def normal() -> Callable[..., Tensor]:
-    """Draw N(0, 1) numbers in float64 from a seed."""
-
-    def normal(*shape: int, seed: int = 0) -> Tensor:
-        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-    return normal
 
 
 @pytest.fixture

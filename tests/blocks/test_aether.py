@@ -1,7 +1,6 @@
 import math
 from typing import Literal
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -52,12 +51,3 @@ def test_norms_after_each_sum_touch_both() -> None:
     y = normalise(x + mixer(x), block.mixer_norm)
 
     torch.testing.assert_close(block(x), normalise(y + block.linear(block.yat(y)), block.yat_norm))
-
-
-@pytest.mark.parametrize("norm", ["none", "pre", "post"])
-def test_parameters_are_those_of_the_parts(norm: Norm) -> None:
-    block = Aether(mixer=MECHANISMS["yat"](model_dim=8, num_heads=2), model_dim=8, norm=norm)
-
-    around = sum(p.numel() for name, p in block.named_parameters() if not name.startswith("mixer."))
-
-    assert around == (8 * 32 + 32 + 1) + (32 * 8 + 8) + (0 if norm == "none" else 2 * 16)

@@ -16,6 +16,7 @@ from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.mechanisms.gla import Gla
 from synthbench.positions import POSITIONS
 from tests.mechanisms.loops import moved
+from tests.tensors import normal
 
 SMALL: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 64}
 
@@ -80,7 +81,7 @@ def test_what_is_too_large_to_measure_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("name", [*BUILT_IN, "gla+softmax"])
-def test_every_mechanism_streams_and_keeps_what_it_says(name: str, normal: Any) -> None:
+def test_every_mechanism_streams_and_keeps_what_it_says(name: str) -> None:
     check_state(built(name))
     mechanism = moved(built(name))
 
@@ -92,7 +93,7 @@ ATTENTION = [name for name in BUILT_IN if issubclass(MECHANISMS[name], Attention
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> None:
+def test_positions_and_a_short_convolution_go_on_too(name: str) -> None:
     mechanism, generator = built(name), torch.Generator().manual_seed(0)
     assert isinstance(mechanism, Attention)
     places = torch.arange(64.0).unsqueeze(-1)
@@ -110,7 +111,7 @@ def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> 
 
 
 @pytest.mark.parametrize("name", ["gated-deltanet", "mamba1", "softmax", "path"])
-def test_a_state_is_a_place_from_which_two_continuations_go_on(name: str, normal: Any) -> None:
+def test_a_state_is_a_place_from_which_two_continuations_go_on(name: str) -> None:
     mechanism, x = built(name), normal(3, 8)
     _, state = mechanism.stream_step(x[:1], mechanism.init_state())
 
@@ -136,7 +137,7 @@ class Doubled(Gla):
 
 
 @pytest.mark.parametrize("unit", [Gated, Doubled])
-def test_what_computes_something_else_keeps_every_input(unit: type[Mechanism], normal: Any) -> None:
+def test_what_computes_something_else_keeps_every_input(unit: type[Mechanism]) -> None:
     mechanism = unit(**SMALL).double()
     x = normal(2, 5, 8)
 

@@ -9,6 +9,7 @@ from synthbench.forms.linear import Guard
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.performer_exp import PerformerExp
+from tests.tensors import with_gradients
 
 BOUNDED = ["slay", "slay-exact", "slay-laplace", "slay-hadamard", "rff", "rewa-functional", "performer", "linear"]
 
@@ -19,10 +20,6 @@ def draw(length: int, *, queries: int | None = None, spread: float = 3.0) -> tup
     f, e, v = (torch.randn(2, 3, length, width, generator=generator, dtype=torch.float64) for width in (5, 5, 4))
     f = f[..., length - (queries or length) :, :].exp()
     return f.requires_grad_(), (spread * e).requires_grad_(), v.requires_grad_()
-
-
-def gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
 
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
@@ -36,7 +33,7 @@ def test_it_is_attention_by_the_features_themselves_and_so_are_its_gradients(
     expected = linear.gram((f,), (e.exp(),), v, guard=guard, delta=delta)
     out = log_space.attend(f, e, v, guard=guard, delta=delta)
 
-    torch.testing.assert_close(gradients(out, case), gradients(expected, case), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(with_gradients(out, case), with_gradients(expected, case), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("level", [-900.0, 900.0])
@@ -67,7 +64,7 @@ def test_gradients_stay_finite_where_features_vanish(delta: float) -> None:
 
     out = log_space.attend(f, e - 1000, v, guard="add", delta=delta)
 
-    assert all(x.isfinite().all() for x in gradients(out, (f, e, v)))
+    assert all(x.isfinite().all() for x in with_gradients(out, (f, e, v)))
 
 
 def wide_performer() -> PerformerExp:

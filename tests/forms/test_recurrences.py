@@ -9,6 +9,7 @@ from torch import Tensor
 from synthbench.forms import recurrences
 from synthbench.forms.recurrences import CHUNK, LARGEST, corrected, decayed, delta
 from synthbench.forms.state import State
+from tests.tensors import normal, value_and_gradients
 
 Form = Callable[..., Tensor]
 LENGTHS = [1, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
@@ -21,13 +22,7 @@ def token_by_token(form: Form, *tensors: Tensor) -> Tensor:
     return torch.cat([form(*token, state=state) for token in tokens], dim=-2)
 
 
-def value_and_gradients(form: Form, inputs: list[Tensor]) -> list[Tensor]:
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    out = form(*leaves)
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), leaves)]
-
-
-def simple(normal: Callable[..., Tensor], form: Form, length: int, size: float) -> list[Tensor]:
+def simple(form: Form, length: int, size: float) -> list[Tensor]:
     """Inputs of ``decayed``, whose decays have a width, or of ``delta``, whose rates have a largest value."""
     q, k, v = (normal(2, 3, length, width, seed=seed) for seed, width in enumerate((5, 5, 4)))
     if form is decayed:
@@ -37,10 +32,8 @@ def simple(normal: Callable[..., Tensor], form: Form, length: int, size: float) 
 
 @pytest.mark.parametrize(("form", "size"), [(decayed, 1), (decayed, 5), (delta, 1.0), (delta, 2.0)])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_chunks_agree_with_single_steps_and_so_do_their_gradients(
-    form: Form, size: float, length: int, normal: Callable[..., Tensor]
-) -> None:
-    inputs = simple(normal, form, length, size)
+def test_chunks_agree_with_single_steps_and_so_do_their_gradients(form: Form, size: float, length: int) -> None:
+    inputs = simple(form, length, size)
 
     torch.testing.assert_close(
         value_and_gradients(form, inputs),
@@ -55,19 +48,14 @@ def test_chunks_agree_with_single_steps_and_so_do_their_gradients(
     "case", [(decayed, 1), (decayed, 5), (delta, 1.0), (1, 1, "two"), (5, 2, "two"), (5, 1, "three")]
 )
 def test_sizes_of_chunks_blocks_and_segments_do_not_matter_to_values_and_gradients(
-    case: tuple[Any, ...],
-    chunk: int,
-    pairs: int,
-    segment: int,
-    normal: Callable[..., Tensor],
-    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[Any, ...], chunk: int, pairs: int, segment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if len(case) == 2:
-        form, inputs = case[0], simple(normal, case[0], 21, case[1])
+        form, inputs = case[0], simple(case[0], 21, case[1])
     else:
         width, steps, keys = case
         form = corrected
-        inputs = corrections(normal, 21, width=width, steps=steps, top=1.0, keys=keys, decay=0.3)
+        inputs = corrections(21, width=width, steps=steps, top=1.0, keys=keys, decay=0.3)
     before = value_and_gradients(form, inputs)
     for name, value in {"CHUNK": chunk, "PAIRS": pairs, "SEGMENT": segment}.items():
         monkeypatch.setattr(recurrences, name, value)
@@ -75,9 +63,7 @@ def test_sizes_of_chunks_blocks_and_segments_do_not_matter_to_values_and_gradien
     torch.testing.assert_close(value_and_gradients(form, inputs), before, rtol=1e-10, atol=1e-10)
 
 
-def test_a_long_sequence_goes_segment_by_segment(
-    normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_sequence_goes_segment_by_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
     within = recurrences._within_by_head
 
@@ -95,7 +81,7 @@ def test_a_long_sequence_goes_segment_by_segment(
 
 
 @pytest.mark.parametrize("width", [1, 5])
-def test_the_last_query_alone_gives_the_last_output(width: int, normal: Callable[..., Tensor]) -> None:
+def test_the_last_query_alone_gives_the_last_output(width: int) -> None:
     q, k, v = (normal(2, 3, 70, 5, seed=seed) for seed in range(3))
     log_decay = -normal(2, 3, 70, width, seed=3).square()
 
@@ -107,7 +93,7 @@ def test_the_last_query_alone_gives_the_last_output(width: int, normal: Callable
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-2)])
 @pytest.mark.parametrize("width", [1, 5])
 def test_decay_so_fast_that_its_inverse_overflows_does_no_harm(
-    width: int, dtype: torch.dtype, tolerance: float, normal: Callable[..., Tensor]
+    width: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     q, k, v = (normal(2, 3, 70, 5, seed=seed) for seed in range(3))
     log_decay = torch.where(normal(2, 3, 70, width, seed=3) > 0, -100.0, -0.01)
@@ -117,7 +103,7 @@ def test_decay_so_fast_that_its_inverse_overflows_does_no_harm(
     torch.testing.assert_close([x.double() for x in fast], plain, rtol=tolerance, atol=tolerance)
 
 
-def test_leading_axes_broadcast(normal: Callable[..., Tensor]) -> None:
+def test_leading_axes_broadcast() -> None:
     """Heads may share queries and keys, and sequences may share decays."""
     q, k, v = normal(2, 1, 70, 5, seed=0), normal(2, 1, 70, 5, seed=1), normal(2, 3, 70, 4, seed=2)
     log_decay = -normal(3, 70, 1, seed=3).square()
@@ -146,9 +132,7 @@ def corrected_step_by_step(
     return torch.stack(outs, dim=-2)
 
 
-def corrections(
-    normal: Callable[..., Tensor], length: int, *, width: int, steps: int, top: float, keys: str, decay: float
-) -> list[Tensor]:
+def corrections(length: int, *, width: int, steps: int, top: float, keys: str, decay: float) -> list[Tensor]:
     """Inputs of ``corrected``: keys of length 1, read ones times a rate up to ``top``; ``three`` adds keys for v."""
     q, k, v, key = (
         normal(2, 3, rows, size, seed=seed)
@@ -175,9 +159,9 @@ def corrections(
 )
 @pytest.mark.parametrize("length", [1, CHUNK + 1, 2 * CHUNK + 5])
 def test_chunks_of_corrections_agree_with_single_steps_and_so_do_their_gradients(
-    length: int, width: int, steps: int, top: float, keys: str, normal: Callable[..., Tensor]
+    length: int, width: int, steps: int, top: float, keys: str
 ) -> None:
-    inputs = corrections(normal, length, width=width, steps=steps, top=top, keys=keys, decay=0.3)
+    inputs = corrections(length, width=width, steps=steps, top=top, keys=keys, decay=0.3)
 
     torch.testing.assert_close(
         value_and_gradients(corrected, inputs),
@@ -190,9 +174,9 @@ def test_chunks_of_corrections_agree_with_single_steps_and_so_do_their_gradients
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
 @pytest.mark.parametrize(("length", "steps"), [(9, 2), (CHUNK, 1), (2 * CHUNK + 5, 2)])
 def test_corrections_with_slow_decays_measured_from_the_middle_are_the_same(
-    length: int, steps: int, dtype: torch.dtype, tolerance: float, normal: Callable[..., Tensor]
+    length: int, steps: int, dtype: torch.dtype, tolerance: float
 ) -> None:
-    inputs = corrections(normal, length, width=5, steps=steps, top=1.0, keys="three", decay=1.0)
+    inputs = corrections(length, width=5, steps=steps, top=1.0, keys="three", decay=1.0)
     fastest = 2 * LARGEST / (CHUNK * steps)
     inputs[4] = inputs[4].clamp(min=-fastest)
     inputs[4][0, 0] = -fastest  # a whole head at the bound
@@ -204,10 +188,8 @@ def test_corrections_with_slow_decays_measured_from_the_middle_are_the_same(
 
 
 @pytest.mark.parametrize(("width", "steps", "keys"), [(1, 1, "two"), (5, 3, "three")])
-def test_corrections_token_by_token_are_those_of_the_formula(
-    width: int, steps: int, keys: str, normal: Callable[..., Tensor]
-) -> None:
-    inputs = corrections(normal, 9, width=width, steps=steps, top=2.0, keys=keys, decay=0.3)
+def test_corrections_token_by_token_are_those_of_the_formula(width: int, steps: int, keys: str) -> None:
+    inputs = corrections(9, width=width, steps=steps, top=2.0, keys=keys, decay=0.3)
 
     torch.testing.assert_close(token_by_token(corrected, *inputs), corrected_step_by_step(*inputs))
 
@@ -215,9 +197,9 @@ def test_corrections_token_by_token_are_those_of_the_formula(
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-2)])
 @pytest.mark.parametrize(("width", "steps", "keys"), [(1, 2, "three"), (5, 2, "two")])
 def test_corrections_of_a_state_that_decays_fast_are_finite_and_right(
-    width: int, steps: int, keys: str, dtype: torch.dtype, tolerance: float, normal: Callable[..., Tensor]
+    width: int, steps: int, keys: str, dtype: torch.dtype, tolerance: float
 ) -> None:
-    inputs = corrections(normal, 75, width=width, steps=steps, top=1.0, keys=keys, decay=20.0)
+    inputs = corrections(75, width=width, steps=steps, top=1.0, keys=keys, decay=20.0)
     inputs[4] = torch.where(inputs[4] < -10, -20.0, -0.01).double()
     fast = value_and_gradients(corrected, [x.to(dtype) for x in inputs])
 
@@ -226,10 +208,8 @@ def test_corrections_of_a_state_that_decays_fast_are_finite_and_right(
     )
 
 
-def test_without_decay_corrections_are_the_delta_rule_and_without_reading_they_are_decay(
-    normal: Callable[..., Tensor],
-) -> None:
-    q, read, write, v, log_decay = corrections(normal, 70, width=5, steps=1, top=1.0, keys="two", decay=0.3)
+def test_without_decay_corrections_are_the_delta_rule_and_without_reading_they_are_decay() -> None:
+    q, read, write, v, log_decay = corrections(70, width=5, steps=1, top=1.0, keys="two", decay=0.3)
     beta = (read * write).sum(-1, keepdim=True)
 
     torch.testing.assert_close(

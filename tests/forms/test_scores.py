@@ -6,6 +6,7 @@ from torch import Tensor
 
 from synthbench.forms import scores
 from synthbench.forms.scores import Normaliser
+from tests.tensors import with_gradients
 
 NORMALISERS: list[Normaliser] = ["softmax", "sum", "softermax"]
 POWER = 2.0
@@ -21,8 +22,7 @@ def draw(length: int) -> list[Tensor]:
 
 
 def run(form: Callable[..., Tensor], normaliser: Normaliser, inputs: list[Tensor]) -> list[Tensor]:
-    out = form(inner_squared, normaliser, *inputs, power=POWER)
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+    return with_gradients(form(inner_squared, normaliser, *inputs, power=POWER), inputs)
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)

@@ -8,6 +8,7 @@ from synthbench.forms import linear, streaming
 from synthbench.forms.linear import Factors, Guard, Side
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
+from tests.tensors import with_gradients
 
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
 TRAINED = {"rewa-fourier"}
@@ -42,10 +43,6 @@ def factors_of(x: Tensor, side: Side, first_position: int) -> Factors:
     return tuple((part / 4 + shift * (positions / 5).cos()).exp() for part in x.split(widths, dim=-1))
 
 
-def gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
-
-
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 @pytest.mark.parametrize("num_factors", WIDTHS)
 @pytest.mark.parametrize("length", [1, 3, 6, 7, 17])
@@ -58,7 +55,7 @@ def test_the_streamed_form_equals_the_recurrent_form_and_so_do_its_gradients(
     expected = linear.recurrent(factors_of(q, "query", 0), factors_of(k, "key", 0), v, guard=guard, delta=delta)
     streamed = streaming.streamed(factors_of, q, k, v, guard=guard, delta=delta)
 
-    torch.testing.assert_close(gradients(streamed, case), gradients(expected, case), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(with_gradients(streamed, case), with_gradients(expected, case), rtol=1e-10, atol=1e-10)
 
 
 def test_a_second_backward_pass_gives_the_same() -> None:
@@ -97,7 +94,7 @@ def test_long_sequences_are_streamed_where_features_are_frozen_and_nothing_chang
     expected = linear.gram(*factors, v, guard=mechanism.guard, delta=mechanism.delta)
     assert ("_Streamed" in type(streamed.grad_fn).__name__) == (name not in TRAINED)
     # Relative to the largest: denominators that cancel to nearly nothing make some gradients large.
-    for own, other in zip(gradients(streamed, case), gradients(expected, case), strict=True):
+    for own, other in zip(with_gradients(streamed, case), with_gradients(expected, case), strict=True):
         assert (own - other).abs().max() <= 1e-9 * other.abs().max()
 
 
@@ -106,13 +103,13 @@ def test_what_a_mechanism_keeps_may_be_replaced_before_the_backward_pass() -> No
     other = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(1))
     assert isinstance(mechanism, FeatureAttention)
     case = tuple(torch.randn(1, 2, 20, 8, generator=torch.Generator().manual_seed(2)).requires_grad_() for _ in "qkv")
-    expected = gradients(mechanism.attend(*case), case)
+    expected = with_gradients(mechanism.attend(*case), case)
 
     out = mechanism.attend(*case)
     for name, value in other.named_buffers():
         setattr(mechanism, name, value)
 
-    torch.testing.assert_close(gradients(out, case), expected)
+    torch.testing.assert_close(with_gradients(out, case), expected)
 
 
 def test_empty_batches_have_empty_outputs() -> None:

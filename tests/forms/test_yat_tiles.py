@@ -16,6 +16,7 @@ from synthbench.forms.kernels import Form
 from synthbench.forms.yat_tiles import Tiling
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import ScoreAttention
+from tests.tensors import with_gradients
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("yat-spherical", {}),
@@ -67,8 +68,7 @@ def draw(length: int, *, queries: int | None = None, batch: tuple[int, ...] = (2
 
 def run(form: Form, inputs: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
     """Outputs, then gradients, over their largest number where that is above 1: near a peak slopes are steep."""
-    out = form(*inputs)
-    found = [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+    found = with_gradients(form(*inputs), inputs)
     return [x / x.abs().max().clamp(min=1) if x.numel() else x for x in found]
 
 

@@ -1,25 +1,48 @@
 """Plain loops over tokens, with which tests compare mechanisms."""
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import silu
 
-from synthbench.layers import RmsNorm, ShortConvolution, UndecayedParameter
+from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms import Attention, Mechanism, condition_options
 from synthbench.positions.rope import Rope
+from tests.tensors import normal
 
 M = TypeVar("M", bound=Mechanism)
 
 
-def built(mechanism: type[M], generator: torch.Generator, condition: str = "stock", **options: Any) -> M:
-    """Two heads of six channels in float64, in a condition; gains are moved away from 1."""
-    options = {**condition_options(mechanism, condition), **options}
-    net = mechanism(model_dim=12, num_heads=2, generator=generator, **options).double()
-    for module in net.modules():
-        if isinstance(module, RmsNorm):
-            module.weight.data.uniform_(0.5, 1.5, generator=generator)
-    return net
+def check_loop(
+    unit: type[Any],
+    loop: Callable[[Any, Tensor], Tensor],
+    length: int,
+    condition: str = "stock",
+    *,
+    width: int = 12,
+    scale: float = 0.1,
+    is_turned: bool = False,
+    **options: Any,
+) -> None:
+    """Two heads of a mechanism in a condition compute what a plain loop does; ``is_turned`` is by RoPE.
+
+    Every parameter is moved: one that begins at 0 or 1 would hide what it does.
+    """
+    options = {**condition_options(unit, condition), **options}
+    net = moved(unit(model_dim=width, num_heads=2, generator=torch.Generator().manual_seed(0), **options), scale)
+    if is_turned:
+        turn(cast("Attention", net), length)
+    x = normal(3, length, width).requires_grad_()
+
+    agree(net, x, loop(net, x))
+
+
+def built(unit: type[M], seed: int = 0, **options: Any) -> M:
+    """A mechanism in float64, of two heads and eight channels unless told otherwise."""
+    fields: dict[str, Any] = {"model_dim": 8, "num_heads": 2, **options}
+    return unit(**fields, generator=torch.Generator().manual_seed(seed)).double()
 
 
 def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
@@ -43,11 +66,13 @@ def turn(net: Attention, length: int) -> None:
     torch.set_default_dtype(before)
 
 
-def rotary_angles(length: int, width: int) -> Tensor:
-    """The complex factors of RoPE for the planes of a head: [length, width / 2]."""
+def turned(heads: Tensor) -> Tensor:
+    """Turn the planes of every head, [..., length, width], as RoPE does: by a complex factor."""
+    *_, length, width = heads.shape
     planes = torch.arange(width // 2, dtype=torch.float64)
     angles = torch.arange(length).double()[:, None] * 10000.0 ** (-2 * planes / width)
-    return torch.polar(torch.ones_like(angles), angles)
+    factors = torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(torch.view_as_complex(heads.unflatten(-1, (-1, 2))) * factors).flatten(-2)
 
 
 def summed_taps(convolution: ShortConvolution, x: Tensor) -> Tensor:
@@ -61,22 +86,12 @@ def summed_taps(convolution: ShortConvolution, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def moved(net: Mechanism, scale: float = 0.3) -> Mechanism:
+def moved(net: M, scale: float = 0.3) -> M:
     """In float64, with every parameter moved: one that begins at 0 or 1 would hide what it does."""
     generator = torch.Generator().manual_seed(1)
     for parameter in net.double().parameters():
         parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return net
-
-
-def bare(unit: type[Mechanism]) -> dict[str, Any]:
-    """The options of the condition bare."""
-    return dict(unit.bare)
-
-
-def undecayed(net: Mechanism) -> set[str]:
-    """The parameters that weight decay leaves alone."""
-    return {name for name, parameter in net.named_parameters() if isinstance(parameter, UndecayedParameter)}
 
 
 def heads_of(x: Tensor) -> Tensor:
@@ -100,6 +115,36 @@ def unit(x: Tensor) -> Tensor:
     """Vectors of length 1."""
     normal: Tensor = x / x.norm(dim=-1, keepdim=True)
     return normal
+
+
+def convolved_heads(net: Any, x: Tensor) -> list[Tensor]:
+    """Queries, keys and values of two heads, after the authors' convolution if the layer has it, and SiLU."""
+    fused = net.qkv(x) if net.own_convolution is None else summed_taps(net.own_convolution, net.qkv(x))
+    return [heads_of(part) for part in silu(fused).chunk(3, dim=-1)]
+
+
+def normed_and_gated(net: Any, x: Tensor, outs: list[Tensor], epsilon: float = 1e-5) -> Tensor:
+    """The output of a layer after its recurrence: each head over its root mean square, the gain and the gates."""
+    heads = torch.stack(outs, dim=2)
+    if net.norm is None:
+        heads = divide_by_rms(heads, epsilon)
+    else:
+        heads = divide_by_rms(heads / 6**0.5, epsilon) * net.norm.weight
+    if isinstance(net.out_gate, Linear):
+        heads = heads * heads_of(silu(x @ net.out_gate.weight))
+    elif net.out_gate is not None:
+        few, many, bias = net.out_gate.parameters()
+        heads = heads * heads_of((x @ few @ many + bias).sigmoid())
+    return merged(net, list(heads.unbind(2)))
+
+
+def decaying_sum(k: Tensor, v: Tensor, alpha: Tensor, q: Tensor) -> list[Tensor]:
+    """Reads of two heads at every token from the sum of all k vᵀ, which decays by ``alpha`` of each channel."""
+    state, outs = torch.zeros(3, 2, 6, 6, dtype=torch.float64), []
+    for t in range(q.shape[2]):
+        state = alpha[:, :, t, :, None] * state + k[:, :, t, :, None] * v[:, :, t, None, :]
+        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return outs
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, alpha: Tensor) -> list[Tensor]:

@@ -9,8 +9,10 @@ from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention
 from synthbench.mechanisms.base import Attention, Side
-from synthbench.options import coerce, option, options_of
+from synthbench.options import coerce, options_of
 from synthbench.sources import bibtex
+from tests.mechanisms.loops import built
+from tests.tensors import normal, with_gradients
 
 LABELS = {
     "softmax": "Standard",
@@ -33,10 +35,6 @@ def test_every_mechanism_says_what_it_is(name: str) -> None:
     assert "State:" in cast("str", unit.__doc__)
 
 
-def test_tables_of_the_paper_can_be_labelled() -> None:
-    assert {MECHANISMS[name].label for name in LABELS} == set(LABELS.values())
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_option_outside_its_range_is_refused(name: str) -> None:
     for declared in options_of(MECHANISMS[name]).values():
@@ -56,18 +54,6 @@ def test_heads_must_divide_the_width() -> None:
 
 
 EXACT = [name for name in MECHANISMS if issubclass(MECHANISMS[name], ScoreAttention)]
-
-
-def test_heads_are_split_as_the_projection_lays_them_out() -> None:
-    mechanism = cast("Attention", MECHANISMS["softmax"](model_dim=6, num_heads=2))
-    fused = torch.arange(18.0).view(1, 1, 18)
-
-    q, k, v = mechanism.split_heads(fused)
-
-    assert q.flatten().tolist() == [0, 1, 2, 3, 4, 5]
-    assert q[0, 1, 0].tolist() == [3, 4, 5]
-    assert k[0, 0, 0].tolist() == [6, 7, 8]
-    assert v[0, 1, 0].tolist() == [15, 16, 17]
 
 
 def test_forward_projects_attends_and_projects_back() -> None:
@@ -142,28 +128,17 @@ def test_an_author_writes_only_the_features() -> None:
     torch.testing.assert_close(out, v.cumsum(-2) / torch.arange(1, 11).unsqueeze(-1))
 
 
-def test_a_option_is_a_field_of_the_dataclass() -> None:
-    field = option(3, "how many", low=1)
-
-    assert field.default == 3
-    assert options_of(MECHANISMS["slay"])["R"].allowed() == "int from 1 to 64"
+TAKES_LAST = [name for name in MECHANISMS if getattr(MECHANISMS[name], "takes_last_queries", False)]
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in MECHANISMS if getattr(MECHANISMS[name], "takes_last_queries", False)]
+    ("name", "length", "queries"),
+    [*[(name, 8, 3) for name in TAKES_LAST], ("retention", 100, 7), ("local", 100, 1), ("local", 100, 60)],
 )
-def test_the_last_queries_by_themselves_give_the_last_outputs(name: str) -> None:
-    queries = 3
-    mechanism = MECHANISMS[name](model_dim=8, num_heads=2, max_length=8).double()
+def test_the_last_queries_by_themselves_give_the_last_outputs(name: str, length: int, queries: int) -> None:
+    mechanism = built(MECHANISMS[name], max_length=length)
     assert isinstance(mechanism, Attention)
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 2, 8, 4, dtype=torch.float64, generator=generator, requires_grad=True) for _ in range(3))
-    weights = torch.randn(2, 2, queries, 4, dtype=torch.float64, generator=generator)
+    q, k, v = qkv = [normal(2, 2, length, 4, seed=seed).requires_grad_() for seed in range(3)]
+    among, alone = mechanism.attend(q, k, v)[..., -queries:, :], mechanism.attend(q[..., -queries:, :], k, v)
 
-    results = []
-    for outputs in (mechanism.attend(q, k, v)[..., -queries:, :], mechanism.attend(q[..., -queries:, :], k, v)):
-        gradients = torch.autograd.grad((outputs * weights).sum(), (q, k, v))
-        results.append((outputs, *gradients))
-
-    for expected, actual in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(with_gradients(alone, qkv), with_gradients(among, qkv), rtol=1e-9, atol=1e-10)

@@ -1,15 +1,13 @@
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.based import Based
-from tests.mechanisms.loops import agree, rotary_angles, turn
+from tests.mechanisms.loops import agree, turn, turned
+from tests.tensors import mix, normal
 
 
-def test_bare_is_the_taylor_kernel_over_its_sum(mix: Callable[..., Tensor], normal: Callable[..., Tensor]) -> None:
+def test_bare_is_the_taylor_kernel_over_its_sum() -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     z = q @ k.mT / 4
 
@@ -19,14 +17,14 @@ def test_bare_is_the_taylor_kernel_over_its_sum(mix: Callable[..., Tensor], norm
 @pytest.mark.parametrize("num_heads", [2, 3])
 @pytest.mark.parametrize(("length", "window"), [(1, 64), (30, 64), (90, 5)])
 def test_stock_convolves_then_has_taylor_heads_and_turned_heads_with_a_window(
-    length: int, window: int, num_heads: int, normal: Callable[..., Tensor], generator: torch.Generator
+    length: int, window: int, num_heads: int, generator: torch.Generator
 ) -> None:
     width = 4 * num_heads
     net = Based(model_dim=width, num_heads=num_heads, window=window, generator=generator).double()
     turn(net, length)
     x = normal(2, length, width).requires_grad_()
     assert net.ahead.bias is not None
-    turns, seen, outs = rotary_angles(length, 4), [], []
+    seen, outs = [], []
     for t in range(length):
         taps = [net.ahead.weight[j] * x[:, t - j] for j in range(min(3, t + 1))]
         convolved = net.ahead.bias + torch.stack(taps).sum(0)
@@ -40,10 +38,7 @@ def test_stock_convolves_then_has_taylor_heads_and_turned_heads_with_a_window(
                 kernel = 1 + z + z**2 / 2
                 weights = kernel / (kernel.sum(-1, keepdim=True) + 1e-6)
             else:
-                q, ks = (
-                    torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (2, 2))) * turns[: t + 1]).flatten(-2)
-                    for y in (q, ks)
-                )
+                q, ks = turned(q), turned(ks)
                 first = max(0, t - window + 1)
                 z = torch.einsum("bd,bsd->bs", q[:, t], ks[:, first:]) / 2
                 weights = torch.cat([torch.zeros(2, first), z.softmax(-1)], dim=-1)

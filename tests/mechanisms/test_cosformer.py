@@ -1,17 +1,14 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.cosformer import Cosformer
+from tests.tensors import mix, normal
 
 
-def test_weights_are_rectified_products_times_the_cosine_of_the_distance(
-    mix: Callable[..., Tensor], normal: Callable[..., Tensor]
-) -> None:
+def test_weights_are_rectified_products_times_the_cosine_of_the_distance() -> None:
     q, k, v = (normal(2, 4, 30, 16, seed=seed) for seed in range(3))
     i = torch.arange(30, dtype=torch.float64)
     kernel = q.clamp(min=0) @ k.clamp(min=0).mT * torch.cos(math.pi * (i.unsqueeze(1) - i) / (2 * 40))

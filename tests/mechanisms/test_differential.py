@@ -1,19 +1,18 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.differential import Differential
-from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged, rotary_angles, turn
+from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged, turn, turned
+from tests.tensors import normal
 
 
 @pytest.mark.parametrize("length", [1, 75])
 def test_split_is_the_difference_of_two_softmaxes_of_halves_query_by_query(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+    length: int, generator: torch.Generator
 ) -> None:
     net = Differential(model_dim=12, num_heads=2, initial=0.3, layout="split", generator=generator).double()
     x = normal(3, length, 12).requires_grad_()
@@ -33,21 +32,16 @@ def test_split_is_the_difference_of_two_softmaxes_of_halves_query_by_query(
 
 @pytest.mark.parametrize("length", [1, 40])
 def test_two_heads_are_turned_each_by_all_frequencies_then_subtracted_query_by_query(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+    length: int, generator: torch.Generator
 ) -> None:
     net = Differential(model_dim=24, num_heads=4, initial=0.3, generator=generator).double()
     net.gain.weight.data = 1 + 0.3 * normal(12, seed=1)
     turn(net, length)
     x = normal(3, length, 24).requires_grad_()
     q, k, v = net.qkv(x).chunk(3, dim=-1)
-    turns = rotary_angles(length, 6)
-
-    def turned(part: Tensor) -> Tensor:
-        """[batch, length, softmax, 6], each by the angles of a head of width 6."""
-        planes = torch.view_as_complex(part.reshape(3, length, 4, 3, 2)) * turns[:, None]
-        return torch.view_as_real(planes).flatten(-2)
-
-    q, k, v = turned(q), turned(k), v.unflatten(-1, (2, 12))
+    # [batch, length, softmax, 6], each turned by the angles of a head of width 6
+    q, k = (turned(part.unflatten(-1, (4, 6)).transpose(1, 2)).transpose(1, 2) for part in (q, k))
+    v = v.unflatten(-1, (2, 12))
     q1, k1, q2, k2 = net.vectors.squeeze(1)
     factor, outs = (q1 @ k1).exp() - (q2 @ k2).exp() + 0.3, []
     for t in range(length):

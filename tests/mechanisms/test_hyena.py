@@ -1,13 +1,11 @@
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.mechanisms.hyena import Hyena
-from tests.mechanisms.loops import agree, bare, moved, summed_taps, undecayed
+from tests.mechanisms.loops import check_loop, summed_taps
 
 
 def filters_of(net: Hyena, length: int) -> Tensor:
@@ -42,29 +40,7 @@ def summed(net: Hyena, x: Tensor) -> Tensor:
     return projected
 
 
-@pytest.mark.parametrize("options", [{}, bare(Hyena)])
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("length", [1, 40])
-def test_forward_is_the_gated_sum_over_all_earlier_tokens(
-    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    net = Hyena(model_dim=12, num_heads=2, max_length=40, filter_dim=10, generator=generator, **options)
-    moved(net, scale=0.1)
-    x = normal(3, length, 12).requires_grad_()
-
-    agree(net, x, summed(net, x))
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_stock_has_the_biases_and_the_weight_decay_of_its_authors(*, bias: bool) -> None:
-    stock, plain = Hyena(bias=bias), Hyena(bias=bias, **bare(Hyena))
-    names = {name for name, _ in stock.named_parameters()}
-
-    assert {"project_in.bias", "out.bias", "own_convolution.bias"} <= names
-    assert {name.partition(".")[0] for name in names - undecayed(stock)} == {
-        "project_in",
-        "out",
-        "own_convolution",
-        "skip",
-    }
-    assert (plain.out.bias is not None) is bias
-    assert not undecayed(plain)
+def test_forward_is_the_gated_sum_over_all_earlier_tokens(length: int, condition: str) -> None:
+    check_loop(Hyena, summed, length, condition, max_length=40, filter_dim=10)

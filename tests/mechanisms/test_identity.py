@@ -1,12 +1,10 @@
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from synthbench.mechanisms.identity import Identity
+from tests.tensors import normal
 
 
-def test_output_is_two_projections_of_each_token(normal: Callable[..., Tensor], generator: torch.Generator) -> None:
+def test_output_is_two_projections_of_each_token(generator: torch.Generator) -> None:
     identity, x = Identity(model_dim=6, generator=generator).double(), normal(3, 20, 6)
     assert identity.value.bias is not None
     assert identity.out.bias is not None

@@ -1,10 +1,9 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from synthbench.mechanisms.lstm import Lstm
+from tests.tensors import normal
 
 
 def reorder(columns: Tensor) -> Tensor:
@@ -14,9 +13,7 @@ def reorder(columns: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [1, 30])
-def test_hidden_states_and_gradients_are_those_of_pytorch(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_hidden_states_and_gradients_are_those_of_pytorch(length: int, generator: torch.Generator) -> None:
     lstm = Lstm(model_dim=6, generator=generator).double()
     assert lstm.gates.bias is not None
     ours = [lstm.gates.weight, lstm.recurrent.weight, lstm.gates.bias]

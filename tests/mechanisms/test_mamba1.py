@@ -1,6 +1,3 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -8,7 +5,8 @@ from torch.nn.functional import silu, softplus
 
 from synthbench.forms import selective_scan
 from synthbench.mechanisms.mamba1 import Mamba1
-from tests.mechanisms.loops import agree, bare, moved, summed_taps, undecayed
+from tests.mechanisms.loops import check_loop, summed_taps
+from tests.tensors import normal
 
 
 def step_by_step(mamba: Mamba1, x: Tensor) -> Tensor:
@@ -28,30 +26,19 @@ def step_by_step(mamba: Mamba1, x: Tensor) -> Tensor:
     return projected
 
 
-@pytest.mark.parametrize("options", [{}, bare(Mamba1)])
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize(
     ("length", "block", "is_cached"), [(1, 256, True), (40, 256, True), (40, 9, True), (40, 9, False), (5, 1, False)]
 )
 def test_blocks_agree_with_single_steps_and_so_do_gradients(
-    length: int,
-    block: int,
-    options: dict[str, Any],
-    *,
-    is_cached: bool,
-    normal: Callable[..., Tensor],
-    generator: torch.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+    length: int, block: int, condition: str, *, is_cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selective_scan, "SEGMENT", block)
     monkeypatch.setattr(selective_scan, "_is_cached", lambda _x: is_cached)
-    mamba = Mamba1(model_dim=8, N=3, rank=2, generator=generator, **options)
-    moved(mamba, scale=0.1)
-    x = normal(2, length, 8).requires_grad_()
-
-    agree(mamba, x, step_by_step(mamba, x))
+    check_loop(Mamba1, step_by_step, length, condition, width=8, N=3, rank=2)
 
 
-def test_a_block_fits_the_caches_of_a_cpu(normal: Callable[..., Tensor]) -> None:
+def test_a_block_fits_the_caches_of_a_cpu() -> None:
     x = normal(2, 300, 64)
 
     assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 16)] == [128, 128, 44]
@@ -60,23 +47,7 @@ def test_a_block_fits_the_caches_of_a_cpu(normal: Callable[..., Tensor]) -> None
 
 def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
     mamba = Mamba1(model_dim=64, generator=generator)
-    step = softplus(mamba.step_bias)
 
-    assert 1e-3 - 1e-6 <= step.min() < 2e-3
-    assert 0.05 < step.max() <= 0.1 + 1e-6
     torch.testing.assert_close(mamba.log_rate.exp()[0, 0, 5], torch.arange(1.0, 17.0))
     assert mamba.step.weight.shape == (4, 128)
     assert (mamba.skip == 1).all()
-
-
-def test_stock_has_the_biases_and_the_weight_decay_of_its_authors() -> None:
-    stock, plain = Mamba1(model_dim=8), Mamba1(model_dim=8, **bare(Mamba1))
-
-    assert {name for name, _ in stock.named_parameters() if "bias" in name} == {"step_bias", "own_convolution.bias"}
-    assert {name for name, _ in plain.named_parameters() if "bias" in name} == {
-        "step_bias",
-        "project_in.bias",
-        "out.bias",
-    }
-    assert undecayed(stock) == {"log_rate", "skip", "step_bias"}
-    assert not undecayed(plain)

@@ -1,6 +1,3 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -8,7 +5,7 @@ from torch.nn.functional import conv1d, silu, softplus
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.mamba2 import Mamba2
-from tests.mechanisms.loops import agree, bare, moved, undecayed
+from tests.mechanisms.loops import check_loop
 
 
 def step_by_step(mamba: Mamba2, x: Tensor) -> Tensor:
@@ -33,39 +30,12 @@ def step_by_step(mamba: Mamba2, x: Tensor) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("options", [{}, bare(Mamba2)])
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("length", [1, 3, 70])
-def test_chunks_agree_with_single_steps_and_so_do_gradients(
-    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    mamba = Mamba2(model_dim=8, num_heads=2, N=3, generator=generator, **options)
-    moved(mamba, scale=0.1)
-    x = normal(2, length, 8).requires_grad_()
-
-    agree(mamba, x, step_by_step(mamba, x))
-
-
-def test_initial_steps_and_rates_lie_in_the_published_ranges(generator: torch.Generator) -> None:
-    mamba = Mamba2(num_heads=64, generator=generator)
-    step, rate = softplus(mamba.step_bias), mamba.log_rate.exp()
-
-    assert 1e-3 - 1e-6 <= step.min() < 2e-3
-    assert 0.05 < step.max() <= 0.1 + 1e-6
-    assert 1 <= rate.min() < 2
-    assert 14 < rate.max() <= 16
-    assert (mamba.skip == 1).all()
+def test_chunks_agree_with_single_steps_and_so_do_gradients(length: int, condition: str) -> None:
+    check_loop(Mamba2, step_by_step, length, condition, width=8, N=3)
 
 
 def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
     with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of expand x width, 128"):
         Mamba2(num_heads=3)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_stock_has_the_biases_and_the_weight_decay_of_its_authors(*, bias: bool) -> None:
-    stock, plain = Mamba2(bias=bias), Mamba2(bias=bias, **bare(Mamba2))
-
-    assert {name for name, _ in stock.named_parameters() if "bias" in name} == {"step_bias", "taps_bias"}
-    assert len([name for name, _ in plain.named_parameters() if "bias" in name]) == (4 if bias else 1)
-    assert undecayed(stock) == {"log_rate", "skip", "step_bias"}
-    assert not undecayed(plain)

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -6,9 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, silu
 
+from synthbench.mechanisms import condition_options
 from synthbench.mechanisms.mlstm import Mlstm
 from synthbench.positions import POSITIONS
-from tests.mechanisms.loops import agree, bare, heads_of, merged, moved, summed_taps, undecayed
+from tests.mechanisms.loops import agree, heads_of, merged, moved, summed_taps
+from tests.tensors import normal
 
 
 def step_by_step(net: Mlstm, x: Tensor) -> Tensor:
@@ -37,18 +38,14 @@ def step_by_step(net: Mlstm, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-@pytest.mark.parametrize("options", [{}, bare(Mlstm)])
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("scale", [0.3, 10.0])
 @pytest.mark.parametrize("length", [1, 75])
 def test_forward_is_the_layer_without_its_stabiliser_step_by_step(
-    length: int,
-    scale: float,
-    options: dict[str, Any],
-    normal: Callable[..., Tensor],
-    generator: torch.Generator,
+    length: int, scale: float, condition: str, generator: torch.Generator
 ) -> None:
-    net = Mlstm(model_dim=12, num_heads=2, generator=generator, **options)
-    moved(net, scale=0.1)
+    options: dict[str, Any] = condition_options(Mlstm, condition)
+    net = moved(Mlstm(model_dim=12, num_heads=2, generator=generator, **options), scale=0.1)
     with torch.no_grad():
         net.gates.weight.copy_(scale * normal(len(net.gates.weight), 4, seed=1))
     x = normal(3, length, 12).requires_grad_()
@@ -56,7 +53,7 @@ def test_forward_is_the_layer_without_its_stabiliser_step_by_step(
     agree(net, x, step_by_step(net, x))
 
 
-def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value(normal: Callable[..., Tensor]) -> None:
+def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value() -> None:
     q, k, v = (normal(1, 2, 70, 6, seed=seed).float() for seed in range(3))
     log_input = torch.linspace(0, 1e3, 70).view(1, 1, -1, 1).expand(1, 2, -1, -1)
 
@@ -74,7 +71,7 @@ def test_gates_begin_as_the_authors_do(generator: torch.Generator) -> None:
     assert (net.gates.weight == 0).all()
 
 
-def test_gates_do_not_see_where_their_token_stands(normal: Callable[..., Tensor], generator: torch.Generator) -> None:
+def test_gates_do_not_see_where_their_token_stands(generator: torch.Generator) -> None:
     net, places = Mlstm(model_dim=8, num_heads=2, generator=generator), torch.arange(64.0).unsqueeze(-1)
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
     net.rotation = encoding.rotation(generator)
@@ -86,13 +83,3 @@ def test_gates_do_not_see_where_their_token_stands(normal: Callable[..., Tensor]
     net(x)
     net(moved_by_seven)
     torch.testing.assert_close(read[0][:, 3:], read[1][:, 10:])
-
-
-def test_stock_has_the_biases_and_the_weight_decay_of_its_authors() -> None:
-    stock, plain = Mlstm(), Mlstm(**bare(Mlstm))
-    biases = {"input_bias", "forget_bias", "token_convolution.bias"}
-
-    assert {name for name, _ in stock.named_parameters() if "bias" in name} == biases
-    assert undecayed(stock) == {*biases, "gain", "skip"}
-    assert {"qkv.bias", "out.bias", "output_gate.bias"} <= {name for name, _ in plain.named_parameters()}
-    assert not undecayed(plain)

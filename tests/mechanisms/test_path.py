@@ -1,17 +1,19 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
 from synthbench.mechanisms.path import Path
-from tests.mechanisms.loops import agree, built, heads_of, merged, summed_taps
+from tests.mechanisms.loops import check_loop, heads_of, merged, summed_taps
 
 
-def query_by_query(net: Path, x: Tensor, directions: Tensor) -> Tensor:
+def query_by_query(net: Path, x: Tensor) -> Tensor:
     """Keys pass the matrix of each token, then the query attends."""
     q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
+    directions = x @ net.direction_in.weight @ net.direction_out.weight
+    if net.direction_convolution is not None:
+        assert net.direction_convolution.weight.shape == (3, 12)
+        directions = silu(summed_taps(net.direction_convolution, directions))
     w = heads_of(directions)
     w = w / w.norm(dim=-1, keepdim=True)
     assert net.rate.bias is not None
@@ -26,24 +28,7 @@ def query_by_query(net: Path, x: Tensor, directions: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-@pytest.mark.parametrize("length", [1, 33, 70])
-def test_bare_turns_the_keys_token_by_token(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    net = built(Path, generator, "bare")
-    x = normal(3, length, 12).requires_grad_()
-
-    agree(net, x, query_by_query(net, x, x @ net.direction_in.weight @ net.direction_out.weight))
-
-
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("length", [1, 2, 33, 70])
-def test_stock_convolves_the_directions_of_its_matrices(
-    length: int, normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    net = built(Path, generator)
-    assert net.direction_convolution is not None
-    assert net.direction_convolution.weight.shape == (3, 12)
-    x = normal(3, length, 12).requires_grad_()
-
-    directions = summed_taps(net.direction_convolution, x @ net.direction_in.weight @ net.direction_out.weight)
-    agree(net, x, query_by_query(net, x, silu(directions)))
+def test_keys_are_turned_token_by_token(length: int, condition: str) -> None:
+    check_loop(Path, query_by_query, length, condition)

@@ -1,15 +1,12 @@
 import math
-from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from synthbench.mechanisms.performer import Performer
+from tests.tensors import mix, normal
 
 
-def test_features_are_rectified_projections_of_each_head(
-    mix: Callable[..., Tensor], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_features_are_rectified_projections_of_each_head(generator: torch.Generator) -> None:
     performer = Performer(M=8, generator=generator).double()
     q, k, v = (normal(2, 4, 30, 16, seed=seed) for seed in range(3))
     phi = [torch.clamp(torch.einsum("bhtd,hdm->bhtm", x, performer.directions), min=0) for x in (q, k)]
@@ -24,9 +21,7 @@ def test_directions_have_variance_one_over_the_head_width(generator: torch.Gener
     assert abs(float(directions.var()) * 16 - 1) < 0.02
 
 
-def test_kernel_tends_to_the_arc_cosine_kernel_of_order_one(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_kernel_tends_to_the_arc_cosine_kernel_of_order_one(generator: torch.Generator) -> None:
     performer = Performer(model_dim=256, num_heads=64, M=1024, generator=generator).double()
     q, k = (normal(6, 4, seed=seed).expand(64, 6, 4) for seed in range(2))
 

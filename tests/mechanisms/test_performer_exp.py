@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -7,6 +6,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.performer_exp import PerformerExp
+from tests.tensors import mix, normal
 
 KINDS: list[Literal["iid", "orthogonal"]] = ["iid", "orthogonal"]
 
@@ -21,10 +21,7 @@ def exponentials(performer: PerformerExp, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("omega", KINDS)
 def test_attention_is_that_of_the_papers_features(
-    omega: Literal["iid", "orthogonal"],
-    mix: Callable[..., Tensor],
-    normal: Callable[..., Tensor],
-    generator: torch.Generator,
+    omega: Literal["iid", "orthogonal"], generator: torch.Generator
 ) -> None:
     performer = PerformerExp(num_heads=1, model_dim=16, omega=omega, delta=0.0, generator=generator).double()
     q, k, v = (normal(2, 30, 16, seed=seed) for seed in range(3))
@@ -36,9 +33,7 @@ def test_attention_is_that_of_the_papers_features(
 
 
 @pytest.mark.parametrize("omega", KINDS)
-def test_kernel_expects_the_softmax_kernel(
-    omega: Literal["iid", "orthogonal"], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_kernel_expects_the_softmax_kernel(omega: Literal["iid", "orthogonal"], generator: torch.Generator) -> None:
     performer = PerformerExp(model_dim=512, num_heads=64, M=2048, omega=omega, generator=generator).double()
     q, k = 0.5 * normal(6, 8), 0.5 * normal(6, 8, seed=1)
 
@@ -50,9 +45,7 @@ def test_kernel_expects_the_softmax_kernel(
     assert ((kernels.mean(0) - expected).abs() < 5 * errors).all()
 
 
-def test_stabilised_queries_are_those_of_the_paper_over_their_largest(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_stabilised_queries_are_those_of_the_paper_over_their_largest(generator: torch.Generator) -> None:
     performer = PerformerExp(generator=generator).double()
     q = normal(5, 16)
     plain = exponentials(performer, q)
@@ -79,9 +72,7 @@ def test_orthogonal_directions_are_orthogonal_within_a_block_and_as_long_as_gaus
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
-def test_key_exponents_are_bounded_without_looking_at_other_keys(
-    scale: float, normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_key_exponents_are_bounded_without_looking_at_other_keys(scale: float, generator: torch.Generator) -> None:
     performer = PerformerExp(generator=generator).double()
     bound = (performer.directions.square().sum(1) / 2).exp() / performer.M**0.5
 

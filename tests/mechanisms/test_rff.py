@@ -1,14 +1,10 @@
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from synthbench.mechanisms.rff import RFF
+from tests.tensors import mix, normal
 
 
-def test_features_are_cosines_of_each_heads_projections(
-    mix: Callable[..., Tensor], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_features_are_cosines_of_each_heads_projections(generator: torch.Generator) -> None:
     rff = RFF(M=32, generator=generator).double()
     q, k, v = (0.1 * normal(2, 4, 30, 16, seed=seed) for seed in range(3))
     phi = [(2 / 32) ** 0.5 * torch.cos(torch.einsum("bhtd,hdm->bhtm", x, rff.directions) + rff.phases) for x in (q, k)]
@@ -16,7 +12,7 @@ def test_features_are_cosines_of_each_heads_projections(
     torch.testing.assert_close(rff.attend(q, k, v), mix(phi[0] @ phi[1].mT, v))
 
 
-def test_kernel_tends_to_the_gaussian_kernel(normal: Callable[..., Tensor], generator: torch.Generator) -> None:
+def test_kernel_tends_to_the_gaussian_kernel(generator: torch.Generator) -> None:
     rff = RFF(model_dim=256, num_heads=64, M=1024, generator=generator).double()
     q, k = (normal(6, 4, seed=seed).expand(64, 6, 4) for seed in range(2))
 

@@ -1,13 +1,10 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from synthbench.mechanisms.rwkv7 import Rwkv7
-from tests.mechanisms.loops import agree, bare, heads_of, merged, moved, undecayed
+from tests.mechanisms.loops import check_loop, heads_of, merged
 
 
 def shifted(net: Rwkv7, x: Tensor) -> list[Tensor]:
@@ -45,16 +42,10 @@ def step_by_step(net: Rwkv7, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-@pytest.mark.parametrize("options", [{}, bare(Rwkv7)])
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("length", [1, 75])
-def test_forward_is_the_time_mixing_of_rwkv7_step_by_step(
-    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    net = Rwkv7(model_dim=12, num_heads=2, gate_rank=5, generator=generator, **options)
-    moved(net, scale=0.1)
-    x = normal(3, length, 12).requires_grad_()
-
-    agree(net, x, step_by_step(net, x))
+def test_forward_is_the_time_mixing_of_rwkv7_step_by_step(length: int, condition: str) -> None:
+    check_loop(Rwkv7, step_by_step, length, condition, gate_rank=5)
 
 
 def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
@@ -69,11 +60,3 @@ def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
     assert net.shift.weight[:, 0].tolist() == [1] * 6
     expected = [1 - 0.5**power for power in (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)]
     assert net.shift.weight[:, 32].tolist() == pytest.approx(expected)
-
-
-def test_stock_has_no_biases_and_weight_decay_of_four_matrices() -> None:
-    stock, plain = Rwkv7(), Rwkv7(**bare(Rwkv7))
-
-    assert {name for name, _ in stock.named_parameters()} - undecayed(stock) == {"qkv.weight", "out.weight"}
-    assert {"qkv.bias", "out.bias"} <= {name for name, _ in plain.named_parameters()}
-    assert not undecayed(plain)

@@ -1,6 +1,3 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -8,7 +5,7 @@ from torch.nn.functional import layer_norm, silu
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.slstm import HeadwiseLinear, Slstm
-from tests.mechanisms.loops import agree, bare, moved, summed_taps, undecayed
+from tests.mechanisms.loops import check_loop, summed_taps
 
 
 def step_by_step(net: Slstm, x: Tensor) -> Tensor:
@@ -36,18 +33,10 @@ def step_by_step(net: Slstm, x: Tensor) -> Tensor:
     return projected
 
 
-@pytest.mark.parametrize("options", [{}, bare(Slstm)])
+@pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("length", [1, 30])
-def test_forward_is_the_layer_without_its_stabiliser_and_so_are_gradients(
-    length: int, options: dict[str, Any], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    net = Slstm(model_dim=6, num_heads=2, generator=generator, **options)
-    moved(net)
-    with torch.no_grad():
-        net.recurrent.copy_(normal(2, 3, 12, seed=1))
-    x = normal(3, length, 6).requires_grad_()
-
-    agree(net, x, step_by_step(net, x))
+def test_forward_is_the_layer_without_its_stabiliser_and_so_are_gradients(length: int, condition: str) -> None:
+    check_loop(Slstm, step_by_step, length, condition, width=6, scale=1.0)
 
 
 def test_gates_of_a_thousand_do_not_overflow(generator: torch.Generator) -> None:
@@ -64,13 +53,3 @@ def test_biases_begin_at_given_values_and_heads_divide_the_width(generator: torc
     assert (bias[:, [0, 1, 3]] == 0).all()
     with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of the width 8"):
         Slstm(model_dim=8, num_heads=3)
-
-
-def test_only_the_gates_and_taps_of_stock_have_weight_decay() -> None:
-    stock, plain = Slstm(), Slstm(**bare(Slstm))
-
-    assert {name for name, _ in stock.named_parameters()} - undecayed(stock) == {
-        "gates.weight",
-        "own_convolution.weight",
-    }
-    assert not undecayed(plain)

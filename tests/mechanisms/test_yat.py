@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +9,7 @@ from synthbench.mechanisms._yat import YatAttention
 from synthbench.mechanisms.yat import Yat
 from synthbench.mechanisms.yat_spherical import YatSpherical
 from synthbench.mechanisms.yat_sum import YatSum
+from tests.tensors import mix, normal
 
 UNITS: list[type[YatAttention]] = [Yat, YatSpherical]
 
@@ -22,9 +21,7 @@ def kernel_of_pairs(q: Tensor, k: Tensor, epsilon: float) -> Tensor:
 
 
 @pytest.mark.parametrize(("epsilon", "scale"), [(1e-3, 1.0), (1e-6, 0.1), (0.5, 3.0)])
-def test_attention_is_a_softmax_of_the_scaled_kernel(
-    epsilon: float, scale: float, mix: Callable[..., Tensor], normal: Callable[..., Tensor]
-) -> None:
+def test_attention_is_a_softmax_of_the_scaled_kernel(epsilon: float, scale: float) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
 
     out = Yat(epsilon=epsilon, scale=scale).attend(q, k, v)
@@ -34,9 +31,7 @@ def test_attention_is_a_softmax_of_the_scaled_kernel(
 
 
 @pytest.mark.parametrize(("unit", "power"), [(Yat, 0.25), (YatSpherical, 2.0)])
-def test_a_softermax_divides_powers_of_the_kernel_by_their_sum(
-    unit: type[YatAttention], power: float, mix: Callable[..., Tensor], normal: Callable[..., Tensor]
-) -> None:
+def test_a_softermax_divides_powers_of_the_kernel_by_their_sum(unit: type[YatAttention], power: float) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     attention = unit(normaliser="softermax", power=power)
 
@@ -44,9 +39,7 @@ def test_a_softermax_divides_powers_of_the_kernel_by_their_sum(
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_either_kernel_takes_the_softmax_and_the_sum(
-    unit: type[YatAttention], mix: Callable[..., Tensor], normal: Callable[..., Tensor]
-) -> None:
+def test_either_kernel_takes_the_softmax_and_the_sum(unit: type[YatAttention]) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     kernel = unit().kernel(q, k)
 
@@ -54,7 +47,7 @@ def test_either_kernel_takes_the_softmax_and_the_sum(
     torch.testing.assert_close(unit(normaliser="sum").attend(q, k, v), mix(kernel, v))
 
 
-def test_yat_sum_is_yat_normalised_by_the_sum(normal: Callable[..., Tensor]) -> None:
+def test_yat_sum_is_yat_normalised_by_the_sum() -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
 
     assert torch.equal(Yat(normaliser="sum").attend(q, k, v), YatSum().attend(q, k, v))
@@ -70,7 +63,7 @@ def test_a_setting_that_would_change_nothing_is_refused(unit: type[YatAttention]
         unit(normaliser="softmax", power=2.0)
 
 
-def test_kernel_values_far_beyond_an_exponential_stay_finite(normal: Callable[..., Tensor]) -> None:
+def test_kernel_values_far_beyond_an_exponential_stay_finite() -> None:
     q, v = 30 * normal(2, 4, 20, 16).float(), normal(2, 4, 20, 16, seed=1).float()
 
     for attention in (Yat(), Yat(normaliser="sum"), Yat(normaliser="softermax", power=8.0)):

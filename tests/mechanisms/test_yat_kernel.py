@@ -1,7 +1,6 @@
 """Theorems of the papers about the Yat kernel, and claims that are false."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.mechanisms._yat import yat_kernel
+from tests.tensors import normal
 
 SEEDS = st.integers(0, 2**32 - 1)
 DIMS = st.integers(1, 12)
@@ -165,7 +165,7 @@ def test_claim_tangent_kernel_vanishes_at_orthogonal_inputs_is_false() -> None:
             assert mean == pytest.approx(expected, abs=4 * standard_error)
 
 
-def test_kernel_is_smooth(normal: Callable[..., Tensor]) -> None:
+def test_kernel_is_smooth() -> None:
     q, k = normal(3, 4).requires_grad_(), normal(5, 4, seed=1).requires_grad_()
 
     assert torch.autograd.gradcheck(lambda q, k: yat_kernel(q, k, 0.1), (q, k))

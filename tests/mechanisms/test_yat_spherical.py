@@ -1,17 +1,13 @@
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.mechanisms.yat_spherical import YatSpherical
+from tests.tensors import mix, normal
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1e-2])
-def test_attention_is_the_kernel_of_cosines_over_its_sum(
-    epsilon: float, mix: Callable[..., Tensor], normal: Callable[..., Tensor]
-) -> None:
+def test_attention_is_the_kernel_of_cosines_over_its_sum(epsilon: float) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     x = torch.nn.functional.cosine_similarity(q.unsqueeze(-2), k.unsqueeze(-3), dim=-1)
 
@@ -26,7 +22,7 @@ def test_kernel_of_parallel_vectors_is_one_over_epsilon_capped(epsilon: float, p
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-2, 1.0])
-def test_theorem_2_proposition_3_and_the_identity_of_appendix_f(epsilon: float, normal: Callable[..., Tensor]) -> None:
+def test_theorem_2_proposition_3_and_the_identity_of_appendix_f(epsilon: float) -> None:
     """The kernel is positive definite, in [0, 1/ε], and C²/4 of the integral, by many nodes, less C/4 + x/2."""
     q, k = torch.nn.functional.normalize(normal(2, 200, 4), dim=-1)
     x, kernel, C = q @ k.mT, YatSpherical(epsilon=epsilon).scores(q, k), 2 + epsilon

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +7,8 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.positions.espr import Espr, MixedRotation
 from synthbench.positions.rope import Rope
+from tests.positions.rotating import GRID, matrices, scramble
+from tests.tensors import normal
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -54,18 +55,16 @@ def written_out(rotation: MixedRotation, head: int, r: Tensor, *, order: str, co
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])
 @pytest.mark.parametrize("commuting", [True, False])
-def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(
-    *, order: str, commuting: bool, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
+def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(*, order: str, commuting: bool) -> None:
     options = {"order": order, "commuting": commuting}
-    kept, dropped = espr(grid, null="keep", **options), espr(grid, null="drop", **options)
+    kept, dropped = espr(GRID, null="keep", **options), espr(GRID, null="drop", **options)
     scramble(kept)
     scramble(dropped)
     computed, projected = matrices(kept, 2, 12, DIM).detach(), matrices(dropped, 2, 12, DIM).detach()
 
     active = torch.diag(torch.arange(DIM) < ACTIVE).double()
     for head in range(2):
-        for t, r in enumerate(grid):
+        for t, r in enumerate(GRID):
             expected = written_out(kept, head, r, order=order, commuting=commuting)
             torch.testing.assert_close(computed[head, t], expected, rtol=0, atol=1e-11)
             of_active = (DIM / ACTIVE) ** 0.25 * active @ expected @ active
@@ -74,10 +73,8 @@ def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(
 
 @pytest.mark.parametrize("commuting", [True, False])
 @pytest.mark.parametrize("axes", [1, 2])
-def test_without_mixing_and_null_part_it_begins_as_rope(
-    *, commuting: bool, axes: int, grid: Tensor, normal: Callable[..., Tensor]
-) -> None:
-    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "length": 12, "coordinates": grid[:, :axes]}
+def test_without_mixing_and_null_part_it_begins_as_rope(*, commuting: bool, axes: int) -> None:
+    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "length": 12, "coordinates": GRID[:, :axes]}
     rotation = Espr(**fields, active=1.0, spread=0.0, commuting=commuting).rotation(None)
     q = normal(3, 2, 12, 8)
 
@@ -94,9 +91,7 @@ def test_positions_turn_the_given_share_of_the_planes(share: float, num_active: 
     assert (turned[..., num_active:] == 1).all()
 
 
-def test_what_mixes_active_and_null_channels_learns_because_it_does_not_begin_at_zero(
-    normal: Callable[..., Tensor],
-) -> None:
+def test_what_mixes_active_and_null_channels_learns_because_it_does_not_begin_at_zero() -> None:
     q, k = normal(1, 1, 9, 4), normal(1, 1, 9, 4, seed=1)
 
     def gradient_of_mixing(spread: float) -> float:
@@ -121,8 +116,8 @@ def test_the_mixing_is_drawn_from_the_generator_and_as_large_as_asked() -> None:
     torch.testing.assert_close(drawn(1, 0.5), 5 * drawn(1))
 
 
-def test_fewer_active_planes_than_axes_are_refused(grid: Tensor) -> None:
+def test_fewer_active_planes_than_axes_are_refused() -> None:
     with pytest.raises(UsageError, match=r"turn 1 planes of a head of width 7; .* here 2"):
-        espr(grid, active=0.3)
+        espr(GRID, active=0.3)
     with pytest.raises(UsageError, match=r"turn 0 planes of a head of width 1; .* here 1"):
         Espr(model_dim=2, num_heads=2, length=3).rotation(None)

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -13,9 +11,9 @@ from torch import Tensor, nn
 
 from synthbench.layers import Rotation
 from synthbench.mechanisms.performer_exp import PerformerExp
-from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.positions.espr import Espr, MixedRotation
+from tests.positions.rotating import GRID, matrices, rotation_of, scramble
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -23,15 +21,6 @@ seeds = st.integers(0, 2**32 - 1)
 HEADS, DIM, LENGTH = 2, 8, 12
 ROTATING = ["rope", "string", "espr:null=keep", "espr:null=keep,order=conjugate"]
 NOT_COMMUTING = ["espr:null=keep,commuting=false", "espr:null=keep,commuting=false,order=conjugate"]
-
-
-def rotation_of(term: str, coordinates: Tensor) -> Rotation:
-    encoding, options = POSITIONS.configured(term)
-    shape = {"model_dim": HEADS * DIM, "num_heads": HEADS, "length": len(coordinates), "coordinates": coordinates}
-    fields: dict[str, Any] = {**shape, **options}
-    rotation = encoding(**fields).rotation(torch.Generator().manual_seed(0))
-    assert isinstance(rotation, Rotation)
-    return rotation
 
 
 def norm(matrix: Tensor) -> float:
@@ -96,10 +85,8 @@ class Drawn:
 
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("term", ROTATING + NOT_COMMUTING)
-def test_theorems_2_8_and_3_5_every_map_is_a_rotation(
-    term: str, axes: int, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    rotation = rotation_of(term, grid[:, :axes])
+def test_theorems_2_8_and_3_5_every_map_is_a_rotation(term: str, axes: int) -> None:
+    rotation = rotation_of(term, GRID[:, :axes])
     scramble(rotation)
     turned = matrices(rotation, HEADS, LENGTH, DIM)
 
@@ -107,7 +94,7 @@ def test_theorems_2_8_and_3_5_every_map_is_a_rotation(
     torch.testing.assert_close(turned.det(), torch.ones(HEADS, LENGTH), rtol=0, atol=1e-12)
 
 
-def residual_of_offsets(rotation: Rotation, matrices: Callable[..., Tensor]) -> float:
+def residual_of_offsets(rotation: Rotation) -> float:
     """Compute the largest distance of R(r_i)ᵀR(r_j) from R(0)ᵀR(r_j - r_i); rows of the grid are offsets."""
     turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
     between = turned.mT.unsqueeze(2) @ turned.unsqueeze(1)  # [heads, i, j, dim, dim]
@@ -121,26 +108,22 @@ def residual_of_offsets(rotation: Rotation, matrices: Callable[..., Tensor]) -> 
 
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("term", ROTATING)
-def test_theorem_2_9_commuting_generators_see_only_the_offset(
-    term: str, axes: int, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    rotation = rotation_of(term, grid[:, :axes])
+def test_theorem_2_9_commuting_generators_see_only_the_offset(term: str, axes: int) -> None:
+    rotation = rotation_of(term, GRID[:, :axes])
     scramble(rotation)
 
-    assert residual_of_offsets(rotation, matrices) < 1e-11
+    assert residual_of_offsets(rotation) < 1e-11
 
 
 @pytest.mark.parametrize("term", NOT_COMMUTING)
-def test_theorem_2_9_holds_for_any_generator_of_one_axis_and_fails_for_two_that_do_not_commute(
-    term: str, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    one, two = rotation_of(term, grid[:, :1]), rotation_of(term, grid)
-    assert residual_of_offsets(two, matrices) < 1e-11  # as it begins, they commute
+def test_theorem_2_9_holds_for_any_generator_of_one_axis_and_fails_for_two_that_do_not_commute(term: str) -> None:
+    one, two = rotation_of(term, GRID[:, :1]), rotation_of(term, GRID)
+    assert residual_of_offsets(two) < 1e-11  # as it begins, they commute
     scramble(one)
     scramble(two)
 
-    assert residual_of_offsets(one, matrices) < 1e-11
-    assert residual_of_offsets(two, matrices) > 0.1
+    assert residual_of_offsets(one) < 1e-11
+    assert residual_of_offsets(two) > 0.1
 
 
 @settings(max_examples=50)
@@ -161,10 +144,8 @@ def only_null_mixing(rotation: Rotation) -> None:
 
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])
-def test_theorems_3_7_and_8_23_mixing_within_the_null_part_leaves_scores_a_function_of_the_offset(
-    order: str, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    rotation = rotation_of(f"espr:null=keep,order={order},active=0.5", grid)
+def test_theorems_3_7_and_8_23_mixing_within_the_null_part_leaves_scores_a_function_of_the_offset(order: str) -> None:
+    rotation = rotation_of(f"espr:null=keep,order={order},active=0.5", GRID)
     scramble(rotation)
     only_null_mixing(rotation)
     turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
@@ -286,17 +267,15 @@ def test_claim_theorems_6_11_and_8_13_constants_of_the_mixing_are_false() -> Non
     assert score_residual > 2 / (1 - smaller) ** 3 * smaller**2
 
 
-def test_claim_theorem_8_14_string_has_a_positive_residual_is_false(
-    grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
+def test_claim_theorem_8_14_string_has_a_positive_residual_is_false() -> None:
     """Its hypothesis, generators that do not commute, excludes the class that it speaks of; T8'.23 gives 0 there."""
-    rotation = rotation_of("espr:null=keep,active=0.5", grid)
+    rotation = rotation_of("espr:null=keep,active=0.5", GRID)
     scramble(rotation)
     only_null_mixing(rotation)
     turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
 
-    for i, here in enumerate(grid):
-        for j, there in enumerate(grid):
+    for i, here in enumerate(GRID):
+        for j, there in enumerate(GRID):
             offset = there - here
             if (offset >= 0).all():
                 on_active = (turned[:, i].mT @ turned[:, j])[..., :4, :4]

@@ -1,17 +1,17 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.positions.rope import Rope
+from tests.positions.rotating import GRID
+from tests.tensors import normal
 
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def test_pairs_of_channels_are_multiplied_by_a_complex_phase(normal: Callable[..., Tensor]) -> None:
+def test_pairs_of_channels_are_multiplied_by_a_complex_phase() -> None:
     q = normal(2, 3, 20, 8)
     turned = Rope(model_dim=24, num_heads=3, length=20, base=500.0).rotation(None)(q)
 
@@ -23,14 +23,12 @@ def test_pairs_of_channels_are_multiplied_by_a_complex_phase(normal: Callable[..
             torch.testing.assert_close(turned[..., t, 2 * i + 1], expected.imag, rtol=0, atol=1e-12)
 
 
-def test_each_axis_has_its_own_planes_and_the_frequencies_of_a_narrower_head(
-    normal: Callable[..., Tensor], grid: Tensor
-) -> None:
+def test_each_axis_has_its_own_planes_and_the_frequencies_of_a_narrower_head() -> None:
     q = normal(2, 1, 12, 10)
-    turned = Rope(model_dim=10, num_heads=1, length=12, coordinates=grid).rotation(None)(q)
+    turned = Rope(model_dim=10, num_heads=1, length=12, coordinates=GRID).rotation(None)(q)
 
     for axis, channels, width in ((0, slice(0, 6), 6), (1, slice(6, 10), 4)):
-        alone = Rope(model_dim=width, num_heads=1, length=12, coordinates=grid[:, axis : axis + 1]).rotation(None)
+        alone = Rope(model_dim=width, num_heads=1, length=12, coordinates=GRID[:, axis : axis + 1]).rotation(None)
         torch.testing.assert_close(turned[..., channels], alone(q[..., channels]), rtol=0, atol=1e-12)
 
 
@@ -49,13 +47,8 @@ def test_it_trains_and_stores_nothing() -> None:
     assert rotation.state_dict() == {}
 
 
-def test_an_odd_head_and_a_head_with_fewer_planes_than_axes_are_refused(grid: Tensor) -> None:
+def test_an_odd_head_and_a_head_with_fewer_planes_than_axes_are_refused() -> None:
     with pytest.raises(UsageError, match="width of a head is 7; allowed with positions 'rope': even numbers"):
         Rope(model_dim=14, num_heads=2, length=5).rotation(None)
     with pytest.raises(UsageError, match=r"turn 1 planes of a head of width 2; .* here 2"):
-        Rope(model_dim=4, num_heads=2, length=12, coordinates=grid).rotation(None)
-
-
-def test_more_tokens_than_positions_are_refused() -> None:
-    with pytest.raises(UsageError, match="6 tokens; allowed: up to 5"):
-        Rope(model_dim=4, num_heads=2, length=5).rotation(None)(torch.zeros(1, 2, 6, 2))
+        Rope(model_dim=4, num_heads=2, length=12, coordinates=GRID).rotation(None)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.layers import Rotation
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS, LearnedRotation
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.suites.config import ModelSettings
 from synthbench.training.ensemble import SequenceModel, stack_models
+from tests.positions.rotating import GRID, rotation_of, scramble
 
 TERMS = [
     "rope",
@@ -28,19 +28,9 @@ TERMS = [
 ]
 
 
-def rotation_of(term: str, coordinates: Tensor, seed: int = 0) -> Rotation:
-    """The rotation of two heads of eight channels."""
-    encoding, options = POSITIONS.configured(term)
-    shape = {"model_dim": 16, "num_heads": 2, "length": len(coordinates), "coordinates": coordinates}
-    fields: dict[str, Any] = {**shape, **options}
-    rotation = encoding(**fields).rotation(torch.Generator().manual_seed(seed))
-    assert isinstance(rotation, Rotation)
-    return rotation
-
-
 @pytest.mark.parametrize("term", TERMS)
-def test_it_is_the_same_after_a_copy_and_after_saving(term: str, grid: Tensor) -> None:
-    rotation, other = rotation_of(term, grid.float()), rotation_of(term, grid.float(), seed=1)
+def test_it_is_the_same_after_a_copy_and_after_saving(term: str) -> None:
+    rotation, other = rotation_of(term, GRID.float()), rotation_of(term, GRID.float(), seed=1)
     x = torch.randn(1, 2, 12, 8, generator=torch.Generator().manual_seed(1))
     other.load_state_dict(rotation.state_dict())
 
@@ -67,9 +57,9 @@ def model_of(term: str, mechanism: str, coordinates: Tensor, seed: int) -> Seque
 )
 @pytest.mark.usefixtures("double")
 def test_models_of_several_runs_with_coordinates_on_two_axes_are_those_of_each_alone(
-    mechanism: str, strategy: Any, term: str, grid: Tensor
+    mechanism: str, strategy: Any, term: str
 ) -> None:
-    models = [model_of(term, mechanism, grid, seed) for seed in range(2)]
+    models = [model_of(term, mechanism, GRID, seed) for seed in range(2)]
     tokens = torch.randint(5, (2, 3, 12), generator=torch.Generator().manual_seed(0))
 
     together = stack_models(models, strategy)
@@ -87,8 +77,8 @@ def test_models_of_several_runs_with_coordinates_on_two_axes_are_those_of_each_a
 
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.usefixtures("double")
-def test_a_model_sees_the_order_of_its_tokens(term: str, grid: Tensor) -> None:
-    model = model_of(term, "softmax", grid, seed=0)
+def test_a_model_sees_the_order_of_its_tokens(term: str) -> None:
+    model = model_of(term, "softmax", GRID, seed=0)
     tokens = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]])
     swapped = tokens[:, [1, 0, *range(2, 12)]]
 
@@ -102,7 +92,7 @@ moved = given(
 few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def outputs_at(term: str, seed: int, coordinates: Tensor, scramble: Callable[..., None]) -> Tensor:
+def outputs_at(term: str, seed: int, coordinates: Tensor) -> Tensor:
     """The outputs of a model of softmax attention after every rotation has left the form in which it begins."""
     model = model_of(term, "softmax", coordinates, seed)
     for layer in model.layers:
@@ -118,36 +108,34 @@ def outputs_at(term: str, seed: int, coordinates: Tensor, scramble: Callable[...
 @few
 @moved
 def test_moved_coordinates_change_no_output_of_commuting_generators(
-    term: str, seed: int, shift: tuple[int, int], axes: int, grid: Tensor, scramble: Callable[..., None]
+    term: str, seed: int, shift: tuple[int, int], axes: int
 ) -> None:
-    here = grid[:, :axes]
+    here = GRID[:, :axes]
     there = here + torch.tensor(shift[:axes])
 
-    before, after = (outputs_at(term, seed, coordinates, scramble) for coordinates in (here, there))
+    before, after = (outputs_at(term, seed, coordinates) for coordinates in (here, there))
     torch.testing.assert_close(after, before, rtol=0, atol=1e-9)
 
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("term", ["espr:commuting=false", "espr:order=conjugate"])
-def test_moved_coordinates_change_outputs_of_other_generators(
-    term: str, grid: Tensor, scramble: Callable[..., None]
-) -> None:
-    before, after = (outputs_at(term, 0, coordinates, scramble) for coordinates in (grid, grid + 7))
+def test_moved_coordinates_change_outputs_of_other_generators(term: str) -> None:
+    before, after = (outputs_at(term, 0, coordinates) for coordinates in (GRID, GRID + 7))
 
     assert (after - before).abs().max() > 1e-4
 
 
-def irreducibility(term: str, grid: Tensor, scramble: Callable[..., None], *, seed: int = 0) -> tuple[Any, Tensor]:
-    rotation = rotation_of(term, grid)
+def irreducibility(term: str) -> tuple[Any, Tensor]:
+    rotation = rotation_of(term, GRID)
     assert isinstance(rotation, LearnedRotation)
-    scramble(rotation, seed=seed)
+    scramble(rotation)
     return rotation, rotation.irreducibility([1, 7])
 
 
 @pytest.mark.parametrize("term", ["string", "string:basis=identity", "espr:spread=0"])
 @pytest.mark.usefixtures("double")
-def test_ir_spec_is_0_without_a_mixing(term: str, grid: Tensor, scramble: Callable[..., None]) -> None:
-    rotation, measured = irreducibility(term, grid, scramble)
+def test_ir_spec_is_0_without_a_mixing(term: str) -> None:
+    rotation, measured = irreducibility(term)
     if term.startswith("espr"):
         with torch.no_grad():
             rotation.skew.zero_()
@@ -158,8 +146,8 @@ def test_ir_spec_is_0_without_a_mixing(term: str, grid: Tensor, scramble: Callab
 
 @pytest.mark.parametrize("term", ["espr", "espr:order=conjugate", "espr:commuting=false"])
 @pytest.mark.usefixtures("double")
-def test_ir_spec_is_the_formula_written_out(term: str, grid: Tensor, scramble: Callable[..., None]) -> None:
-    rotation, measured = irreducibility(term, grid, scramble)
+def test_ir_spec_is_the_formula_written_out(term: str) -> None:
+    rotation, measured = irreducibility(term)
     active = slice(0, 6)
 
     for head in range(2):
@@ -180,7 +168,7 @@ def test_ir_spec_is_the_formula_written_out(term: str, grid: Tensor, scramble: C
         of_moves = [
             max(
                 torch.linalg.matrix_norm((whole(r).T @ whole(r + move) - turning(move))[active, active], ord=2)
-                for r in grid
+                for r in GRID
             )
             for move in (torch.full((2,), 1.0), torch.full((2,), 7.0))
         ]
@@ -188,10 +176,8 @@ def test_ir_spec_is_the_formula_written_out(term: str, grid: Tensor, scramble: C
 
 
 @pytest.mark.usefixtures("double")
-def test_ir_spec_of_stacked_runs_is_that_of_each_and_measuring_changes_nothing(
-    grid: Tensor,
-) -> None:
-    models = [model_of("espr:commuting=false", "softmax", grid, seed) for seed in range(2)]
+def test_ir_spec_of_stacked_runs_is_that_of_each_and_measuring_changes_nothing() -> None:
+    models = [model_of("espr:commuting=false", "softmax", GRID, seed) for seed in range(2)]
     tokens = torch.zeros(2, 1, 12, dtype=torch.int64)
     together = stack_models(models, "fold")
     before = together(tokens)
@@ -205,26 +191,26 @@ def test_ir_spec_of_stacked_runs_is_that_of_each_and_measuring_changes_nothing(
 
 
 @pytest.mark.parametrize("term", ["string", "espr", "espr:commuting=false"])
-def test_coordinates_of_another_number_of_axes_are_refused(term: str, grid: Tensor) -> None:
-    rotation = rotation_of(term, grid.float())
+def test_coordinates_of_another_number_of_axes_are_refused(term: str) -> None:
+    rotation = rotation_of(term, GRID.float())
     assert isinstance(rotation, LearnedRotation)
-    rotation.coordinates = grid[:, :1].float()
+    rotation.coordinates = GRID[:, :1].float()
 
     with pytest.raises(UsageError, match="coordinates have 1 axes; allowed: 2"):
         rotation(torch.zeros(1, 2, 12, 8))
 
 
-def test_layers_do_not_share_a_rotation(grid: Tensor) -> None:
-    first, second = (layer.mixer for layer in model_of("espr", "softmax", grid.float(), seed=0).layers)
+def test_layers_do_not_share_a_rotation() -> None:
+    first, second = (layer.mixer for layer in model_of("espr", "softmax", GRID.float(), seed=0).layers)
 
     assert isinstance(first, Attention)
     assert isinstance(second, Attention)
     assert first.rotation is not second.rotation
 
 
-def test_coordinates_for_another_number_of_tokens_are_refused(grid: Tensor) -> None:
+def test_coordinates_for_another_number_of_tokens_are_refused() -> None:
     with pytest.raises(UsageError, match=r"coordinates have the shape \[12, 2\]"):
-        POSITIONS["rope"](model_dim=16, num_heads=2, length=5, coordinates=grid)
+        POSITIONS["rope"](model_dim=16, num_heads=2, length=5, coordinates=GRID)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 8])

@@ -18,8 +18,7 @@ from triton import knobs
 from triton.backends.nvidia import compiler
 
 from synthbench.forms.kernels import _assembler
-
-Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+from tests.forms.kernels.inputs import draw
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 
@@ -77,7 +76,6 @@ def kernel_for(case: tuple[Tensor, ...]) -> kernels.Form | None:
 @pytest.mark.parametrize("choice", ["auto", "always"])
 @pytest.mark.parametrize("version", ["12.8.93", "12.9.86", "13.2.78"])
 def test_an_old_assembler_on_compute_capability_9_means_no_kernel_and_one_line_that_says_why(
-    draw: Draw,
     use: Callable[..., str],
     simulate: Callable[[tuple[int, int]], None],
     version: str,
@@ -140,11 +138,7 @@ def test_the_line_names_the_variable_of_the_assembler_that_triton_uses(
     ("version", "capability"), [("13.3.33", HOPPER), ("14.0.1", HOPPER), ("12.8.93", BLACKWELL), ("12.8.93", (8, 6))]
 )
 def test_a_good_assembler_or_another_compute_capability_means_the_kernel(
-    draw: Draw,
-    use: Callable[..., str],
-    simulate: Callable[[tuple[int, int]], None],
-    version: str,
-    capability: tuple[int, int],
+    use: Callable[..., str], simulate: Callable[[tuple[int, int]], None], version: str, capability: tuple[int, int]
 ) -> None:
     use(version)
     simulate(capability)
@@ -153,10 +147,7 @@ def test_a_good_assembler_or_another_compute_capability_means_the_kernel(
 
 
 def test_nobody_who_wants_no_kernels_is_warned(
-    draw: Draw,
-    use: Callable[..., str],
-    simulate: Callable[[tuple[int, int]], None],
-    monkeypatch: pytest.MonkeyPatch,
+    use: Callable[..., str], simulate: Callable[[tuple[int, int]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use("12.8.93")
     simulate(HOPPER)

@@ -8,14 +8,12 @@ from torch import Tensor
 
 from synthbench.errors import UnknownName
 from synthbench.forms import kernels
-from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms.kernels import _slay, _yat_spherical, self_test
-
-Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+from tests.forms.kernels.inputs import draw, make
+from tests.tensors import value_and_gradients
 
 WITH_KERNEL = ["slay", "yat-spherical"]
 
@@ -40,45 +38,20 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def make(name: str, head_dim: int = 16, **options: Any) -> FeatureAttention | ScoreAttention:
-    options = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | options  # few, for the interpreter
-    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
-    assert isinstance(unit, FeatureAttention | ScoreAttention)
-    return unit
-
-
-def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    inputs = tuple(x.detach().requires_grad_() for x in inputs)
-    out = form(*inputs)
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
-
-
-def test_these_mechanisms_have_a_kernel(draw: Draw, runs: list[str]) -> None:
-    case, found = draw(5), []
-    for name in MECHANISMS:
-        runs.clear()
-        unit = MECHANISMS[name](model_dim=32, num_heads=2)
-        if isinstance(unit, FeatureAttention | ScoreAttention):
-            unit.attend(*case)
-            found += [name] * bool(runs)
-
-    assert sorted(found) == sorted(WITH_KERNEL)
-
-
 @pytest.mark.parametrize("name", WITH_KERNEL)
 def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
-    draw: Draw, runs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+    runs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit, case = make(name), draw(70)
     monkeypatch.setattr("synthbench.forms.streaming.BLOCK", 32)  # so that the backward pass is streamed
 
-    found = with_gradients(unit.attend, case)
+    found = value_and_gradients(unit.attend, case)
 
     assert runs
     monkeypatch.setenv(kernels.SWITCH, "off")
     runs.clear()
-    by_torch = with_gradients(unit.attend, case)
-    expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
+    by_torch = value_and_gradients(unit.attend, case)
+    expected = value_and_gradients(unit.double().attend, tuple(x.double() for x in case))
     assert not runs
     for own, torchs, true in zip(found, by_torch, expected, strict=True):
         # Signed features have denominators near 0, where PyTorch's float32 form is as far off.
@@ -96,7 +69,7 @@ def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
     ],
 )
 def test_a_kernel_is_taken_where_it_saves_launches(
-    draw: Draw, runs: list[str], name: str, length: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+    runs: list[str], name: str, length: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(kernels.SWITCH)
     monkeypatch.setattr(kernels, "GPU_GRAM_MAX_LENGTH", 16)
@@ -107,14 +80,14 @@ def test_a_kernel_is_taken_where_it_saves_launches(
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_choice_of_kernels_that_there_is_not_is_named(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_of_kernels_that_there_is_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(kernels.SWITCH, "alwais")
 
     with pytest.raises(UnknownName, match="no choice of SYNTHBENCH_KERNELS called 'alwais'; did you mean 'always'"):
         make("slay").attend(*draw(5))
 
 
-def test_features_that_are_trained_get_their_gradients(draw: Draw, runs: list[str]) -> None:
+def test_features_that_are_trained_get_their_gradients(runs: list[str]) -> None:
     unit = make("rewa-fourier")
 
     unit.attend(*draw(20)).sum().backward()
@@ -125,7 +98,7 @@ def test_features_that_are_trained_get_their_gradients(draw: Draw, runs: list[st
     assert all(parameter.grad is not None for parameter in own)
 
 
-def test_buffers_may_be_replaced_before_the_backward_pass(draw: Draw, runs: list[str]) -> None:
+def test_buffers_may_be_replaced_before_the_backward_pass(runs: list[str]) -> None:
     unit, other, case = make("slay"), make("slay", epsilon=0.5), tuple(x.requires_grad_() for x in draw(20))
     expected = torch.autograd.grad(unit.attend(*case).sin().sum(), case)
 
@@ -149,11 +122,7 @@ def test_buffers_may_be_replaced_before_the_backward_pass(draw: Draw, runs: list
     ids=["float64", "empty", "one query", "few queries"],
 )
 def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
-    draw: Draw,
-    runs: list[str],
-    name: str,
-    change: Callable[..., tuple[Tensor, ...]],
-    monkeypatch: pytest.MonkeyPatch,
+    runs: list[str], name: str, change: Callable[..., tuple[Tensor, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = change(*draw(20))
     unit = make(name).to(case[0].dtype)
@@ -172,17 +141,17 @@ def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
     ids=str,
 )
 def test_half_precision_is_lost_only_in_what_is_written(
-    draw: Draw, runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = tuple(x.to(dtype) for x in draw(70, 32, 32))
     unit = make(name, 32).to(dtype)
 
-    found = with_gradients(unit.attend, case)
+    found = value_and_gradients(unit.attend, case)
 
     assert runs
     assert all(own.dtype == dtype for own in found)
     monkeypatch.setenv(kernels.SWITCH, "off")
-    expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
+    expected = value_and_gradients(unit.double().attend, tuple(x.double() for x in case))
     for own, true in zip(found, expected, strict=True):
         assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())
 
@@ -197,7 +166,7 @@ def test_half_precision_is_lost_only_in_what_is_written(
     ],
 )
 def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
-    draw: Draw, runs: list[str], name: str, options: dict[str, Any], width: int
+    runs: list[str], name: str, options: dict[str, Any], width: int
 ) -> None:
     out = make(name, **options).attend(*draw(5, width, width))
 
@@ -205,7 +174,7 @@ def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
     assert not runs
 
 
-def test_narrow_heads_of_bfloat16_run_slay_by_pytorch(draw: Draw, runs: list[str]) -> None:
+def test_narrow_heads_of_bfloat16_run_slay_by_pytorch(runs: list[str]) -> None:
     narrow, wide = ([x.bfloat16() for x in draw(5, width, width)] for width in (16, 32))
 
     assert make("slay").bfloat16().gpu_kernel(*narrow) is None
@@ -215,17 +184,9 @@ def test_narrow_heads_of_bfloat16_run_slay_by_pytorch(draw: Draw, runs: list[str
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)
-def test_a_cpu_runs_no_kernel(draw: Draw, name: str) -> None:
+def test_a_cpu_runs_no_kernel(name: str) -> None:
     assert not kernels.runs_on(torch.device("cpu"))
     assert make(name).gpu_kernel(*draw(5)) is None
-
-
-@pytest.mark.parametrize("name", ["slay", "yat-spherical"])
-def test_what_inherits_a_kernel_of_another_class_does_not_run_it(draw: Draw, runs: list[str], name: str) -> None:
-    heir = type("Heir", (MECHANISMS[name],), {})
-    heir(model_dim=32, num_heads=2).attend(*draw(20))
-
-    assert not runs
 
 
 @pytest.mark.parametrize(

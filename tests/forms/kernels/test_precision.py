@@ -1,22 +1,17 @@
 """Rounding errors of products of parts, emulated: on a GPU tensor cores round operands as here, and add in float32."""
 
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
-
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms import kernels
 from synthbench.forms.kernels import _slay, _yat_spherical, self_test
-
-Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+from tests.forms.kernels.inputs import draw, make
+from tests.tensors import value_and_gradients
 
 
 def leading(x: Tensor, digits: int) -> Tensor:
@@ -59,28 +54,21 @@ def test_products_of_parts_miss_this_much_of_scores(digits: int, count: int, lea
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    ("name", "module", "options"),
-    [("slay", _slay, {"P": 3, "R": 2, "D": 5}), ("yat-spherical", _yat_spherical, {})],
-    ids=["slay", "yat-spherical"],
+    ("name", "module"), [("slay", _slay), ("yat-spherical", _yat_spherical)], ids=["slay", "yat-spherical"]
 )
 def test_kernels_that_multiply_three_parts_miss_about_what_float32_does(
-    draw: Draw, name: str, module: ModuleType, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
     monkeypatch.setattr(self_test, "passes", lambda *_: True)
     monkeypatch.setenv(kernels.SWITCH, "always")
-    unit = MECHANISMS[name](model_dim=64, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
-    assert isinstance(unit, FeatureAttention | ScoreAttention)
-    case = tuple(x.requires_grad_() for x in draw(70, 32, 32))
+    unit, case = make(name, 32), draw(70, 32, 32)
     seen: list[list[Tensor]] = []
     for precision in ("ieee", "bf16x6"):
         monkeypatch.setattr(module, "precision", lambda _dtype, precision=precision: precision)
-        out = unit.attend(*case)
-        seen.append([out.detach(), *torch.autograd.grad(out.sin().sum(), case)])
+        seen.append(value_and_gradients(unit.attend, case))
     monkeypatch.setenv(kernels.SWITCH, "off")
-    doubles = tuple(x.detach().double().requires_grad_() for x in case)
-    true = unit.double().attend(*doubles)
-    expected = [true.detach(), *torch.autograd.grad(true.sin().sum(), doubles)]
+    expected = value_and_gradients(unit.double().attend, [x.double() for x in case])
 
     assert not torch.equal(seen[0][0], seen[1][0])
     for by_float32, by_parts, true in zip(*seen, expected, strict=True):

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from synthbench.forms import kernels, scores
 from synthbench.forms.kernels import self_test
-from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
 from synthbench.training.ensemble import stack_modules
@@ -18,8 +16,7 @@ from synthbench.training.ensemble import stack_modules
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms.kernels import _slay, _yat_spherical
-
-Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+from tests.forms.kernels.inputs import draw, make
 
 
 @pytest.fixture
@@ -41,13 +38,6 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
     monkeypatch.setattr(self_test, "_results", {})
     self_test.warn_once.cache_clear()
-
-
-def make(name: str, head_dim: int = 16, **options: Any) -> FeatureAttention | ScoreAttention:
-    options = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | options  # few, for the interpreter
-    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
-    assert isinstance(unit, FeatureAttention | ScoreAttention)
-    return unit
 
 
 def right_yat(epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -78,7 +68,7 @@ def use(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Tensor]) -> list[
     ],
     ids=str,
 )
-def test_kernels_pass_their_tests(draw: Draw, name: str, dtype: torch.dtype, head_dim: int) -> None:
+def test_kernels_pass_their_tests(name: str, dtype: torch.dtype, head_dim: int) -> None:
     unit = make(name, head_dim).to(dtype)
 
     assert unit.gpu_kernel(*(x.to(dtype) for x in draw(5, head_dim, head_dim))) is not None
@@ -96,9 +86,7 @@ FAULTS: dict[str, Callable[..., Tensor]] = {
 
 
 @pytest.mark.parametrize("said", FAULTS)
-def test_a_wrong_kernel_is_not_used_and_one_line_says_what_is_wrong(
-    draw: Draw, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_kernel_is_not_used_and_one_line_says_what_is_wrong(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(kernels.SWITCH, "always")
     use(monkeypatch, FAULTS[said])
     unit, case = make("yat-spherical"), draw(20)
@@ -110,7 +98,7 @@ def test_a_wrong_kernel_is_not_used_and_one_line_says_what_is_wrong(
     assert all(torch.equal(out, unit.attend_by_torch(*case)) for out in outs)
 
 
-def test_an_error_of_slay_that_only_states_make_is_seen(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_slay_that_only_states_make_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     unit, case = make("slay"), draw(5)
 
     def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, *, segment: int, **guard: Any) -> Tensor:
@@ -125,7 +113,7 @@ def test_an_error_of_slay_that_only_states_make_is_seen(draw: Draw, monkeypatch:
         assert unit.gpu_kernel(*case) is None
 
 
-def test_a_kernel_that_cannot_be_compiled_is_not_used(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_be_compiled_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def kernel(_epsilon: float, *_qkv: Tensor) -> Tensor:
         raise RuntimeError("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr: ...")
 
@@ -135,7 +123,7 @@ def test_a_kernel_that_cannot_be_compiled_is_not_used(draw: Draw, monkeypatch: p
         assert make("yat-spherical").gpu_kernel(*draw(20)) is None
 
 
-def test_full_memory_says_nothing_about_a_kernel(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_memory_says_nothing_about_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def kernel(_epsilon: float, *_qkv: Tensor) -> Tensor:
         raise torch.OutOfMemoryError
 
@@ -149,7 +137,7 @@ def test_full_memory_says_nothing_about_a_kernel(draw: Draw, monkeypatch: pytest
 
 
 def test_each_dtype_width_and_option_is_tested_once(
-    draw: Draw, set_tf32: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+    set_tf32: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = use(monkeypatch, lambda out, *_: out)
 
@@ -166,7 +154,7 @@ def test_each_dtype_width_and_option_is_tested_once(
     assert len(lengths) == 6
 
 
-def test_a_test_draws_from_no_generator_of_the_user(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_draws_from_no_generator_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = use(monkeypatch, lambda out, *_: out)
     before = torch.get_rng_state()
 
@@ -181,7 +169,7 @@ def test_a_test_draws_from_no_generator_of_the_user(draw: Draw, monkeypatch: pyt
     [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")],
     ids=["no_grad", "inference_mode", "default device"],
 )
-def test_a_test_is_the_same_in_every_mode(draw: Draw, mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_is_the_same_in_every_mode(mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lengths, unit, case = use(monkeypatch, lambda out, *_: out), make("yat-spherical"), draw(20)
 
     with mode():
@@ -190,16 +178,14 @@ def test_a_test_is_the_same_in_every_mode(draw: Draw, mode: Callable[[], Any], m
     assert lengths
 
 
-def test_the_errors_of_autocast_are_not_allowed(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_errors_of_autocast_are_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
 
     with torch.autocast("cpu", torch.bfloat16), pytest.warns(RuntimeWarning, match="outputs differ"):
         assert make("yat-spherical").gpu_kernel(*draw(20)) is None
 
 
-def test_a_test_has_tensors_of_one_run_where_those_of_several_are_stacked(
-    draw: Draw, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_has_tensors_of_one_run_where_those_of_several_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     tested: list[torch.Size] = []
 
     def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, **_options: Any) -> Tensor:
@@ -230,7 +216,6 @@ def test_nothing_is_tested_while_a_graph_is_captured_but_afterwards(monkeypatch:
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_the_errors_of_tf32_are_allowed_where_tf32_is(
-    draw: Draw,
     set_tf32: Callable[[bool], None],
     allowed: bool,  # noqa: FBT001 - a case, not a switch
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +12,8 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.
 
 from synthbench.forms.kernels import _slay
 from synthbench.forms.kernels._tiles import padded, running_sums
-
-Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
-Mix = Callable[..., Tensor]
+from tests.forms.kernels.inputs import draw
+from tests.tensors import mix, value_and_gradients
 
 
 def make(head_dim: int = 16, seed: int = 0, **options: Any) -> Slay:
@@ -27,7 +26,7 @@ def constants_of(unit: Slay) -> _slay.Constants:
     return _slay.Constants(unit.anchors, unit.directions, unit.shift, unit.log_scale)
 
 
-def define(unit: Slay, mix: Mix, inputs: tuple[Tensor, ...], guard: Guard, delta: float) -> Tensor:
+def define(unit: Slay, inputs: tuple[Tensor, ...], guard: Guard, delta: float) -> Tensor:
     """The definition, in float64."""
     q, k, v = (x.double() for x in inputs)
     u, w = (x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12) for x in (q, k))
@@ -42,12 +41,12 @@ def define(unit: Slay, mix: Mix, inputs: tuple[Tensor, ...], guard: Guard, delta
 @pytest.mark.parametrize(
     ("length", "segment"), [(1, None), (64, None), (200, None), (63, 64), (65, 64), (128, 64), (200, 64)]
 )
-def test_the_kernel_computes_the_definition(draw: Draw, mix: Mix, length: int, segment: int | None) -> None:
+def test_the_kernel_computes_the_definition(length: int, segment: int | None) -> None:
     unit, case = make(), draw(length)
 
     out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=segment)
 
-    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out, define(unit, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +54,12 @@ def test_the_kernel_computes_the_definition(draw: Draw, mix: Mix, length: int, s
     [(32, {"P": 8, "R": 3, "D": 16}), (16, {"P": 1, "R": 1, "D": 1}), (12, {"P": 9})],
     ids=str,
 )
-def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, head_dim: int, options: dict[str, int]) -> None:
+def test_widths_need_not_be_powers_of_two(head_dim: int, options: dict[str, int]) -> None:
     unit, case = make(head_dim, **options), draw(70, head_dim, 10)
 
     out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
 
-    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out, define(unit, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("features", "value_dim", "at_once"), [(48, 32, 8), (48, 64, 4), (126, 64, 2), (126, 128, 1)])
@@ -70,55 +69,49 @@ def test_states_are_of_as_many_anchors_as_fit(features: int, value_dim: int, at_
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(("num_anchors", "features", "value_dim"), [(5, 48, 64), (2, 126, 128)])
-def test_states_are_summed_for_as_many_anchors_as_fit(
-    draw: Draw, mix: Mix, num_anchors: int, features: int, value_dim: int
-) -> None:
+def test_states_are_summed_for_as_many_anchors_as_fit(num_anchors: int, features: int, value_dim: int) -> None:
     """Anchors that are no multiple of those, too."""
     unit, case = make(R=3, D=features // 3, P=num_anchors), draw(70, 16, value_dim)
 
     out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
 
-    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out, define(unit, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
-def test_guards_are_those_of_the_other_forms(draw: Draw, mix: Mix, guard: Guard) -> None:
+def test_guards_are_those_of_the_other_forms(guard: Guard) -> None:
     unit, case = make(), draw(70)
 
     out = _slay.attend(constants_of(unit), *case, guard=guard, delta=0.5, segment=64)
 
-    torch.testing.assert_close(out, define(unit, mix, case, guard, 0.5).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out, define(unit, case, guard, 0.5).float(), rtol=1e-5, atol=1e-5)
 
 
-def test_exponents_are_clipped_and_vectors_may_vanish(draw: Draw, mix: Mix) -> None:
+def test_exponents_are_clipped_and_vectors_may_vanish() -> None:
     unit, (q, k, v) = make(R=6, D=16), draw(20)
     case = q.index_fill(-2, torch.tensor([3]), 0), k.index_fill(-2, torch.tensor([0, 5]), 0), v
     unit.shift.add_(19)  # the exponents of many features are now below -20
 
     out = _slay.attend(constants_of(unit), *case, guard="clamp", delta=1e-20)
 
-    torch.testing.assert_close(out, define(unit, mix, case, "clamp", 1e-20).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out, define(unit, case, "clamp", 1e-20).float(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("length", "guard", "segment"),
     [(1, "clamp", None), (32, "add", None), (130, "clamp", None), (260, "add", 128)],
 )
-def test_gradients_are_those_of_the_definition(
-    draw: Draw, mix: Mix, length: int, guard: Guard, segment: int | None
-) -> None:
-    unit, case = make(), tuple(x.requires_grad_() for x in draw(length, 16, 10))
-    doubles = tuple(x.detach().double().requires_grad_() for x in case)
+def test_gradients_are_those_of_the_definition(length: int, guard: Guard, segment: int | None) -> None:
+    unit, case = make(), draw(length, 16, 10)
     delta = 1e-6 if guard == "add" else 0.05  # some denominators lie below that
+    kernel = partial(_slay.attend, constants_of(unit), guard=guard, delta=delta, segment=segment)
 
-    out = _slay.attend(constants_of(unit), *case, guard=guard, delta=delta, segment=segment)
-
-    expected = torch.autograd.grad(define(unit, mix, doubles, guard, delta).sin().sum(), doubles)
-    for own, true in zip(torch.autograd.grad(out.sin().sum(), case), expected, strict=True):
+    expected = value_and_gradients(lambda *qkv: define(unit, qkv, guard, delta), [x.double() for x in case])
+    for own, true in zip(value_and_gradients(kernel, case), expected, strict=True):
         assert (own - true).abs().max() <= 1e-5 * true.abs().max().clamp(min=1)
 
 
-def test_runs_may_have_constants_of_their_own(draw: Draw) -> None:
+def test_runs_may_have_constants_of_their_own() -> None:
     units, (q, k, v) = [make(seed=seed, P=2) for seed in range(2)], draw(66, batch=(2, 1))
     constants = _slay.Constants(
         torch.stack([unit.anchors for unit in units]).view(2, 1, 1, 16, 2),
@@ -136,7 +129,7 @@ def test_runs_may_have_constants_of_their_own(draw: Draw) -> None:
         torch.testing.assert_close(out[run], alone)
 
 
-def test_memory_need_not_be_contiguous(draw: Draw) -> None:
+def test_memory_need_not_be_contiguous() -> None:
     unit, (q, k, v) = make(), draw(65)
 
     out = _slay.attend(constants_of(unit), q.mT.contiguous().mT, k[:, :1].expand_as(k), v, guard="add", delta=1e-6)
@@ -152,19 +145,17 @@ def test_memory_need_not_be_contiguous(draw: Draw) -> None:
     ids=str,
 )
 def test_bfloat16_reads_the_states_of_several_anchors_at_once(
-    draw: Draw, mix: Mix, options: dict[str, int], value_dim: int, at_once: int, length: int
+    options: dict[str, int], value_dim: int, at_once: int, length: int
 ) -> None:
     """And is hardly further off for it, in values and gradients; the interpreter rounds towards 0, by up to 2^-7."""
-    unit, case = make(**options), tuple(x.bfloat16().requires_grad_() for x in draw(length, 16, value_dim))
-    doubles = tuple(x.detach().double().requires_grad_() for x in case)
+    unit, case = make(**options), [x.bfloat16() for x in draw(length, 16, value_dim)]
     assert _slay.anchors_read(unit.P, padded(value_dim), "bf16") == at_once
-    true = define(unit, mix, doubles, "add", 1e-6)
-    expected = [true.detach(), *torch.autograd.grad(true.sin().sum(), doubles)]
+    expected = value_and_gradients(lambda *qkv: define(unit, qkv, "add", 1e-6), [x.double() for x in case])
 
     missed = []
     for segment in (128, 384):  # with states, and without
-        out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=segment)
-        found = [out.detach(), *torch.autograd.grad(out.sin().sum(), case)]
+        kernel = partial(_slay.attend, constants_of(unit), guard="add", delta=1e-6, segment=segment)
+        found = value_and_gradients(kernel, case)
         assert all(x.dtype == torch.bfloat16 for x in found)
         missed.append([float((x.double() - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True)])
 

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -9,28 +7,21 @@ from synthbench.mechanisms.yat_spherical import YatSpherical
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms.kernels import _yat_spherical
-
-Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
-Mix = Callable[..., Tensor]
-
-
-def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    inputs = tuple(x.detach().requires_grad_() for x in inputs)
-    out = form(*inputs)
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+from tests.forms.kernels.inputs import draw
+from tests.tensors import mix, value_and_gradients
 
 
-def compare(case: tuple[Tensor, ...], mix: Mix, epsilon: float = 1e-3) -> None:
+def compare(case: tuple[Tensor, ...], epsilon: float = 1e-3) -> None:
     """Values and gradients against the definition in float64.
 
     1e-5 of the largest may be missed, or twice what PyTorch misses in float32: where weights are nearly 0, gradients
     are large.
     """
     unit = YatSpherical(epsilon=epsilon)
-    expected = with_gradients(lambda q, k, v: mix(unit.kernel(q, k), v), tuple(x.double() for x in case))
-    by_torch = with_gradients(unit.attend, case)
+    expected = value_and_gradients(lambda q, k, v: mix(unit.kernel(q, k), v), tuple(x.double() for x in case))
+    by_torch = value_and_gradients(unit.attend, case)
 
-    found = with_gradients(lambda *qkv: _yat_spherical.attend(epsilon, *qkv), case)
+    found = value_and_gradients(lambda *qkv: _yat_spherical.attend(epsilon, *qkv), case)
 
     for own, torchs, true in zip(found, by_torch, expected, strict=True):
         assert own.dtype == torch.float32
@@ -39,20 +30,20 @@ def compare(case: tuple[Tensor, ...], mix: Mix, epsilon: float = 1e-3) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 64, 65, 140])
-def test_tiles_compute_the_definition_and_its_gradients(draw: Draw, mix: Mix, length: int) -> None:
-    compare(draw(length), mix)
+def test_tiles_compute_the_definition_and_its_gradients(length: int) -> None:
+    compare(draw(length))
 
 
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(3, 5), (20, 17)])
-def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, key_dim: int, value_dim: int) -> None:
-    compare(draw(70, key_dim, value_dim), mix)
+def test_widths_need_not_be_powers_of_two(key_dim: int, value_dim: int) -> None:
+    compare(draw(70, key_dim, value_dim))
 
 
-def test_epsilon_is_the_mechanisms_own(draw: Draw, mix: Mix) -> None:
-    compare(draw(20), mix, epsilon=0.5)
+def test_epsilon_is_the_mechanisms_own() -> None:
+    compare(draw(20), epsilon=0.5)
 
 
-def test_vectors_may_vanish(draw: Draw, mix: Mix) -> None:
+def test_vectors_may_vanish() -> None:
     q, k, v = draw(20)
 
     # Gradients at a vanishing vector are 1e12 times a number, so values only.
@@ -62,14 +53,14 @@ def test_vectors_may_vanish(draw: Draw, mix: Mix) -> None:
     torch.testing.assert_close(_yat_spherical.attend(1e-3, *case), expected.float(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_gap_at_its_smallest_value_passes_no_gradient(mix: Mix) -> None:
+def test_a_gap_at_its_smallest_value_passes_no_gradient() -> None:
     """With epsilon 0 and equal directions the denominator is held at 1e-6."""
     axes = torch.eye(16)[:4].expand(1, 2, 4, 16)  # exact in float32, so that both forms hold the same gaps
 
-    compare((axes, axes, torch.arange(8.0).view(1, 2, 4, 1)), mix, epsilon=0.0)
+    compare((axes, axes, torch.arange(8.0).view(1, 2, 4, 1)), epsilon=0.0)
 
 
-def test_a_second_backward_pass_gives_the_same(draw: Draw) -> None:
+def test_a_second_backward_pass_gives_the_same() -> None:
     case = tuple(x.requires_grad_() for x in draw(70))
     loss = _yat_spherical.attend(1e-3, *case).sum()
 
@@ -78,7 +69,7 @@ def test_a_second_backward_pass_gives_the_same(draw: Draw) -> None:
     assert all(map(torch.equal, first, torch.autograd.grad(loss, case)))
 
 
-def test_memory_need_not_be_contiguous(draw: Draw, mix: Mix) -> None:
+def test_memory_need_not_be_contiguous() -> None:
     q, k, v = draw(65)
 
-    compare((q.mT.contiguous().mT, k[:, :1].expand_as(k), v[..., ::2]), mix)
+    compare((q.mT.contiguous().mT, k[:, :1].expand_as(k), v[..., ::2]))

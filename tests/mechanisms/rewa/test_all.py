@@ -1,31 +1,28 @@
 """Properties of several mechanisms of the REWA family."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.training.ensemble import stack_mixers
+from tests.mechanisms.loops import built
+from tests.tensors import normal, with_gradients
 
 REWA = [name for name in MECHANISMS if name.startswith("rewa-")]
 GEOMETRIES = {"rewa-euclidean": (15, 0, 0), "rewa-spherical": (0, 15, 0), "rewa-hyperbolic": (0, 0, 15)}
 
 
 def build(name: str, seed: int = 0, **arguments: Any) -> Any:
-    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "generator": torch.Generator().manual_seed(seed)}
-    return MECHANISMS[name](**fields, **arguments).double()
+    return built(MECHANISMS[name], seed, model_dim=16, **arguments)
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_one_geometry_is_the_geometric_one_with_the_other_widths_at_zero(
-    name: str, normal: Callable[..., Tensor]
-) -> None:
+def test_one_geometry_is_the_geometric_one_with_the_other_widths_at_zero(name: str) -> None:
     m, n, p = GEOMETRIES[name]
     x = normal(2, 9, 16)
 
@@ -34,9 +31,7 @@ def test_one_geometry_is_the_geometric_one_with_the_other_widths_at_zero(
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1000.0])
 @pytest.mark.parametrize("name", REWA)
-def test_gradients_stay_finite_where_queries_and_keys_are_equal_or_vanish(
-    name: str, scale: float, normal: Callable[..., Tensor]
-) -> None:
+def test_gradients_stay_finite_where_queries_and_keys_are_equal_or_vanish(name: str, scale: float) -> None:
     unit, x = build(name).float(), scale * normal(1, 2, 6, 8).float()
     x[..., 3:, :] = 0
     x.requires_grad_()
@@ -48,7 +43,7 @@ def test_gradients_stay_finite_where_queries_and_keys_are_equal_or_vanish(
 
 
 @pytest.mark.parametrize("name", ["rewa-adaptive", "rewa-geometric", "rewa-lsh", "rewa-mixture", "rewa-riemannian"])
-def test_stacked_runs_keep_outputs_metrics_and_phases_apart(name: str, normal: Callable[..., Tensor]) -> None:
+def test_stacked_runs_keep_outputs_metrics_and_phases_apart(name: str) -> None:
     runs = [build(name, seed) for seed in range(3)]
     stacked, x = stack_mixers(runs, "stack"), normal(3, 2, 12, 16)
     for phase in (2, 4):
@@ -64,16 +59,13 @@ def test_stacked_runs_keep_outputs_metrics_and_phases_apart(name: str, normal: C
 
 
 @pytest.mark.parametrize("name", ["rewa-lsh", "rewa-mixture"])
-def test_blocks_of_queries_give_the_same(
-    name: str, normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_queries_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unit, inputs = build(name), [normal(1, 2, 30, 8, seed=seed).requires_grad_() for seed in range(3)]
     results = []
     for longest in (30, 4):
         monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", longest)
         monkeypatch.setattr(scores, "BLOCK", 8)
-        out = unit.attend(*inputs)
-        results.append([out, *torch.autograd.grad(out.sin().sum(), inputs)])
+        results.append(with_gradients(unit.attend(*inputs), inputs))
 
     torch.testing.assert_close(results[1], results[0])
 
@@ -85,7 +77,7 @@ def test_no_rank_exceeds_the_width(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rewa-fisher", "rewa-operator", "rewa-path"])
-def test_the_temperature_is_reported_a_head(name: str, normal: Callable[..., Tensor]) -> None:
+def test_the_temperature_is_reported_a_head(name: str) -> None:
     temperatures = build(name, tau=0.25).metrics(normal(1, 2, 16))["tau"]
 
     torch.testing.assert_close(temperatures, torch.full((2,), 0.25).double())
@@ -93,9 +85,7 @@ def test_the_temperature_is_reported_a_head(name: str, normal: Callable[..., Ten
 
 @pytest.mark.parametrize("name", ["rewa-adaptive", "rewa-geometric", "rewa-lsh", "rewa-mixture"])
 @pytest.mark.parametrize("encoding", ["rope", "espr:null=keep", "string"])
-def test_runs_beside_each_other_turn_their_witnesses_as_alone(
-    name: str, encoding: str, normal: Callable[..., Tensor]
-) -> None:
+def test_runs_beside_each_other_turn_their_witnesses_as_alone(name: str, encoding: str) -> None:
     unit, options = POSITIONS.configured(encoding)
     arguments: dict[str, Any] = {**options}
     generator = torch.Generator().manual_seed(1)

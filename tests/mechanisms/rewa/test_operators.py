@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +6,7 @@ from torch import Tensor
 
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
+from tests.tensors import normal
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -24,7 +23,7 @@ def product(a: Tensor, b: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("m", "r"), [(3, 1), (8, 2), (9, 2), (4, 4), (40, 3)])
-def test_both_forms_of_the_inner_product_are_the_trace(m: int, r: int, normal: Callable[..., Tensor]) -> None:
+def test_both_forms_of_the_inner_product_are_the_trace(m: int, r: int) -> None:
     left = normal(2, 5, r, m, seed=0), normal(2, 5, r, m, seed=1)
     right = normal(2, 4, r, m, seed=2), normal(2, 4, r, m, seed=3)
     expected = torch.empty(2, 5, 4, dtype=torch.float64)
@@ -39,14 +38,14 @@ def test_both_forms_of_the_inner_product_are_the_trace(m: int, r: int, normal: C
     torch.testing.assert_close(_operators.product_of_factors(left, right), expected)
 
 
-def test_norms_are_those_of_the_operators(normal: Callable[..., Tensor]) -> None:
+def test_norms_are_those_of_the_operators() -> None:
     pair = normal(5, 2, 7, seed=0), normal(5, 2, 7, seed=1)
 
     expected = torch.stack([torch.linalg.matrix_norm(u.mT @ v) ** 2 for u, v in zip(*pair, strict=True)])
     torch.testing.assert_close(_operators.hilbert_schmidt_norms(pair), expected)
 
 
-def test_operators_have_the_rank_of_their_factors(normal: Callable[..., Tensor]) -> None:
+def test_operators_have_the_rank_of_their_factors() -> None:
     explicit = _operators.operators(_operators.factors(normal(3, 4, 2 * 3 * 6), 3))
 
     assert explicit.shape == (3, 4, 6, 6)
@@ -54,7 +53,7 @@ def test_operators_have_the_rank_of_their_factors(normal: Callable[..., Tensor])
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_distances_are_powers_of_the_norm_of_the_difference(power: int, normal: Callable[..., Tensor]) -> None:
+def test_distances_are_powers_of_the_norm_of_the_difference(power: int) -> None:
     a, b = normal(5, 3, seed=0), normal(4, 3, seed=1)
 
     distances = _operators.distances(a @ b.mT, a.square().sum(-1), b.square().sum(-1), power=power)

@@ -1,5 +1,4 @@
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -7,11 +6,10 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_adaptive import RewaAdaptive
+from tests.mechanisms.loops import built
+from tests.tensors import normal
 
-
-def build(seed: int = 0, **arguments: Any) -> RewaAdaptive:
-    generator = torch.Generator().manual_seed(seed)
-    return RewaAdaptive(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+build = partial(built, RewaAdaptive)
 
 
 def shares_of(adaptive: RewaAdaptive, q: Tensor, head: int) -> Tensor:
@@ -22,9 +20,7 @@ def shares_of(adaptive: RewaAdaptive, q: Tensor, head: int) -> Tensor:
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_algorithm_8_every_query_weighs_the_distances_by_its_own_softmax(
-    power: int, normal: Callable[..., Tensor]
-) -> None:
+def test_algorithm_8_every_query_weighs_the_distances_by_its_own_softmax(power: int) -> None:
     adaptive = build(power=power, tau=0.4)
     q, k = normal(2, 5, 4), normal(2, 5, 4, seed=1)
     distances = [adaptive.witnesses.distance(geometry, q, k) for geometry in ("euclidean", "spherical", "hyperbolic")]
@@ -37,7 +33,7 @@ def test_algorithm_8_every_query_weighs_the_distances_by_its_own_softmax(
             torch.testing.assert_close(scores[head, i], expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_phase_leaves_the_shares_to_the_geometries_that_act(normal: Callable[..., Tensor]) -> None:
+def test_a_phase_leaves_the_shares_to_the_geometries_that_act() -> None:
     adaptive = build()
     q = normal(2, 5, 4)
     whole = torch.cat(list(adaptive.gate(q, adaptive.witnesses).values()), -1)
@@ -50,7 +46,7 @@ def test_a_phase_leaves_the_shares_to_the_geometries_that_act(normal: Callable[.
     assert gradient.isfinite().all()
 
 
-def test_metrics_are_means_over_the_queries(normal: Callable[..., Tensor]) -> None:
+def test_metrics_are_means_over_the_queries() -> None:
     adaptive = build()
     x = normal(3, 5, 8)
     q = adaptive.heads(x)[0]

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_density import RewaDensity, fidelity, nuclear_norm
+from tests.tensors import mix, normal
 
 seeds = st.integers(0, 2**32 - 1)
 ranks = st.integers(1, 5)
@@ -42,7 +41,7 @@ def test_equation_111_fidelity_is_that_of_the_explicit_matrices(seed: int, r: in
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])
-def test_gradients_are_those_of_finite_differences(r: int, normal: Callable[..., Tensor]) -> None:
+def test_gradients_are_those_of_finite_differences(r: int) -> None:
     left, right = normal(3, r, 5, seed=0).requires_grad_(), normal(2, r, 5, seed=1).requires_grad_()
 
     assert torch.autograd.gradcheck(fidelity, (left, right))
@@ -51,9 +50,7 @@ def test_gradients_are_those_of_finite_differences(r: int, normal: Callable[...,
 @pytest.mark.parametrize(
     "singular", [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 1.0), (2.0, 2.0, 1.0)]
 )
-def test_gradients_stay_finite_at_repeated_and_zero_singular_values(
-    singular: tuple[float, float, float], normal: Callable[..., Tensor]
-) -> None:
+def test_gradients_stay_finite_at_repeated_and_zero_singular_values(singular: tuple[float, float, float]) -> None:
     left, _ = torch.linalg.qr(normal(3, 3, seed=0))
     right, _ = torch.linalg.qr(normal(3, 3, seed=1))
     values = torch.tensor(singular, dtype=torch.float64)
@@ -70,12 +67,7 @@ def test_gradients_stay_finite_at_repeated_and_zero_singular_values(
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("power", [1.0, 2.5])
 def test_attention_is_the_power_of_the_fidelity_over_its_sum(
-    *,
-    power: float,
-    shared: bool,
-    mix: Callable[..., Tensor],
-    normal: Callable[..., Tensor],
-    generator: torch.Generator,
+    *, power: float, shared: bool, generator: torch.Generator
 ) -> None:
     unit = RewaDensity(model_dim=16, num_heads=2, power=power, shared=shared, generator=generator).double()
     q, k, v = (normal(1, 2, 10, 8, seed=seed) for seed in range(3))

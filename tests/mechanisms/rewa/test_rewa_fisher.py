@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_fisher import RewaFisher, fisher_rao, published
+from tests.tensors import normal
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -34,12 +34,7 @@ def test_claim_equation_115_is_the_fisher_distance_is_false() -> None:
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("distance", ["fisher-rao", "published"])
 def test_scores_are_powers_of_the_distance_over_the_temperature(
-    *,
-    distance: Literal["fisher-rao", "published"],
-    power: int,
-    shared: bool,
-    normal: Callable[..., Tensor],
-    generator: torch.Generator,
+    *, distance: Literal["fisher-rao", "published"], power: int, shared: bool, generator: torch.Generator
 ) -> None:
     unit = RewaFisher(
         model_dim=8, num_heads=2, m=6, distance=distance, power=power, tau=0.5, shared=shared, generator=generator

@@ -1,11 +1,11 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_fourier import RewaFourier
+from tests.tensors import normal
 
 
 def spectrum(coefficients: Tensor, frequencies: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def spectrum(coefficients: Tensor, frequencies: Tensor) -> Tensor:
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("num_coefficients", [1, 2, 5, 16])
 def test_overlap_is_the_integral_of_the_product_of_spectra(
-    *, num_coefficients: int, shared: bool, normal: Callable[..., Tensor], generator: torch.Generator
+    *, num_coefficients: int, shared: bool, generator: torch.Generator
 ) -> None:
     """Equation 64 over a period, by the midpoint rule on far more points than the degree."""
     unit = RewaFourier(model_dim=8, num_heads=2, K=num_coefficients, shared=shared, generator=generator).double()
@@ -36,9 +36,7 @@ def test_overlap_is_the_integral_of_the_product_of_spectra(
                 torch.testing.assert_close(overlap[head, i, j], product.mean(), rtol=1e-6, atol=1e-6)
 
 
-def test_features_are_nonnegative_so_that_no_sum_crosses_zero(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_features_are_nonnegative_so_that_no_sum_crosses_zero(generator: torch.Generator) -> None:
     phi = RewaFourier(generator=generator).double().features(normal(4, 50, 16), "key")
 
     assert (phi >= 0).all()

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -7,11 +6,10 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_functional import RewaFunctional
+from tests.tensors import mix, normal
 
 
-def test_attention_is_the_estimated_kernel_over_its_sum(
-    mix: Callable[..., Tensor], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_attention_is_the_estimated_kernel_over_its_sum(generator: torch.Generator) -> None:
     unit = RewaFunctional(D=32, bandwidth=2.0, generator=generator).double()
     q, k, v = (0.3 * normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     kernel = torch.zeros(2, 4, 20, 20, dtype=torch.float64)
@@ -28,14 +26,14 @@ def published_features(x: Tensor, frequencies: Tensor, scale: float) -> Tensor:
     return scale * torch.cat([angles.cos(), angles.sin()], dim=-1)
 
 
-def test_claim_algorithm_5_estimates_the_kernel_is_false(normal: Callable[..., Tensor]) -> None:
+def test_claim_algorithm_5_estimates_the_kernel_is_false() -> None:
     """D / 2 frequencies with the factor 1/√D: a token's kernel with itself is 1/2."""
     phi = published_features(normal(5, 3), normal(3, 32, seed=1), 64**-0.5)
 
     torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), 0.5, dtype=torch.float64))
 
 
-def test_claim_appendix_a_3_estimates_the_kernel_is_false(normal: Callable[..., Tensor]) -> None:
+def test_claim_appendix_a_3_estimates_the_kernel_is_false() -> None:
     """D frequencies with the factor √(2/D) give 2, and with the 1/√D of theorem 5.3 what they should."""
     x, frequencies = normal(5, 3), normal(3, 64, seed=1)
 
@@ -45,7 +43,7 @@ def test_claim_appendix_a_3_estimates_the_kernel_is_false(normal: Callable[..., 
 
 
 @pytest.mark.parametrize("bandwidth", [0.5, 1.0, 3.0])
-def test_theorem_5_3_the_estimate_is_unbiased(bandwidth: float, normal: Callable[..., Tensor]) -> None:
+def test_theorem_5_3_the_estimate_is_unbiased(bandwidth: float) -> None:
     """Each of 512 heads draws its own frequencies: the mean over them lies within 4 standard errors."""
     generator = torch.Generator().manual_seed(3)
     unit = RewaFunctional(model_dim=4 * 512, num_heads=512, D=64, bandwidth=bandwidth, generator=generator).double()

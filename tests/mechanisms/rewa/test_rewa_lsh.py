@@ -1,6 +1,5 @@
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -8,16 +7,15 @@ from torch import Tensor, nn
 
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_lsh import RewaLsh, nearest
+from tests.mechanisms.loops import built
+from tests.tensors import normal
 
-
-def build(seed: int = 0, **arguments: Any) -> RewaLsh:
-    generator = torch.Generator().manual_seed(seed)
-    return RewaLsh(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+build = partial(built, RewaLsh)
 
 
 def composite_hash(rewa: RewaLsh, x: Tensor, head: int, table: int) -> tuple[int, ...]:
     """Algorithm 4 for one token: the parts, not yet made one integer."""
-    witnesses = rewa.metric.witnesses
+    witnesses = rewa.witnesses
     bits = slice(table * rewa.bits, (table + 1) * rewa.bits)
     shift = rewa.shifts[head, 0, table * rewa.m : (table + 1) * rewa.m]
     cells = [math.floor(value) for value in (x @ witnesses.map("euclidean").query[head] / rewa.cell + shift).tolist()]
@@ -28,11 +26,11 @@ def composite_hash(rewa: RewaLsh, x: Tensor, head: int, table: int) -> tuple[int
     return (*cells, *(int(sign) for part in signs for sign in part))
 
 
-def test_algorithm_4_written_out(normal: Callable[..., Tensor]) -> None:
+def test_algorithm_4_written_out() -> None:
     rewa = build(K=4, L=3, m=2, n=3, p=3, bits=1)
     q, k, v = (normal(2, 20, 4, seed=seed) for seed in range(3))
     out = rewa.attend(q, k, v)
-    scores = rewa.metric.scores(q, k)
+    scores = RewaGeometric.scores(rewa, q, k)
     num_cut = 0
 
     for head in range(2):
@@ -55,10 +53,10 @@ def test_algorithm_4_written_out(normal: Callable[..., Tensor]) -> None:
 
 
 @pytest.mark.parametrize("num_kept", [12, 13, 1000])
-def test_enough_keys_make_it_geometric_rewa(num_kept: int, normal: Callable[..., Tensor]) -> None:
+def test_enough_keys_make_it_geometric_rewa(num_kept: int) -> None:
     rewa = build(K=num_kept, cell=0.01)
     geometric = RewaGeometric(model_dim=8, num_heads=2).double()
-    geometric.metric = rewa.metric
+    geometric.load_state_dict(rewa.state_dict(), strict=False)
     q, k, v = (normal(2, 2, 12, 4, seed=seed) for seed in range(3))
 
     torch.testing.assert_close(rewa.attend(q, k, v), geometric.attend(q, k, v), rtol=0, atol=0)
@@ -81,7 +79,7 @@ def test_lemma_4_5_collisions_on_the_sphere(angle: float, bits: int) -> None:
     y = torch.tensor([[[math.cos(angle), math.sin(angle), 0, 0]]], dtype=torch.float64)
     hits = []
     for rewa in seeds:
-        rewa.metric.witnesses.map("spherical").query = nn.Parameter(torch.eye(4).double().unsqueeze(0))
+        rewa.witnesses.map("spherical").query = nn.Parameter(torch.eye(4).double().unsqueeze(0))
         hits.append((rewa.hashes(x, "query") == rewa.hashes(y, "key")).double().mean())
 
     assert torch.stack(hits).mean().item() == pytest.approx((1 - angle / math.pi) ** bits, abs=0.02)
@@ -94,7 +92,7 @@ def test_shifted_grid_collides_by_the_coordinates_differences() -> None:
     hits = []
     for seed in range(40):
         rewa = build(seed, model_dim=2, num_heads=1, m=2, n=0, p=0, L=256, cell=2.0)
-        rewa.metric.witnesses.map("euclidean").query = nn.Parameter(torch.eye(2).double().unsqueeze(0))
+        rewa.witnesses.map("euclidean").query = nn.Parameter(torch.eye(2).double().unsqueeze(0))
         hits.append((rewa.hashes(x, "query") == rewa.hashes(y, "key")).double().mean())
 
     assert torch.stack(hits).mean().item() == pytest.approx((1 - 0.6 / 2) * (1 - 0.3 / 2), abs=0.02)
@@ -106,7 +104,7 @@ def test_claim_of_lemma_4_5_in_the_ball_is_false() -> None:
     x = torch.tensor([[[0.3, 0.4]]], dtype=torch.float64)
 
     assert (rewa.hashes(x, "query") == rewa.hashes(20 * x, "key")).all()
-    assert rewa.metric.witnesses.distance("hyperbolic", x, 20 * x).item() > 0.5
+    assert rewa.witnesses.distance("hyperbolic", x, 20 * x).item() > 0.5
 
 
 def test_claim_of_lemma_4_5_that_collisions_fall_with_the_total_distance_is_false() -> None:
@@ -119,11 +117,11 @@ def test_claim_of_lemma_4_5_that_collisions_fall_with_the_total_distance_is_fals
     assert probability(math.pi, 0) < probability(0, 9)
 
 
-def test_recall_is_the_share_of_the_true_nearest_among_the_candidates(normal: Callable[..., Tensor]) -> None:
+def test_recall_is_the_share_of_the_true_nearest_among_the_candidates() -> None:
     rewa = build(K=4)
     x = normal(3, 15, 8)
     q, k, _ = rewa.heads(x)
-    scores, candidates = rewa.metric.scores(q, k), rewa.candidates(q, k)
+    scores, candidates = RewaGeometric.scores(rewa, q, k), rewa.candidates(q, k)
     recall = rewa.metrics(x)["recall"]
 
     for head in range(2):
@@ -136,7 +134,7 @@ def test_recall_is_the_share_of_the_true_nearest_among_the_candidates(normal: Ca
     assert ((recall > 0.05) & (recall < 1)).all()
 
 
-def test_recall_grows_with_tables_and_is_one_without_need_of_them(normal: Callable[..., Tensor]) -> None:
+def test_recall_grows_with_tables_and_is_one_without_need_of_them() -> None:
     x = normal(3, 40, 8)
     few, many = (build(K=4, L=L).metrics(x)["recall"].mean() for L in (1, 32))
 
@@ -144,7 +142,7 @@ def test_recall_grows_with_tables_and_is_one_without_need_of_them(normal: Callab
     assert build(K=40).metrics(x)["recall"].tolist() == [1, 1]
 
 
-def test_a_hash_uses_only_the_geometries_that_act(normal: Callable[..., Tensor]) -> None:
+def test_a_hash_uses_only_the_geometries_that_act() -> None:
     rewa, x = build(), normal(2, 30, 4)
     whole = rewa.hashes(x, "query")
     rewa.enter_phase(1)

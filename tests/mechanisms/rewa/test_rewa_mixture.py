@@ -1,25 +1,21 @@
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
+from tests.mechanisms.loops import built
+from tests.tensors import normal
 
-
-def build(seed: int = 0, **arguments: Any) -> RewaMixture:
-    generator = torch.Generator().manual_seed(seed)
-    return RewaMixture(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+build = partial(built, RewaMixture)
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_definition_10_4_outputs_of_one_geometry_experts_are_mixed_by_the_gate(
-    power: int, normal: Callable[..., Tensor]
-) -> None:
+def test_definition_10_4_outputs_of_one_geometry_experts_are_mixed_by_the_gate(power: int) -> None:
     mixture = build(power=power, tau=0.6)
     q, k, v = (normal(2, 2, 6, 4, seed=seed) for seed in range(3))
     network = mixture.gate.network
@@ -30,13 +26,13 @@ def test_definition_10_4_outputs_of_one_geometry_experts_are_mixed_by_the_gate(
     for index, (geometry, width) in enumerate({"euclidean": "m", "spherical": "n", "hyperbolic": "p"}.items()):
         widths: dict[str, Any] = {"m": 0, "n": 0, "p": 0, width: 5}
         expert = RewaGeometric(model_dim=8, num_heads=2, power=power, tau=0.6, **widths).double()
-        expert.metric.witnesses.maps[geometry] = mixture.witnesses.map(geometry)
+        expert.witnesses.maps[geometry] = mixture.witnesses.map(geometry)
         expected = expected + gate[..., index : index + 1] * expert.attend(q, k, v)
 
     torch.testing.assert_close(mixture.attend(q, k, v), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_phase_1_is_the_spherical_expert_alone(normal: Callable[..., Tensor]) -> None:
+def test_phase_1_is_the_spherical_expert_alone() -> None:
     mixture = build()
     mixture.enter_phase(1)
     q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))

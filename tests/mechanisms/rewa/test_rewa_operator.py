@@ -1,17 +1,16 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_operator import RewaOperator
+from tests.tensors import normal
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize(("m", "r"), [(8, 2), (9, 2), (3, 3)])
 def test_scores_are_powers_of_the_explicit_distance_over_the_temperature(
-    *, m: int, r: int, power: int, shared: bool, normal: Callable[..., Tensor], generator: torch.Generator
+    *, m: int, r: int, power: int, shared: bool, generator: torch.Generator
 ) -> None:
     unit = RewaOperator(
         model_dim=8, num_heads=2, m=m, r=r, power=power, shared=shared, tau=0.7, generator=generator

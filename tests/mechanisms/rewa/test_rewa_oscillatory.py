@@ -1,10 +1,9 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_oscillatory import RewaOscillatory
+from tests.tensors import mix, normal
 
 
 def overlap(unit: RewaOscillatory, q: Tensor, k: Tensor) -> Tensor:
@@ -23,9 +22,7 @@ def overlap(unit: RewaOscillatory, q: Tensor, k: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_attention_is_the_overlap_over_its_sum(
-    *, shared: bool, mix: Callable[..., Tensor], normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_attention_is_the_overlap_over_its_sum(*, shared: bool, generator: torch.Generator) -> None:
     unit = RewaOscillatory(K=3, decay=0.5, frequency=2.0, shared=shared, generator=generator).double()
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
 

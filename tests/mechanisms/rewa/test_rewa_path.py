@@ -1,11 +1,11 @@
 import itertools
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_path import RewaPath
+from tests.tensors import normal
 
 
 def explicit(unit: RewaPath, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -30,7 +30,7 @@ def explicit(unit: RewaPath, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tens
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_path_scores_are_the_sum_over_all_chains_of_earlier_tokens(
-    *, hops: int, shared: bool, normal: Callable[..., Tensor], generator: torch.Generator
+    *, hops: int, shared: bool, generator: torch.Generator
 ) -> None:
     unit = RewaPath(model_dim=4, num_heads=1, m=3, r=2, hops=hops, tau=0.5, shared=shared, generator=generator).double()
     q, k, v = (normal(1, 5, 4, seed=seed) for seed in range(3))
@@ -51,9 +51,7 @@ def test_path_scores_are_the_sum_over_all_chains_of_earlier_tokens(
     torch.testing.assert_close(unit.attend(q, k, v)[0], torch.stack(rows), rtol=1e-6, atol=1e-6)
 
 
-def test_scores_are_bounded_whatever_the_size_of_the_input(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_scores_are_bounded_whatever_the_size_of_the_input(generator: torch.Generator) -> None:
     unit = RewaPath(generator=generator).double()
     q, k = (normal(4, 20, 16, seed=seed) for seed in range(2))
 
@@ -62,7 +60,7 @@ def test_scores_are_bounded_whatever_the_size_of_the_input(
     torch.testing.assert_close(unit.paths(5 * q, 5 * k), paths)
 
 
-def test_long_sequences_are_attended_in_blocks(normal: Callable[..., Tensor], generator: torch.Generator) -> None:
+def test_long_sequences_are_attended_in_blocks(generator: torch.Generator) -> None:
     unit = RewaPath(model_dim=4, num_heads=1, m=2, r=1, generator=generator).double()
     q, k, v = (normal(1, 1100, 4, seed=seed) for seed in range(3))
 
@@ -70,9 +68,7 @@ def test_long_sequences_are_attended_in_blocks(normal: Callable[..., Tensor], ge
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 2), (1, 1), (1, 2), (3, 2)])
-def test_carrying_an_entity_along_relations_is_a_functor(
-    first: int, second: int, normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_carrying_an_entity_along_relations_is_a_functor(first: int, second: int, generator: torch.Generator) -> None:
     """Phadke (2025), definition 10.6: chains of relations go to operators, the empty one to the identity, and one chain
     behind another to the product. Read off what the mechanism gives: with A invertible, A_i F = P has one solution F.
     """
@@ -91,9 +87,7 @@ def test_carrying_an_entity_along_relations_is_a_functor(
     torch.testing.assert_close(functor(first) @ functor(second), functor(first + second))
 
 
-def test_a_change_of_basis_of_entities_and_relations_changes_no_score(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
+def test_a_change_of_basis_of_entities_and_relations_changes_no_score(generator: torch.Generator) -> None:
     """An orthogonal G is a natural isomorphism: A to A Gᵀ and R to G R Gᵀ keep every tr(A R R A*)."""
     unit = RewaPath(model_dim=4, num_heads=1, m=3, r=2, generator=generator).double()
     q, k, v = (normal(1, 1, 6, 4, seed=seed) for seed in range(3))

@@ -1,6 +1,5 @@
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -8,11 +7,10 @@ from torch import Tensor
 
 from synthbench.mechanisms.rewa._geometry import euclidean_distance, hyperbolic_distance
 from synthbench.mechanisms.rewa.rewa_riemannian import FLOOR, RewaRiemannian, trapezoid_distance
+from tests.mechanisms.loops import built
+from tests.tensors import normal
 
-
-def build(seed: int = 0, **arguments: Any) -> RewaRiemannian:
-    generator = torch.Generator().manual_seed(seed)
-    return RewaRiemannian(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+build = partial(built, RewaRiemannian)
 
 
 def poincare(x: Tensor) -> Tensor:
@@ -38,7 +36,7 @@ def test_the_chord_is_the_geodesic_up_to_third_order() -> None:
     assert coarse[1] / fine[1] == pytest.approx(4, rel=0.05)
 
 
-def test_a_constant_metric_is_measured_exactly(normal: Callable[..., Tensor]) -> None:
+def test_a_constant_metric_is_measured_exactly() -> None:
     x, y, root = normal(2, 5, 3), normal(2, 4, 3, seed=1), normal(3, 3, seed=2)
     metric = root @ root.mT
     distances = trapezoid_distance(x, metric.expand(2, 5, 3, 3), y, metric.expand(2, 4, 3, 3))
@@ -47,7 +45,7 @@ def test_a_constant_metric_is_measured_exactly(normal: Callable[..., Tensor]) ->
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_scores_are_those_of_each_pair_written_out(power: int, normal: Callable[..., Tensor]) -> None:
+def test_scores_are_those_of_each_pair_written_out(power: int) -> None:
     rewa = build(power=power, m=3, tau=0.7)
     q, k = normal(2, 4, 4), normal(2, 5, 4, seed=1)
     scores, network = rewa.scores(q, k), rewa.network
@@ -68,7 +66,7 @@ def test_scores_are_those_of_each_pair_written_out(power: int, normal: Callable[
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_the_metric_is_symmetric_and_positive(scale: float, normal: Callable[..., Tensor]) -> None:
+def test_the_metric_is_symmetric_and_positive(scale: float) -> None:
     rewa = build()
     metric = rewa.metric_tensor(scale * normal(2, 50, 5))
 

@@ -1,7 +1,6 @@
 """Properties of every variant of SLAY, and the paper's statements about the kernel they approximate."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,12 +8,13 @@ import torch
 from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
-from synthbench.forms.quadrature import inverse_distance
+from synthbench.forms.quadrature import gauss_laguerre, inverse_distance
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
 from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.options import options_of
+from tests.tensors import normal
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
 EPSILON = 1e-3
@@ -37,7 +37,7 @@ def kernel(built: QuadratureAttention, q: Tensor, k: Tensor) -> Tensor:
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("arguments", [{"R": 24, "epsilon": 1e-6}, {"R": 64}])
 def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
-    unit: type[QuadratureAttention], arguments: dict[str, Any], normal: Callable[..., Tensor]
+    unit: type[QuadratureAttention], arguments: dict[str, Any]
 ) -> None:
     sizes = {name: 4 for name in ("M", "D", "P", "S") if name in options_of(unit)}
     built = unit(
@@ -52,16 +52,40 @@ def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_kernels_do_not_see_the_length_of_vectors(
-    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
-) -> None:
+def test_kernels_do_not_see_the_length_of_vectors(unit: type[QuadratureAttention]) -> None:
     built = build(unit)
     q, k = normal(5, 16), normal(5, 16, seed=1)
 
     torch.testing.assert_close(kernel(built, q, k), kernel(built, 1e3 * q, 1e-3 * k))
 
 
-def test_many_anchors_and_many_features_give_the_kernel_stated(normal: Callable[..., Tensor]) -> None:
+def test_every_feature_knows_its_node() -> None:
+    nodes, weights = gauss_laguerre(3, 1e-3)
+
+    s, w = Slay(R=3, epsilon=1e-3).constants(2)
+
+    torch.testing.assert_close(s, nodes[[0, 0, 1, 1, 2, 2]].float())
+    torch.testing.assert_close(w, weights[[0, 0, 1, 1, 2, 2]].float())
+
+
+def test_directions_of_a_node_are_orthogonal_and_each_is_gaussian(generator: torch.Generator) -> None:
+    unit = Slay(model_dim=1200, num_heads=300, R=2, omega="orthogonal")
+    directions = unit.draw_directions(6, generator)
+    by_node = directions.unflatten(-1, (2, 6))
+    inner = torch.einsum("hdni,hdnj->hnij", by_node, by_node)
+
+    for block in (slice(0, 4), slice(4, 6)):
+        within = inner[..., block, block]
+        torch.testing.assert_close(within, torch.diag_embed(within.diagonal(dim1=-2, dim2=-1)), rtol=0, atol=1e-5)
+    assert directions.shape == (300, 4, 12)
+    assert abs(float(directions.var()) - 1) < 0.05
+    # Squared lengths are χ² of 4 degrees: mean 4, variance 8.
+    lengths = directions.square().sum(1)
+    assert abs(float(lengths.mean()) - 4) < 4 * (8 / 3600) ** 0.5
+    assert abs(float(lengths.var()) - 8) < 1.5
+
+
+def test_many_anchors_and_many_features_give_the_kernel_stated() -> None:
     """(1 + 2x²) / (d (d + 2)) times the quadrature, not x² times it."""
     d, heads, draws = 4, 16, 50
     q, k = normal(4, d), normal(4, d, seed=1)
@@ -109,7 +133,7 @@ def test_every_polynomial_factor_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("unit", POLYNOMIALS)
-def test_width_is_the_one_declared(unit: type[ProductAttention], normal: Callable[..., Tensor]) -> None:
+def test_width_is_the_one_declared(unit: type[ProductAttention]) -> None:
     built = unit(model_dim=20, num_heads=4)
     d, P = 5, getattr(built, "P", 0)
     widths = {"d (d + 1) / 2": d * (d + 1) // 2, "P": P}
@@ -118,9 +142,7 @@ def test_width_is_the_one_declared(unit: type[ProductAttention], normal: Callabl
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_kernel_expects_the_square_times_the_quadrature_where_declared(
-    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
-) -> None:
+def test_kernel_expects_the_square_times_the_quadrature_where_declared(unit: type[QuadratureAttention]) -> None:
     """One node at epsilon = 1: s = 1/3, so little variance. A seed counts once: its heads share what they draw."""
     d, heads, draws = 4, 8, 100
     sizes = {name: 32 for name in ("M", "D") if name in options_of(unit)}
@@ -140,7 +162,7 @@ def test_kernel_expects_the_square_times_the_quadrature_where_declared(
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_kernel_values_are_never_negative_where_declared_and_sometimes_are_elsewhere(
-    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
+    unit: type[QuadratureAttention],
 ) -> None:
     lowest = 0.0
     for seed in range(5):

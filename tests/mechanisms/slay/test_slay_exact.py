@@ -1,21 +1,19 @@
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.mechanisms.slay.slay_exact import SlayExact
+from tests.tensors import normal
 
 
-def test_full_form_is_the_outer_product(normal: Callable[..., Tensor]) -> None:
+def test_full_form_is_the_outer_product() -> None:
     exact = SlayExact(form="full").double()
     u = unit_vectors(normal(16))
 
     torch.testing.assert_close(exact.polynomial(u.unsqueeze(0))[0], torch.outer(u, u).flatten())
 
 
-def test_symmetric_form_has_each_product_once(normal: Callable[..., Tensor]) -> None:
+def test_symmetric_form_has_each_product_once() -> None:
     exact = SlayExact(model_dim=12).double()
     a, b, c = u = unit_vectors(normal(3))
 
@@ -24,7 +22,7 @@ def test_symmetric_form_has_each_product_once(normal: Callable[..., Tensor]) -> 
     torch.testing.assert_close(exact.polynomial(u.unsqueeze(0))[0], expected, rtol=1e-6, atol=1e-8)
 
 
-def test_many_features_give_the_quadrature_of_the_kernel(normal: Callable[..., Tensor]) -> None:
+def test_many_features_give_the_quadrature_of_the_kernel() -> None:
     """A large epsilon keeps the nodes small, and with them the variance."""
     d, heads = 4, 64
     exact = SlayExact(

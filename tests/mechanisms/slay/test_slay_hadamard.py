@@ -1,15 +1,14 @@
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from synthbench.mechanisms.slay.slay_hadamard import SlayHadamard
+from tests.tensors import normal
 
 
-def test_features_are_squares_times_exponentials_of_one_projection(normal: Callable[..., Tensor]) -> None:
+def test_features_are_squares_times_exponentials_of_one_projection() -> None:
     hadamard = SlayHadamard(R=2, M=3, epsilon=1e-6, generator=torch.Generator().manual_seed(0)).double()
     u = normal(16)
     C = 2 + 1e-6
@@ -25,7 +24,7 @@ def test_features_are_squares_times_exponentials_of_one_projection(normal: Calla
                 assert math.isclose(float(computed[head, 0, 3 * r + i]), expected, rel_tol=1e-5)
 
 
-def test_kernel_expects_neither_the_yat_kernel_nor_zero_for_orthogonal_vectors(normal: Callable[..., Tensor]) -> None:
+def test_kernel_expects_neither_the_yat_kernel_nor_zero_for_orthogonal_vectors() -> None:
     d, C, M = 4, 2 + 1e-3, 1024
     hadamard = SlayHadamard(
         model_dim=256 * d, num_heads=256, R=1, M=M, generator=torch.Generator().manual_seed(0)

@@ -1,15 +1,14 @@
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from synthbench.mechanisms.slay.slay_laplace import SlayLaplace
+from tests.tensors import normal
 
 
-def test_features_are_weighted_positive_random_features(normal: Callable[..., Tensor]) -> None:
+def test_features_are_weighted_positive_random_features() -> None:
     laplace = SlayLaplace(R=2, M=3, epsilon=1e-6, generator=torch.Generator().manual_seed(0)).double()
     u = normal(16)
     alphas = np.polynomial.laguerre.laggauss(2)
@@ -25,7 +24,7 @@ def test_features_are_weighted_positive_random_features(normal: Callable[..., Te
                 assert math.isclose(float(computed[head, 0, 3 * r + i]), expected, rel_tol=1e-5)
 
 
-def test_kernel_expects_the_quadrature_of_the_positive_part(normal: Callable[..., Tensor]) -> None:
+def test_kernel_expects_the_quadrature_of_the_positive_part() -> None:
     d, C = 4, 2 + 1e-3
     laplace = SlayLaplace(
         model_dim=64 * d, num_heads=64, R=1, M=1024, generator=torch.Generator().manual_seed(0)

@@ -1,14 +1,14 @@
 import math
-from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.mechanisms.slay.slay_maclaurin import SlayMaclaurin
+from tests.tensors import normal
 
 
-def test_polynomial_factor_is_products_of_two_sums_with_random_signs(normal: Callable[..., Tensor]) -> None:
+def test_polynomial_factor_is_products_of_two_sums_with_random_signs() -> None:
     maclaurin = SlayMaclaurin(P=5, generator=torch.Generator().manual_seed(0)).double()
     u = unit_vectors(normal(16))
     first, second = maclaurin.first * math.sqrt(5), maclaurin.second
@@ -22,7 +22,7 @@ def test_polynomial_factor_is_products_of_two_sums_with_random_signs(normal: Cal
     torch.testing.assert_close(maclaurin.polynomial(u.unsqueeze(0))[0], expected)
 
 
-def test_variance_of_one_product_is_that_of_random_signs(normal: Callable[..., Tensor]) -> None:
+def test_variance_of_one_product_is_that_of_random_signs() -> None:
     """E[(r·q)² (r·k)²] = ‖q‖²‖k‖² + 2 (q·k)² - 2 Σ q_i² k_i² for signs; its square less x⁴ is the variance."""
     d, draws = 4, 200_000
     maclaurin = SlayMaclaurin(model_dim=d, num_heads=1, P=1).double()

@@ -1,16 +1,12 @@
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.mechanisms.slay._sketch import circular_convolution
 from synthbench.mechanisms.slay.slay_sketch import SlaySketch
+from tests.tensors import normal
 
 
-def test_features_are_the_count_sketch_of_the_tensor_product_of_every_head_and_node(
-    normal: Callable[..., Tensor],
-) -> None:
+def test_features_are_the_count_sketch_of_the_tensor_product_of_every_head_and_node() -> None:
     """Entry (p, i) of anchors ⊗ positive features goes to place h(p) + h'(i), mod S, with the sign σ(p) σ'(i)."""
     P, D, R, S, heads = 3, 4, 2, 5, 2
     sketch = SlaySketch(
@@ -46,7 +42,7 @@ def test_every_head_and_node_has_its_own_sketch() -> None:
         assert not any(torch.equal(a, b) for at, a in enumerate(same_shape) for b in same_shape[:at])
 
 
-def test_kernel_expects_that_of_the_tensor_product(normal: Callable[..., Tensor]) -> None:
+def test_kernel_expects_that_of_the_tensor_product() -> None:
     """Anchors and directions stay the same, only the sketches are redrawn."""
     heads, d, draws = 64, 4, 8
     q, k = normal(5, d), normal(5, d, seed=1)
@@ -69,7 +65,7 @@ def test_kernel_expects_that_of_the_tensor_product(normal: Callable[..., Tensor]
     assert (errors > 0).all()
 
 
-def test_convolution_goes_round(normal: Callable[..., Tensor]) -> None:
+def test_convolution_goes_round() -> None:
     for width in (1, 4, 5):
         a, b = normal(3, width), normal(3, width, seed=1)
         expected = torch.zeros(3, width, dtype=torch.float64)

@@ -1,13 +1,12 @@
-from collections.abc import Callable
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.mechanisms.slay.slay_tensorsketch import SlayTensorsketch
+from tests.tensors import normal
 
 
-def test_polynomial_factor_is_the_count_sketch_of_the_outer_product(normal: Callable[..., Tensor]) -> None:
+def test_polynomial_factor_is_the_count_sketch_of_the_outer_product() -> None:
     """Entry (i, j) of u ⊗ u goes to place h(i) + h'(j), mod P, with the sign σ(i) σ'(j)."""
     for P in (1, 7, 8):
         sketch = SlayTensorsketch(P=P, generator=torch.Generator().manual_seed(P)).double()
@@ -34,7 +33,7 @@ def test_sketches_have_one_sign_a_row_and_use_all_places() -> None:
     assert not torch.equal(sketch.first, sketch.second)
 
 
-def test_claim_tensorsketch_is_unbiased_only_approximately_is_false(normal: Callable[..., Tensor]) -> None:
+def test_claim_tensorsketch_is_unbiased_only_approximately_is_false() -> None:
     """Averaged over every choice of places and signs, not over draws, it is exactly the square (d = 2, P = 2)."""
     sketch = SlayTensorsketch(model_dim=8, P=2).double()
     q, k = unit_vectors(normal(1, 2)), unit_vectors(normal(1, 2, seed=1))

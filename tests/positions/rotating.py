@@ -1,0 +1,37 @@
+"""Rotations as matrices, and numbers for them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synthbench.layers import Rotation
+from synthbench.positions import POSITIONS
+
+GRID = torch.cartesian_prod(torch.arange(3), torch.arange(4)).double()
+"""Coordinates of twelve tokens on two axes."""
+
+
+def rotation_of(term: str, coordinates: Tensor, seed: int = 0) -> Rotation:
+    """The rotation of two heads of eight channels."""
+    encoding, options = POSITIONS.configured(term)
+    shape = {"model_dim": 16, "num_heads": 2, "length": len(coordinates), "coordinates": coordinates}
+    fields: dict[str, Any] = {**shape, **options}
+    rotation = encoding(**fields).rotation(torch.Generator().manual_seed(seed))
+    assert isinstance(rotation, Rotation)
+    return rotation
+
+
+def matrices(rotation: Rotation, num_heads: int, length: int, dim: int) -> Tensor:
+    """Read a rotation off as matrices [heads, length, dim, dim]: column b is what the b-th basis vector turns into."""
+    basis = torch.eye(dim, dtype=torch.float64).view(dim, 1, 1, dim).expand(dim, num_heads, length, dim)
+    turned: Tensor = rotation(basis)
+    return turned.permute(1, 2, 3, 0)
+
+
+@torch.no_grad()
+def scramble(rotation: Rotation, size: float = 0.3, seed: int = 0) -> None:
+    """Move every parameter away from where it begins."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in rotation.parameters():
+        parameter.add_(size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
