@@ -60,7 +60,8 @@ def decayed(
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
     if q.shape[-2] < k.shape[-2]:
-        return _last_decayed(q, k, v, log_decay)
+        elapsed = log_decay.cumsum(-2)
+        return q @ (k * (elapsed[..., -1:, :] - elapsed).exp()).mT @ v
     return _by_segments(_decayed_segment, q, k, v, log_decay)
 
 
@@ -357,11 +358,6 @@ def _later(rows: int, columns: int, device: torch.device) -> Tensor:
 def _doubled(size: int) -> int:
     """The smallest number of at least ``size`` tokens that is :data:`PAIRS` times a power of two."""
     return PAIRS * int(2 ** math.ceil(math.log2(max(1, size / PAIRS))))
-
-
-def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
-    elapsed = log_decay.cumsum(-2)
-    return q @ (k * (elapsed[..., -1:, :] - elapsed).exp()).mT @ v
 
 
 def chunks_of(length: int) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.kernels import Form
 from synthbench.forms.linear import flattened, widened, with_ones
 from synthbench.forms.own import own_form
-from synthbench.forms.scores import SUM_DELTA, is_short
+from synthbench.forms.scores import SUM_DELTA
 from synthbench.forms.shapes import AnswerRows, KeyRows, Queries, ValueRows
 
 
@@ -45,11 +45,6 @@ def tiling(device: torch.device) -> Tiling:
     # Measured on a CPU at length 4096, 8 heads of 32, one thread: 232 ms forward, 250 to 270 with tiles twice or half
     # as large. On a GPU estimated, not measured: 64 MiB per tile in float32.
     return Tiling(8, 128, 256) if device.type == "cpu" else Tiling(16, 1024, 1024)
-
-
-def for_length(unit: Any, q: Tensor, k: Tensor) -> Form | None:
-    """The tiled form of a ``ScoreAttention``; None if it has none, or if all its scores can be held at once."""
-    return None if is_short(q, k) else of(unit)
 
 
 def of(unit: Any) -> Form | None:

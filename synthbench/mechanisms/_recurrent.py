@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,9 @@ from synthbench.options import option
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecurrentAttention(Attention):
     """Attention with gates or rates computed from the tokens; by default, a head's state is a key-to-value matrix."""
+
+    family: ClassVar = "linear-recurrent"
+    own_positions: ClassVar[Literal["none", "rope"]] = "none"
 
     def by_head(self, x: Float[Tensor, "*batch length channels"]) -> Float[Tensor, "*batch heads length width"]:
         """Split the channels into heads."""
@@ -42,7 +45,6 @@ class SiluAttention(RecurrentAttention):
     norm_gain: bool = stock_part("whether the norm of a head's output has a gain")
     output_gate: bool = stock_part("whether a gate read off the token multiplies a head's normed output")
 
-    own_positions: ClassVar = "none"
     epsilon: ClassVar[float] = 1e-5
     """The number that the norm adds to the mean square of a head's output."""
 

@@ -339,7 +339,7 @@ class ScoreAttention(Attention):
 
     def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend with PyTorch operations only, on any device."""
-        tiled = yat_tiles.for_length(self, q, k)
+        tiled = None if scores.is_short(q, k) else yat_tiles.of(self)
         if tiled is not None:
             return tiled(q, k, v)
         return scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)

@@ -46,7 +46,6 @@ class Deltanet(SiluAttention):
 
     name: ClassVar = "deltanet"
     label: ClassVar = "DeltaNet"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "yang2024deltanet"
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False})

@@ -48,7 +48,6 @@ class Deltaproduct(SiluAttention):
 
     name: ClassVar = "deltaproduct"
     label: ClassVar = "DeltaProduct"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "siems2025deltaproduct"
     complexity: ClassVar = "T steps d^2"
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})

@@ -45,7 +45,6 @@ class Forgetting(RecurrentAttention):
     family: ClassVar = "softmax"
     source: ClassVar = "lin2025forgetting"
     complexity: ClassVar = "T^2 d"
-    own_positions: ClassVar = "none"
 
     pro: bool = option(
         default=False,

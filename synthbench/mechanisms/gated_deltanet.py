@@ -45,7 +45,6 @@ class GatedDeltanet(SiluAttention):
 
     name: ClassVar = "gated-deltanet"
     label: ClassVar = "Gated DeltaNet"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "yang2025gated"
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"conv": 0, "norm_gain": False, "output_gate": False, "undecayed": False})

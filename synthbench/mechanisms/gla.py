@@ -39,11 +39,9 @@ class Gla(RecurrentAttention):
 
     name: ClassVar = "gla"
     label: ClassVar = "GLA"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "yang2024gla"
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"output_gate": False})
-    own_positions: ClassVar = "none"
     rotation_note: ClassVar = "one decay per channel does not commute with a rotation that mixes two channels"
 
     gate_rank: int = option(16, "columns of W_1, through which the gates are computed from a token", low=1)

@@ -41,11 +41,9 @@ class Hgrn2(RecurrentAttention):
 
     name: ClassVar = "hgrn2"
     label: ClassVar = "HGRN2"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "qin2024hgrn2"
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"norm": "head"})
-    own_positions: ClassVar = "none"
     rotation_note: ClassVar = (
         "its gates depend on the position: they are computed from the rotated keys, so the same token has another gate "
         "at each position"

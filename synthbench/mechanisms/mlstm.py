@@ -51,10 +51,8 @@ class Mlstm(RecurrentAttention):
 
     name: ClassVar = "mlstm"
     label: ClassVar = "mLSTM"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "beck2024xlstm"
     complexity: ClassVar = "T d^2"
-    own_positions: ClassVar = "none"
     bare: ClassVar = MappingProxyType(
         {
             "conv": 0,

@@ -47,7 +47,6 @@ class Path(RecurrentAttention):
     source: ClassVar = "yang2025path"
     complexity: ClassVar = "T^2 d"
     bare: ClassVar = MappingProxyType({"conv": 0})
-    own_positions: ClassVar = "none"
     rotation_note: ClassVar = "its Householder vectors are not turned, its keys are"
 
     conv: int = option(

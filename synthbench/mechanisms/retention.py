@@ -42,11 +42,11 @@ class Retention(RecurrentAttention):
 
     name: ClassVar = "retention"
     label: ClassVar = "Retention"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "sun2023retnet"
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType({"output_gate": False})
     takes_last_queries: ClassVar = True
+    own_positions: ClassVar = "rope"
 
     output_gate: bool = stock_part("whether a swish gate multiplies the outputs")
 

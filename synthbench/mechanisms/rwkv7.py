@@ -59,10 +59,8 @@ class Rwkv7(RecurrentAttention):
 
     name: ClassVar = "rwkv7"
     label: ClassVar = "RWKV-7"
-    family: ClassVar = "linear-recurrent"
     source: ClassVar = "peng2025rwkv7"
     complexity: ClassVar = "T d^2"
-    own_positions: ClassVar = "none"
     rotation_note: ClassVar = "a decay per channel does not commute with a rotation that mixes two channels"
     bare: ClassVar = MappingProxyType(
         dict.fromkeys(("token_shift", "output_gate", "norm_gain", "own_biases", "undecayed"), False)

@@ -7,6 +7,7 @@ import pytest
 from torch import Tensor
 
 from synthbench.blocks import BLOCKS, Block, block
+from synthbench.blocks.base import Mix
 from synthbench.errors import UsageError
 from synthbench.options import option
 from synthbench.results import Store
@@ -22,7 +23,6 @@ from synthbench.training.ensemble import ModelSize
 from synthbench.training.train import init_generator
 from synthbench.trust import replan
 from synthbench.trust.verify import Sampling, verify
-from tests.tensors import mix
 
 SUITE = load_suite("smoke")
 
@@ -112,5 +112,5 @@ def test_a_block_cannot_give_an_option_of_all_blocks_another_meaning() -> None:
             source: ClassVar = "unpublished"
             layers: int = option(2, "layers of its MLP", low=1, high=8)
 
-            def around(self, x: Tensor) -> Tensor:
+            def around(self, x: Tensor, mix: Mix) -> Tensor:
                 return x + mix(x)

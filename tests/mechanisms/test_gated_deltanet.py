@@ -15,7 +15,8 @@ def step_by_step(net: GatedDeltanet, x: Tensor) -> Tensor:
     beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid()
     gates = x @ net.gate_in.weight @ net.gate_out.weight if isinstance(net, Kda) else x @ net.gate.weight
     alpha = torch.exp(-net.log_rate.exp() * softplus(heads_of(gates) + net.gate_bias))
-    return normed_and_gated(net, x, delta_rule(*convolved_heads(net, x), beta, alpha))
+    q, k, v = convolved_heads(net, x)
+    return normed_and_gated(net, x, delta_rule(q, k, v, beta, alpha))
 
 
 @pytest.mark.parametrize("condition", ["bare", "stock"])

@@ -172,25 +172,6 @@ def test_layers_from_one_generator_differ() -> None:
     assert not torch.isclose(first, second).any()
 
 
-def test_what_draws_from_the_generator_alone_draws_what_it_always_did() -> None:
-    class Drawing(Mechanism):
-        name: ClassVar = "drawing"
-
-        def initialise(self, generator: torch.Generator | None) -> None:
-            self.drawn = torch.rand(3, generator=generator)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x
-
-        def state_elements(self, length: int) -> int:
-            return length
-
-    ours, plain = (torch.Generator().manual_seed(3) for _ in range(2))
-
-    assert torch.equal(Drawing(generator=ours).drawn, torch.rand(3, generator=plain))
-    assert torch.equal(ours.get_state(), plain.get_state())
-
-
 def test_parameters_and_state_are_counted() -> None:
     class Remembers(GatedLSTM):
         def state_elements(self, length: int) -> int:
@@ -295,14 +276,6 @@ def test_a_constructor_that_refuses_its_arguments_is_told_like_one_that_asks_for
     )
     with pytest.raises(ContractError, match=message):
         built("hidden")
-
-
-def test_two_modules_of_one_name_are_not_one_mechanism() -> None:
-    first, second = (type("Gate", (Passing,), {"__module__": module}) for module in ("lib_a", "lib_b"))
-    mechanism(first)
-
-    with pytest.raises(UsageError, match=r"two mechanisms are called 'gate': lib_a.Gate and lib_b.Gate"):
-        mechanism(second)
 
 
 def test_runs_run_one_by_one_where_a_module_cannot_be_stacked() -> None:

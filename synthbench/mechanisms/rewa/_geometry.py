@@ -63,12 +63,8 @@ def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
     Source: Phadke (2025), eq. 124. In more than one dimension, eq. 99 and eq. 125 are not this distance.
     """
     room_x, room_y = (1 - points.square().sum(-1) for points in (x, y))
-    return poincare_distance(euclidean_distance(x, y), room_x.unsqueeze(-1) * room_y.unsqueeze(-2))
-
-
-def poincare_distance(distances: Float[Tensor, "*batch"], rooms: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """The Poincaré distance of x and y, from their Euclidean distance and ``rooms`` = (1 - ‖x‖²)(1 - ‖y‖²)."""
-    return 2 * (distances / rooms.sqrt()).asinh()
+    rooms = room_x.unsqueeze(-1) * room_y.unsqueeze(-2)
+    return 2 * (euclidean_distance(x, y) / rooms.sqrt()).asinh()
 
 
 class Witnesses(nn.Module):

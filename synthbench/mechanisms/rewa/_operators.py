@@ -101,11 +101,7 @@ def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:
         return operators(left).flatten(-2) @ operators(right).flatten(-2).mT
-    return product_of_factors(left, right)
-
-
-def product_of_factors(left: Factors, right: Factors) -> PairScores:
-    """tr(Aᵀ B) for every pair: the sum of all entries of (U_Aᵀ U_B) ∘ (V_Aᵀ V_B), with ∘ elementwise."""
+    # The sum of all entries of (U_Aᵀ U_B) ∘ (V_Aᵀ V_B), with ∘ elementwise.
     return (grams(left[0], right[0]) * grams(left[1], right[1])).sum((-3, -1))
 
 
@@ -121,16 +117,12 @@ def distances(
     key_norms: Float[Tensor, "*batch keys"],
     power: int,
 ) -> PairScores:
-    """Distance, or its square if ``power`` is 2, for every pair, from inner products and squared norms."""
-    return distance(products, query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2), power)
-
-
-def distance(products: Float[Tensor, "*batch"], norms: Float[Tensor, "*batch"], power: int) -> Float[Tensor, "*batch"]:
-    """Distance, or its square if ``power`` is 2, from an inner product and the sum of the two squared norms.
+    """Distance, or its square if ``power`` is 2, for every pair, from inner products and squared norms.
 
     The square is a difference and can round below 0. Before the root is taken, a square below its rounding error is
     replaced by that error, so that the gradient is 0 instead of infinite.
     """
+    norms = query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2)
     squared = norms - 2 * products
     if power == 2:
         return squared.clamp(min=0)

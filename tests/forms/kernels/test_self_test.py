@@ -1,6 +1,6 @@
 """Self-tests of kernels: right ones pass in Triton's interpreter, ones with a fault of any kind are not used."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,19 +17,6 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.
 
 from synthbench.forms.kernels import _slay, _yat_spherical
 from tests.forms.kernels.inputs import draw, make
-
-
-@pytest.fixture
-def set_tf32() -> Iterator[Callable[[bool], None]]:
-    """Let products of float32 be rounded to TF32, or not."""
-    products = torch.backends.cuda.matmul
-    before = products.allow_tf32
-
-    def set_tf32(is_allowed: bool) -> None:  # noqa: FBT001 - a setting, not a switch
-        products.allow_tf32 = is_allowed
-
-    yield set_tf32
-    products.allow_tf32 = before
 
 
 @pytest.fixture(autouse=True)
@@ -136,9 +123,7 @@ def test_full_memory_says_nothing_about_a_kernel(monkeypatch: pytest.MonkeyPatch
     assert make("yat-spherical").gpu_kernel(*draw(20)) is not None
 
 
-def test_each_dtype_width_and_option_is_tested_once(
-    set_tf32: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_dtype_width_and_option_is_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = use(monkeypatch, lambda out, *_: out)
 
     for _ in range(2):
@@ -149,7 +134,7 @@ def test_each_dtype_width_and_option_is_tested_once(
         make("yat-spherical", 24).gpu_kernel(*draw(20, 24, 24))
 
     assert lengths == [self_test.LENGTH] * 5
-    set_tf32(True)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     make("yat-spherical").gpu_kernel(*draw(20))
     assert len(lengths) == 6
 
@@ -216,11 +201,10 @@ def test_nothing_is_tested_while_a_graph_is_captured_but_afterwards(monkeypatch:
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_the_errors_of_tf32_are_allowed_where_tf32_is(
-    set_tf32: Callable[[bool], None],
     allowed: bool,  # noqa: FBT001 - a case, not a switch
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    set_tf32(allowed)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
     use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
 
     if allowed:

@@ -35,7 +35,6 @@ def test_both_forms_of_the_inner_product_are_the_trace(m: int, r: int) -> None:
                 expected[b, i, j] = product(a_i, a_j)
 
     torch.testing.assert_close(_operators.hilbert_schmidt_product(left, right), expected)
-    torch.testing.assert_close(_operators.product_of_factors(left, right), expected)
 
 
 def test_norms_are_those_of_the_operators() -> None:
