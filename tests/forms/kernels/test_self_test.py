@@ -1,6 +1,6 @@
 """Self-tests of kernels: right ones pass in Triton's interpreter, ones with a fault of any kind are not used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,11 +20,14 @@ from tests.forms.kernels.inputs import draw, make
 
 
 @pytest.fixture(autouse=True)
-def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let kernels run on the CPU, of which nothing has been tested or said yet."""
+def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let kernels run on the CPU, of which nothing has been tested or said yet; afterwards, TF32 is as it was."""
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
     monkeypatch.setattr(self_test, "_results", {})
     self_test.warn_once.cache_clear()
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def right_yat(epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -134,7 +137,7 @@ def test_each_dtype_width_and_option_is_tested_once(monkeypatch: pytest.MonkeyPa
         make("yat-spherical", 24).gpu_kernel(*draw(20, 24, 24))
 
     assert lengths == [self_test.LENGTH] * 5
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    torch.backends.cuda.matmul.allow_tf32 = True
     make("yat-spherical").gpu_kernel(*draw(20))
     assert len(lengths) == 6
 
@@ -204,7 +207,7 @@ def test_the_errors_of_tf32_are_allowed_where_tf32_is(
     allowed: bool,  # noqa: FBT001 - a case, not a switch
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
+    torch.backends.cuda.matmul.allow_tf32 = allowed
     use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
 
     if allowed:
