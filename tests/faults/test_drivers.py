@@ -57,26 +57,6 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     assert content(tmp_path / "results") == content(undisturbed), story
 
 
-def test_a_driver_that_dies_before_a_rename_shows_no_half_row(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
-) -> None:
-    """A row takes two renames, first that of its curve; so it dies within the third row."""
-    request = fields(tmp_path / "results")
-    Store.open(tmp_path / "results", create=True)
-    fault = """
-import itertools
-calls, genuine = itertools.count(1), os.replace
-os.replace = lambda *names: os._exit(9) if next(calls) == 6 else genuine(*names)
-"""
-    assert driver.run(request, fault) == 9
-
-    left = Store.open(tmp_path / "results", create=False)
-    assert len(left.runs()) == 2
-    assert left.quarantined == []
-    assert len(list((tmp_path / "results" / "_tmp").glob("*.partial"))) == 1
-    assert len(list((tmp_path / "results" / "curves").iterdir())) == 3
-    assert driver.run(request) == 0
-    assert content(tmp_path / "results") == content(undisturbed)
 
 
 def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
@@ -148,39 +128,6 @@ def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
     assert content(disk / "results") == content(undisturbed)
 
 
-def test_a_folder_without_permission_is_refused_before_any_training_and_can_be_read(
-    driver: Any, fields: Fields, content: Content
-) -> None:
-    """Permission bits do not bind root, so root becomes somebody else; who that is must not be able to write."""
-    with tempfile.TemporaryDirectory(prefix="synthbench-faults-") as folder:
-        results = Path(folder, "results")
-        assert driver.run(fields(results, seeds=[0])) == 0
-        before = content(results)
-        for path in [Path(folder), results, *results.rglob("*")]:
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        fault = f"""
-if os.getuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-try:
-    open({os.fspath(results / "runs" / "probe")!r}, "w")
-    os._exit(77)
-except PermissionError:
-    pass
-from synthbench.results import Store
-print(len(Store.open(Path({os.fspath(results)!r}), create=False).runs()), "rows can be read", flush=True)
-"""
-        code = driver.run(fields(results), fault)
-        for path in [results, *results.rglob("*")]:
-            path.chmod(0o755)
-
-        assert code == 3
-        assert "4 rows can be read" in driver.said
-        assert "cannot write to the results store" in driver.said
-        assert "Permission denied; " in driver.said
-        assert "begun" not in driver.said
-        assert content(results) == before
 
 
 def command(results: Path, *options: str, mechanism: str = "linear") -> list[str]:

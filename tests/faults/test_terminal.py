@@ -100,9 +100,3 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_3(tmp_path: Pat
     assert done.returncode == 3
     assert "No space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-# The environment
-
-
-# Rows of others, and rows that are missing

@@ -80,24 +80,6 @@ def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
     assert content(tmp_path / "results") == content(tmp_path / "undisturbed"), story
 
 
-@pytest.mark.usefixtures("_quick_workers")
-def test_a_worker_that_is_killed_while_it_trains_costs_no_row(request_of: MakeRequest, toys: Path) -> None:
-    request = request_of("waits-once", "softmax")
-    marker = toys.with_name("waiting")
-
-    def kill() -> None:
-        while not marker.exists():
-            time.sleep(0.02)
-        os.kill(int(marker.read_text()), signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    rows = sweep(request, workers=2)
-    killer.join()
-
-    assert set(rows.status) == {"ok"}
-    assert sorted(rows.attempt["waits-once"]) == [1, 2]
-    assert set(rows.attempt["softmax"]) == {1}
 
 
 @pytest.mark.usefixtures("_quick_workers")

@@ -119,18 +119,6 @@ class Meddles(Late):
         Path("written by a plugin").touch()
 
 
-@mechanism
-class WaitsOnce(Late):
-    """Leaves its process id beside this file and waits, the first time."""
-
-    name: ClassVar = "waits-once"
-
-    def misbehave(self) -> None:
-        written = Path(__file__).with_suffix(f".{os.getpid()}")
-        written.write_text(str(os.getpid()))
-        with contextlib.suppress(FileExistsError):  # two workers may train it at once, and one of them is killed
-            os.link(written, written.with_name("waiting"))
-            time.sleep(10**6)
 
 
 @mechanism

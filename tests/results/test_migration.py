@@ -192,8 +192,3 @@ def test_a_row_of_another_source_of_the_same_version_is_not_refused_for_its_word
     assert replan.check([renamed]) == ({}, [])
 
 
-def test_an_export_and_a_listing_take_an_older_store_as_it_is(older: Store) -> None:
-    listed = CliRunner().invoke(app, ["store", "ls", "--results", str(older.root), "--json"])
-    exported = CliRunner().invoke(app, ["export", "--suite", "paper", "--results", str(older.root)])
-
-    assert listed.exit_code == exported.exit_code == 0

@@ -19,27 +19,16 @@ from synthbench.results.schema import CURVE_COLUMNS, CURVES, RUN_COLUMNS, RUNS, 
 from synthbench.results.store import suspects
 
 MakeRow = Callable[..., dict[str, Any]]
-TEXTS = st.text("ab é", max_size=3)
-VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
-JSON_VALUES = VALUES | st.lists(VALUES, max_size=3) | st.dictionaries(TEXTS, VALUES, max_size=3)
 
 
-@pytest.mark.parametrize(
-    ("columns", "built"), [(RUN_COLUMNS, RUNS), (CURVE_COLUMNS, CURVES), (VERIFICATION_COLUMNS, VERIFICATIONS)]
-)
-def test_the_arrow_schema_says_what_the_columns_say(columns: tuple[schema.Column, ...], built: pa.Schema) -> None:
-    assert built.names == [column.name for column in columns]
-    assert len(set(built.names)) == len(built.names)
+@pytest.mark.parametrize("columns", [RUN_COLUMNS, CURVE_COLUMNS, VERIFICATION_COLUMNS])
+def test_every_column_has_a_name_of_its_own_and_says_what_it_means_and_when_it_is_null(
+    columns: tuple[schema.Column, ...],
+) -> None:
+    assert len({column.name for column in columns}) == len(columns)
     for column in columns:
-        assert built.field(column.name).type == column.arrow_type
-        assert built.field(column.name).nullable == column.is_nullable
         assert column.meaning
-
-
-def test_a_nullable_column_says_when_it_is_null() -> None:
-    silent = [column.name for column in RUN_COLUMNS if column.is_nullable and "null" not in column.meaning]
-
-    assert silent == []
+        assert not column.is_nullable or "null" in column.meaning
 
 
 def test_missing_columns_are_all_named(make_row: MakeRow) -> None:
@@ -118,17 +107,14 @@ def test_every_column_but_itself_is_under_the_checksum(make_row: MakeRow) -> Non
         assert is_same == (name == "row_sha256"), name
 
 
-def test_the_checksum_tells_nan_null_and_the_infinities_apart(make_row: MakeRow) -> None:
-    values = (None, math.nan, math.inf, -math.inf, 0.0, -0.0)
-
-    assert len({schema.row_sha256(make_row() | {"eval_loss": value}) for value in values}) == len(values)
-
-
-def test_a_column_that_an_older_version_did_not_have_leaves_the_checksum_alone(make_row: MakeRow) -> None:
-    row = make_row(verified_by=None)
+def test_the_checksum_tells_nan_null_and_the_infinities_apart_and_not_null_from_a_column_that_was_not_there(
+    make_row: MakeRow,
+) -> None:
+    row, values = make_row(), (None, math.nan, math.inf, -math.inf, 0.0, -0.0)
     without = {name: value for name, value in row.items() if name != "verified_by"}
 
-    assert schema.row_sha256(without) == schema.row_sha256(row)
+    assert len({schema.row_sha256(row | {"eval_loss": value}) for value in values}) == len(values)
+    assert schema.row_sha256(without) == schema.row_sha256(without | {"verified_by": None})
 
 
 def test_one_moment_has_one_checksum_in_every_zone(make_row: MakeRow) -> None:
@@ -138,20 +124,12 @@ def test_one_moment_has_one_checksum_in_every_zone(make_row: MakeRow) -> None:
     assert make_row(started_at=moment)["row_sha256"] == make_row(started_at=elsewhere)["row_sha256"]
 
 
-@settings(max_examples=20)
-@given(identity=st.dictionaries(TEXTS, JSON_VALUES, max_size=4))
-def test_a_run_id_does_not_depend_on_the_order_of_keys(identity: dict[str, Any]) -> None:
-    identifier = schema.run_id(identity)
-
-    assert identifier == hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]
-    assert identifier == schema.run_id(dict(reversed(identity.items())))
-    assert len(identifier) == 16
-    assert set(identifier) <= set(string.hexdigits.lower())
 
 
-def test_a_run_id_depends_on_every_value_and_refuses_nan() -> None:
+def test_a_run_id_depends_on_every_value_but_not_on_their_order_and_refuses_nan() -> None:
     # Stored ids must stay what they are: a change here orphans every row.
     assert schema.run_id({"task": "copy", "seed": 42}) == "5e0908fb4735d005"
+    assert schema.run_id({"seed": 42, "task": "copy"}) == "5e0908fb4735d005"
     assert schema.run_id({"task": "copy", "seed": 43}) != "5e0908fb4735d005"
     with pytest.raises(ValueError, match="JSON compliant"):
         schema.run_id({"lr": math.nan})

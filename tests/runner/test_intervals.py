@@ -163,29 +163,3 @@ def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(
     assert waits.inside == []
 
 
-@pytest.mark.parametrize(
-    ("ask", "name"),
-    [
-        (float, "__float__"),
-        (bool, "__bool__"),
-        (Tensor.item, "item"),
-        (Tensor.cpu, "cpu"),
-        (Tensor.tolist, "tolist"),
-        (Tensor.numpy, "numpy"),
-        (torch.nonzero, "nonzero"),
-        (lambda x: torch.ones(3)[x == 2], "index"),
-        (lambda x: x.masked_select(x == 2), "masked_select"),
-        (lambda x: x.to("meta"), "_to_copy"),
-        (lambda x: torch.equal(x, x), "equal"),
-        (lambda x: torch.linalg.solve(x.expand(1, 1), torch.ones(1)), "_linalg_check_errors"),
-    ],
-)
-def test_what_waits_within_an_interval_is_found(ask: Callable[[Tensor], object], name: str) -> None:
-    x = torch.full((3,), 2.0) if name == "index" else torch.full((1,), 2.0)
-    waits = Waits()
-    waits.num_begun = 1
-    with _OfPython(waits), _OfKernels(waits):
-        ask(x)
-
-    assert f"{name} after 0 steps" in waits.inside
-    assert not waits.outside

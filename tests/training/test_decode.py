@@ -177,12 +177,6 @@ def test_what_a_sequence_has_in_place_of_own_tokens_is_not_read(form: Form) -> N
     assert model.training
 
 
-@pytest.mark.parametrize("form", ["streamed", "parallel"])
-def test_without_own_tokens_it_is_what_a_model_says_to_the_given_ones(form: Form) -> None:
-    model = models_of(MECHANISMS["deltanet"])
-    tokens, is_own = sequences()
-
-    assert torch.equal(decode(model, tokens, torch.zeros_like(is_own), form), model(tokens).argmax(-1))
 
 
 class Counter(SequenceModel):
@@ -252,17 +246,6 @@ def test_scores_are_counted_token_by_token_and_as_a_whole(answers: list[list[int
     assert scores_of(decoded, targets, own.bool()) == [Decoded(float(np.mean(scored)), float(np.mean(whole)))]
 
 
-@settings(max_examples=50)
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1)))
-def test_of_answers_of_one_length_no_more_are_right_than_tokens(wrong: list[list[bool]]) -> None:
-    _, targets, own = (torch.tensor(part).view(1, 1, -1) for part in laid_out([[0] * (len(wrong[0]) + 1)]))
-    decoded = targets.repeat(1, len(wrong), 1)
-    decoded[0, :, 1 : 1 + len(wrong[0])] += torch.tensor(wrong)
-    several = [part.repeat(1, len(wrong), 1) for part in (targets, own.bool())]
-    (scores,) = scores_of(decoded, *several)
-
-    assert scores is not None
-    assert scores.answers <= scores.tokens
 
 
 IN_STEPS = {"ancestors", "anbncn", "fuzzy_recall", "palindrome", "periodic_pattern", "permutation_hops"}
@@ -285,20 +268,6 @@ def on_ladder(task: str, mechanism: str, steps: int) -> Cell:
     return cell
 
 
-def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
-    trainer = Trainer([Run(on_ladder("ancestors", "gla", 4), seed, 1e-2) for seed in (1, 2)], CPU)
-    assert isinstance(trainer.model, SequenceModel)
-    model = moved(trainer.model, torch.Generator().manual_seed(2))
-    block = next(trainer.batches("test", 1, 80))
-    inputs = block.inputs[0, :, :64]
-    targets = torch.full_like(inputs, IGNORE)
-    targets[..., block.columns] = block.targets[0, :, :64]
-    is_own = own_tokens(inputs, targets)
-
-    expected = scores_of(decode(model, inputs, is_own), targets, is_own)
-
-    assert decoded_scores(model, block) == expected
-    assert all(scores is not None and scores.answers < scores.tokens for scores in expected)
 
 
 def metrics_of(result: GroupResult) -> list[dict[str, float]]:

@@ -88,14 +88,6 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: 
         torch.testing.assert_close(values, torch.full_like(values, untrained), rtol=1e-3, atol=0)
 
 
-def test_a_model_that_knows_enough_tokens_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
-    (model,) = build_models(make_cell("reverse", length=6).runs([0]))
-    assert isinstance(model, SequenceModel)
-    num_tokens = model.embedding.weight.shape[0]
-
-    assert widened(model, num_tokens) is model
-    assert widened(model, num_tokens + 2).embedding.weight.shape[0] == num_tokens + 2
-    assert model.embedding.weight.shape[0] == num_tokens
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -199,22 +191,6 @@ def test_what_no_output_depends_on_is_not_counted() -> None:
     assert model.size(7).num_parameters_mixer == 8 * 8 + 8
 
 
-@pytest.mark.usefixtures("own_registry")
-def test_a_mechanism_without_projections_is_stacked_if_it_broadcasts() -> None:
-    @mechanism
-    class Gain(Mechanism):
-        name = "gain"
-
-        def initialise(self, generator: torch.Generator | None) -> None:
-            self.gain = nn.Parameter(torch.rand(self.model_dim, generator=generator))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x * self.gain
-
-        def state_elements(self, length: int) -> int:
-            return 0 * length
-
-    assert strategy_of(Gain, FIELDS) == "stack"
 
 
 def bottlenecked(seed: int, length: int = 6) -> SequenceModel:

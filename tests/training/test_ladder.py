@@ -114,11 +114,6 @@ def test_a_task_without_harder_levels_has_the_same_runs_whether_a_suite_asks_for
     assert plain(cell).runs([1])[0].run_id == cell.runs([1])[0].run_id
 
 
-def test_the_sequences_of_harder_levels_can_be_drawn() -> None:
-    drawn = draw("mqar:level=11", split="test", seed=1, count=4, suite="core")
-    assert drawn.length == 256
-    assert drawn.task.vocab_size == 129
-    assert ((drawn.targets != IGNORE).sum(axis=1) == 64).all()
 
 
 def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
@@ -143,13 +138,6 @@ def test_the_lower_part_of_a_level_is_trained_and_not_scored() -> None:
             assert block.columns.tolist() == list(range(first, level.length))
 
 
-def test_a_run_climbs_the_same_alone_and_beside_others() -> None:
-    cell = cell_of(steps=4, longest=8)
-    runs = [Run(cell, seed, 3e-3) for seed in range(2)]
-    _, beside = train_group(runs, CPU).runs
-    (alone,) = train_group(runs[1:], CPU).runs
-    assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
-    assert [level.score for level in alone.levels] == pytest.approx([level.score for level in beside.levels], abs=0.03)
 
 
 def test_a_run_that_diverges_has_no_levels() -> None:
@@ -188,11 +176,6 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) 
         assert faults(row, datetime.now(UTC)) == []
 
 
-@pytest.mark.end_to_end
-def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
-    verification = verify(made, Sampling(fraction=1.0, device="cpu"))
-    assert verification.ok
-    assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
 
 
 @pytest.fixture

@@ -61,18 +61,6 @@ def test_a_suite_gives_the_arguments_of_a_task_and_options_change_it() -> None:
     assert draw("mqar:length=32,num_pairs=2", suite="peers", split="test", count=1).metadata["length"] == 32
 
 
-def test_a_run_reads_what_was_drawn_without_a_suite(tmp_path: Path) -> None:
-    run(
-        Request(
-            suite="smoke", tasks=("first_token:length=8",), mechanisms=("mean",), seeds=(5,), steps=1, limit=50,
-            results=tmp_path, device="cpu",
-        )
-    )  # fmt: skip
-    (row,) = Store.open(tmp_path, create=False).table().to_pylist()
-    drawn = draw("first_token:length=8", split="test", seed=5, count=50)
-
-    assert row["n_eval_examples"] == (drawn.targets != IGNORE).sum()
-    assert (row["floor"], row["vocab_size"]) == (drawn.metadata["floor"], drawn.metadata["vocab_size"])
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -30,20 +30,6 @@ def test_models_are_tested_on_longer_sequences_alone_and_beside_other_tasks(make
             assert beside.stretched[2].loss == pytest.approx(single.stretched[2].loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("mechanism", ["softmax", "cosformer", "slay"])
-def test_a_stretched_model_is_the_trained_one_where_both_can_read(
-    mechanism: str, make_cell: Callable[..., Cell]
-) -> None:
-    """Unread rows of the position table and a longer rotation change nothing for a short sequence."""
-    cell = make_cell("first_token", mechanism, stretches=(2,), length=8)
-    trainer = Trainer([Run(cell, 3, 1e-2)], CPU)
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            parameter.add_(0.01)
-    tokens = torch.randint(5, (1, 4, 8))
-    column = torch.tensor([7])
-
-    torch.testing.assert_close(trainer.stretched(trainer.runs, 2)(tokens, column), trainer.model(tokens, column))
 
 
 def test_runs_stop_once_they_have_solved_it_and_leave_the_others_alone(make_cell: Callable[..., Cell]) -> None:

@@ -110,11 +110,6 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
         torch.testing.assert_close(losses_cut, losses, rtol=1e-5, atol=0)
 
 
-def test_runs_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
-    cell = make_cell("copy", "linear", steps=20, length=8)
-    slow, fast = train_group([Run(cell, 0, 1e-5), Run(cell, 0, 1e-2)], CPU).runs
-
-    assert fast.train_loss < slow.train_loss
 
 
 def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,14 +163,6 @@ def test_a_diverged_run_has_no_score_and_the_others_have(
     assert max(point.step for point in healthy.curve) == 80
 
 
-def test_training_ends_when_every_run_has_diverged(
-    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    poison(monkeypatch, at_step=1, runs=[0])
-    result = train_group(make_cell(steps=200, length=4).runs([0]), CPU)
-
-    assert result.steps == 20
-    assert result.runs[0].score is None
 
 
 def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callable[..., Cell]) -> None:
