@@ -99,7 +99,7 @@ class Mixer(nn.Module, ABC):
 
     @property
     def has_phases(self) -> bool:
-        """True if the mechanism has several geometries, which a curriculum can add in turn; False for stacked runs."""
+        """True if the mechanism of one run has several geometries, which a curriculum can add in turn."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some

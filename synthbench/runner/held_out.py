@@ -110,9 +110,8 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
         targets.append(labels[chosen, place])
         if sum(map(len, places)) >= count:
             break
-    num_probabilities = task.vocab_size if task.measure == "bits" and not cell.levels else 0
     asked, at, right = (np.concatenate(parts)[:count] for parts in (inputs, places, targets))
-    return Questions(asked, at, right, num_probabilities)
+    return Questions(asked, at, right, _num_probabilities(cell))
 
 
 def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) -> None:
@@ -149,7 +148,7 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
     )
     is_prefix = runs[0].cell.task.readout == "position"
     tasks = [run.cell.task for run in runs]
-    answers = [_no_answers(len(at), _num_probabilities(run)) for at, run in zip(places, runs, strict=True)]
+    answers = [_no_answers(len(at), _num_probabilities(run.cell)) for at, run in zip(places, runs, strict=True)]
     for place in np.unique(np.concatenate(places)).tolist():
         here = [np.flatnonzero(at == place) for at in places]
         num_visible = place + 1 if is_prefix else asked[0].shape[-1]
@@ -204,9 +203,8 @@ def _standard_error(is_right: Bool[np.ndarray, " count"]) -> float:
     return math.sqrt(share * (1 - share) / count)
 
 
-def _num_probabilities(run: Run) -> int:
-    cell = run.cell
-    return cell.task.vocab_size if cell.task.measure == "bits" and not cell.levels else 0
+def _num_probabilities(cell: Cell) -> int:
+    return cell.task.vocab_size if cell.is_in_bits else 0
 
 
 def _no_answers(count: int, num_probabilities: int) -> np.ndarray:

@@ -92,7 +92,7 @@ def row_and_curve(
         "state_size": run.size.state_elements,
         "n_train": num_sequences(cell, run.stopped_at or result.steps),
         "score": _counted(cell, score) if score else None,
-        "skill": skill(score.accuracy, row["floor"], row["ceiling"]) if score and not _is_in_bits(cell) else None,
+        "skill": skill(score.accuracy, row["floor"], row["ceiling"]) if score and not cell.is_in_bits else None,
         "score_ood": sum(stretched) / len(stretched) if stretched else None,
         "metrics": canonical_json(_metrics(cell, run)),
         "n_eval_examples": score.num_scored if score else None,
@@ -146,13 +146,9 @@ def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: P
     }
 
 
-def _is_in_bits(cell: Cell) -> bool:
-    return cell.course is None and cell.task.measure == "bits"
-
-
 def _counted(cell: Cell, score: Score) -> float:
     """Return a score as its row states it: minus bits per token, accuracy or, on a ladder, the ladder score."""
-    return -bits_of(score.loss) if _is_in_bits(cell) else score.accuracy
+    return -bits_of(score.loss) if cell.is_in_bits else score.accuracy
 
 
 def _tuning_rule(cell: Cell) -> str:
@@ -161,7 +157,7 @@ def _tuning_rule(cell: Cell) -> str:
         return f"highest mean validation skill over seeds {', '.join(map(str, suite.tuning.seeds))}"
     # Does not state the number of rates: a row must not change if only its run is made again.
     if suite.evaluation.validation_sequences is not None:
-        best = "lowest validation loss" if _is_in_bits(cell) else "highest validation accuracy"
+        best = "lowest validation loss" if cell.is_in_bits else "highest validation accuracy"
         return f"of the rows of a seed, that with the {best}"
     return "none: one fixed rate"
 
@@ -183,7 +179,7 @@ def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
     if cell.course is not None:
         reached = {factor: None if score is None else score.accuracy for factor, score in run.beyond.items()}
         return metrics | metrics_of_levels(run.levels) | metrics_beyond(cell.levels, reached)
-    if _is_in_bits(cell):
+    if cell.is_in_bits:
         return metrics | _metrics_in_bits(cell, run)
     metrics |= {
         f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
@@ -225,14 +221,14 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
     """Return floor, ceiling and local ceiling, in the unit of the score."""
     if cell.course is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)
-    local = None if _is_in_bits(cell) else local_ceiling(cell.task, cell.length)
+    local = None if cell.is_in_bits else local_ceiling(cell.task, cell.length)
     return *floor_and_ceiling(cell.task, cell.length), local
 
 
 def _metric_of(cell: Cell) -> str:
     if cell.course is not None:
         return LADDER_SCORE
-    return BITS if _is_in_bits(cell) else "accuracy"
+    return BITS if cell.is_in_bits else "accuracy"
 
 
 def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str, Any]:

@@ -177,7 +177,8 @@ def prepare(request: Request) -> Prepared:
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be read, or its path is not a folder.
-        ContractError: If a plugin cannot be loaded, or one of its components cannot be built.
+        ContractError: If a plugin cannot be loaded, or one of its components cannot be built, or one that is no
+            mechanism fails a check.
     """
     device = device_of(request)
     kernels.choice()  # refuses a misspelt choice before the first job
@@ -189,7 +190,11 @@ def prepare(request: Request) -> Prepared:
     with Trial(request.plugins, request.timeout_s) as trial:
         trial.try_plugins()
         selected = select_components(request)
-        findings = findings_on(selected, trial, request.results / CONTRACT, devices_of(device))
+        findings = vet(foreign_subjects(selected), trial, request.results / CONTRACT, devices_of(device))
+    for subject, results in findings.items():
+        failure = first_failure(results)
+        if failure is not None and subject.kind != MECHANISMS.kind:  # rows of a mechanism have the status contract
+            raise ContractError(failure)
     plan = plan_request(request, device, selected)
     executor = make_executor(
         request,
@@ -246,28 +251,6 @@ def devices_of(device: torch.device) -> Devices:
     """List the devices on which components are checked: the CPU and, if ``device`` is a GPU and present, that GPU."""
     is_here = device.type != "cpu" and torch.cuda.is_available()  # the GPU of a cluster may be on another machine
     return ("cpu", str(device)) if is_here else ("cpu",)
-
-
-def findings_on(selected: Selected, trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)) -> Findings:
-    """Check the selected components that do not come with synthbench, and return the results.
-
-    If a mechanism fails a check, nothing is raised here, but its rows will have the status ``contract``.
-
-    Args:
-        selected: The suite, tasks and mechanisms that a request names.
-        trial: The processes in which components are tried.
-        cache: Folder with earlier results; None to check again.
-        devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
-
-    Raises:
-        ContractError: If a component cannot be built, or a component other than a mechanism fails a check.
-    """
-    findings = vet(foreign_subjects(selected), trial, cache, devices)
-    for subject, results in findings.items():
-        failure = first_failure(results)
-        if failure is not None and subject.kind != MECHANISMS.kind:
-            raise ContractError(failure)
-    return findings
 
 
 def foreign_subjects(selected: Selected) -> list[Subject]:

@@ -110,6 +110,11 @@ class Cell:
         return beyond(self.levels) if self.levels else {}
 
     @property
+    def is_in_bits(self) -> bool:
+        """True if the score is minus bits per token; a ladder counts right answers, whatever its task measures."""
+        return self.course is None and self.task.measure == "bits"
+
+    @property
     def longest(self) -> int:
         """Number of tokens of the longest test sequence; on a ladder, the suite's limit on the length."""
         if self.suite.ladder is not None:

@@ -214,22 +214,21 @@ class BottleneckHead(nn.Module):
         return logits
 
 
-class StackedMixer(Mixer):
-    """A mechanism whose tensors are stacked over the runs and broadcast against the activations."""
+class FoldedAttention(Mixer):
+    """Attention whose only tensors are its stacked projections: the runs become further rows of the batch."""
 
-    def __init__(self, stacked: Mechanism) -> None:
+    def __init__(self, stacked: Attention) -> None:
         """Wrap a mechanism whose tensors are already stacked."""
         super().__init__()
         self.mechanism = stacked
 
     def forward(self, x: RunTokens) -> RunTokens:
-        """Compute all runs at once."""
-        mixed: Tensor = self.mechanism(x)
-        return mixed
+        """Project each run by its own matrices, then attend in all runs at once."""
+        return self._attend(x, is_last_only=False)
 
     def forward_last(self, x: RunTokens) -> RunToken:
         """Compute ``forward`` at the last position."""
-        return self.mechanism.forward_last(x)
+        return self._attend(x, is_last_only=True)
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
         """Compute the output at one token of every sequence; return it with the new state of all runs."""
@@ -242,20 +241,6 @@ class StackedMixer(Mixer):
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Return the metrics of all runs."""
         return self.mechanism.metrics(x)
-
-
-class FoldedAttention(StackedMixer):
-    """Attention whose only tensors are its stacked projections: the runs become further rows of the batch."""
-
-    mechanism: Attention
-
-    def forward(self, x: RunTokens) -> RunTokens:
-        """Project each run by its own matrices, then attend in all runs at once."""
-        return self._attend(x, is_last_only=False)
-
-    def forward_last(self, x: RunTokens) -> RunToken:
-        """Compute ``forward`` at the last position."""
-        return self._attend(x, is_last_only=True)
 
     def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
         attention = self.mechanism
@@ -364,9 +349,7 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
         return LoopedMixer(mechanisms)
     stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
     # Only attention has projections to keep apart while the rest is folded.
-    if strategy == "fold" and isinstance(stacked, Attention):
-        return FoldedAttention(stacked)
-    return StackedMixer(stacked)
+    return FoldedAttention(stacked) if strategy == "fold" and isinstance(stacked, Attention) else stacked
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:

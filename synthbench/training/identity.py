@@ -61,15 +61,9 @@ def of_cell(
         device_type: ``cpu``, ``cuda``, ...
         match: The size that the mechanism was matched to; None if it was not matched.
     """
-    named = {
-        key: value
-        for kind, component in components.items()
-        for key, value in (
-            (kind, component.name),
-            (f"{kind}_version", component.version),
-            (f"{kind}_args", component.arguments),
-        )
-    }
+    named: dict[str, Any] = {}
+    for kind, (name, version, arguments) in components.items():
+        named |= {kind: name, f"{kind}_version": version, f"{kind}_args": arguments}
     return {
         **named,
         **of_suite(suite),

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from synthbench.suites.config import TrainingSettings
 from synthbench.training.ensemble import SequenceModel
@@ -75,20 +75,14 @@ class WarmupStableDecay(Schedule):
         return min(1.0, (step + 1) / self.warmup_steps, (self.num_steps - step) / self.decay_steps)
 
 
-class Phase(NamedTuple):
-    """The learning rate at the beginning and at the end of a phase, as fractions of the run's rate."""
-
-    first: float
-    last: float
-
-
 class CurriculumRates(Schedule):
     """The learning rates of :class:`GeometricCurriculum` as a control in which all geometries are always active.
 
     The rates in four phases of equal length are: full, a tenth, a tenth again, and linearly from a tenth to 0.
     """
 
-    PHASES = (Phase(1.0, 1.0), Phase(0.1, 0.1), Phase(0.1, 0.1), Phase(0.1, 0.0))
+    PHASES = ((1.0, 1.0), (0.1, 0.1), (0.1, 0.1), (0.1, 0.0))
+    """The share of the run's rate at the beginning and at the end of each phase."""
 
     def __init__(self, num_steps: int) -> None:
         """Set the number of steps."""
@@ -97,8 +91,8 @@ class CurriculumRates(Schedule):
     def share(self, step: int) -> float:
         """Return the fraction at a step, interpolated linearly within its phase."""
         position = step * len(self.PHASES) / self.num_steps
-        phase = self.PHASES[int(position)]
-        return phase.first + (phase.last - phase.first) * (position - int(position))
+        first, last = self.PHASES[int(position)]
+        return first + (last - first) * (position - int(position))
 
 
 class GeometricCurriculum(CurriculumRates):

@@ -29,8 +29,6 @@ a GPU, which has to wait for data and is shared by few processes.
 
 _STREAMS = {"init": 0, "train": 1, "validation": 2, "test": 3}
 
-_SMALL = (np.uint8, np.int8, np.uint16, np.int16, np.int32, np.int64)
-
 
 def _data_sequence(task: Task, length: int, split: Split, seed: int) -> np.random.SeedSequence:
     size = json.dumps([task.name, task.version, length, arguments_of(task)], sort_keys=True).encode()
@@ -143,7 +141,6 @@ def _num_bytes(block: Batch) -> int:
 
 
 def _smallest(tokens: np.ndarray) -> np.ndarray:
-    """Convert tokens to the smallest integer type that holds them."""
-    low, high = tokens.min(initial=0), tokens.max(initial=0)
-    types = (dtype for dtype in _SMALL if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max)
-    return tokens.astype(next(types))
+    """Convert tokens to the smallest integer type that holds them, a signed one if any token is negative."""
+    low, high = int(tokens.min(initial=0)), int(tokens.max(initial=0))
+    return tokens.astype(np.min_scalar_type(high if low == 0 else min(low, -1 - high)))

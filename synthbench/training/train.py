@@ -167,8 +167,7 @@ class Trainer:
         gradient is that of the whole batch, summed over the pieces in which the batch passes through the model.
         """
         self.optimiser.advance()
-        take = self.captured or self._step
-        return take(inputs, targets, columns)
+        return (self.captured or self._step)(inputs, targets, columns)
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """Take the part of a step that runs on the device."""
@@ -235,20 +234,10 @@ class Trainer:
         trained = self.model
         if len(runs) < len(self.runs):
             # First drop the tokens of other tasks: the task of a longer test may have more tokens of its own.
-            trained = self._rebuilt(runs, 1, self.model, [self.runs.index(run) for run in runs])
-        return self._rebuilt(runs, factor, trained, shift=shift)
-
-    def _rebuilt(
-        self,
-        runs: Sequence[Run],
-        factor: int,
-        trained: SequenceModel,
-        places: Sequence[int] | None = None,
-        shift: int = 0,
-    ) -> SequenceModel:
-        """Build new models for some runs; copy into them what the runs at ``places`` of ``trained`` have learned."""
+            trained = stack_models(build_models(runs), self.strategies).to(self.device)
+            inherit(trained, self.model, [self.runs.index(run) for run in runs])
         model = stack_models(build_models(runs, factor, shift), self.strategies).to(self.device)
-        inherit(model, trained, places)
+        inherit(model, trained)
         return model
 
 

@@ -1,7 +1,6 @@
 """A file that one process replaces or removes while another looks at it costs neither a row nor a crash."""
 
 import os
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +14,6 @@ from synthbench.results.maintenance import collect, contents, examine
 
 MakeRow = Callable[..., dict[str, Any]]
 
-WAIT_S = 0.5
-"""For a writer that a lock should keep waiting; one that is let in needs a tenth of it."""
-
 
 def curve(value: float) -> list[dict[str, Any]]:
     """A curve that tells who wrote it."""
@@ -29,22 +25,13 @@ class Beside:
 
     def __init__(self, root: Path, row: dict[str, Any]) -> None:
         self.row = {**row, "finished_at": row["finished_at"] + timedelta(seconds=1)}
-        self._root = root
-        self._thread = threading.Thread(target=self._write)
+        self._root, self._has_written = root, False
 
-    def _write(self) -> None:
-        Store.open(self._root, create=True).write(self.row, curve(2.0))
-
-    def begin(self, wait_s: float | None = WAIT_S) -> None:
-        """Let it write, if it has not begun yet, and give it some time, or all that it takes."""
-        if self._thread.ident is None:
-            self._thread.start()
-            self._thread.join(wait_s)
-
-    def end(self) -> None:
-        """Wait until it has written."""
-        assert self._thread.ident is not None, "it never began"
-        self._thread.join()
+    def write(self) -> None:
+        """Write, if it has not yet."""
+        if not self._has_written:
+            self._has_written = True
+            Store.open(self._root, create=True).write(self.row, curve(2.0))
 
 
 @pytest.fixture
@@ -81,12 +68,11 @@ def test_a_row_that_is_made_again_while_compaction_removes_the_former_stays(
 
     def write_first(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is called
         if path.parent.name == "runs":
-            beside.begin(wait_s=None)
+            beside.write()
         genuine(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", write_first)
     store.compact()
-    beside.end()
 
     check(store, beside.row)
 
@@ -101,12 +87,11 @@ def test_a_row_that_is_made_again_is_not_set_aside_with_a_damaged_one(
 
     def write_when_it_is_read(path: Any, *how: Any, **options: Any) -> int:
         if path == damaged:
-            beside.begin(wait_s=None)
+            beside.write()
         return genuine(path, *how, **options)
 
     monkeypatch.setattr(os, "open", write_when_it_is_read)
     act(store)
-    beside.end()
 
     check(store, beside.row)
     assert len(list((store.root / "quarantine").iterdir())) == 1

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,8 +54,6 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     assert 0 < rows[KILLS // 2] < 12, story
     assert driver.run(request) == 0, story
     assert content(tmp_path / "results") == content(undisturbed), story
-
-
 
 
 def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
@@ -126,8 +123,6 @@ def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
     subprocess.run(["mount", "-o", "remount,nr_inodes=1000", disk], check=True)
     assert driver.run(fields(disk / "results")) == 0
     assert content(disk / "results") == content(undisturbed)
-
-
 
 
 def command(results: Path, *options: str, mechanism: str = "linear") -> list[str]:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 import synthbench
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
-from synthbench.results.schema import row_sha256
 
 pytestmark = pytest.mark.end_to_end
 
@@ -292,8 +291,6 @@ def test_a_column_of_another_or_a_nested_type_costs_the_file_and_is_named(
     (left_out,) = store.quarantined
     assert left_out.is_moved
     assert column in left_out.reason or "schema" in left_out.reason or "not a readable" in left_out.reason
-
-
 
 
 def test_rows_that_another_writer_wrote_again_are_read_as_before(table: pa.Table, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import itertools
 import math
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -78,8 +77,6 @@ def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
     assert len(killed) >= 5, story
     assert (rows.attempt > 1).any(), story
     assert content(tmp_path / "results") == content(tmp_path / "undisturbed"), story
-
-
 
 
 @pytest.mark.usefixtures("_quick_workers")

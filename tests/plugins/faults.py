@@ -1,6 +1,5 @@
 """Mechanisms that misbehave, each in its own way, at the width of a suite but not at that of the contract's models."""
 
-import contextlib
 import ctypes
 import os
 import random
@@ -117,8 +116,6 @@ class Meddles(Late):
         torch.set_default_dtype(torch.float64)
         torch.set_num_threads(2)
         Path("written by a plugin").touch()
-
-
 
 
 @mechanism

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from synthbench.errors import StoreError
-from synthbench.results import CURVES, RUNS, Store
+from synthbench.results import RUNS, Store
 from synthbench.results.maintenance import collect, examine
-from synthbench.results.schema import CURVE_COLUMNS
-from synthbench.results.store import LIMITS, suspects
+from synthbench.results.store import LIMITS
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
 from synthbench.trust.verify import Sampling, verify
@@ -201,8 +200,6 @@ def test_a_hostile_row_is_left_out_although_its_checksum_or_seal_holds(
     assert store.runs()["run_id"].tolist() == [good["run_id"]]
     assert len(store.quarantined) == 3
     assert all(reason in report.reason for report in store.quarantined)
-
-
 
 
 @pytest.mark.parametrize(("in_footer", "in_row"), [(99, 1), (1, 99)])

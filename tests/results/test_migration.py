@@ -12,10 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from synthbench.canonical import canonical_json
-from synthbench.cli.app import app
 from synthbench.results import RUNS, Store
 from synthbench.results.maintenance import collect
 from synthbench.results.migration import former, migrated
@@ -190,5 +188,3 @@ def test_a_row_of_another_source_of_the_same_version_is_not_refused_for_its_word
     renamed = row | {"mech_code_hash": "0" * 12, "mech_label": "As it was called then"}
 
     assert replan.check([renamed]) == ({}, [])
-
-

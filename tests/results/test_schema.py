@@ -1,21 +1,16 @@
 """The columns, what a row may hold, and its two hashes."""
 
-import hashlib
 import math
-import string
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.results import schema
-from synthbench.results.schema import CURVE_COLUMNS, CURVES, RUN_COLUMNS, RUNS, VERIFICATION_COLUMNS, VERIFICATIONS
+from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS, RUNS, VERIFICATION_COLUMNS
 from synthbench.results.store import suspects
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -122,8 +117,6 @@ def test_one_moment_has_one_checksum_in_every_zone(make_row: MakeRow) -> None:
     elsewhere = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
     assert make_row(started_at=moment)["row_sha256"] == make_row(started_at=elsewhere)["row_sha256"]
-
-
 
 
 def test_a_run_id_depends_on_every_value_but_not_on_their_order_and_refuses_nan() -> None:

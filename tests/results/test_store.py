@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from datetime import timedelta
 from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,9 @@ from filelock import FileLock
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import RUNS, Store, published
 from synthbench.results.maintenance import COUNTED
-from synthbench.results.schema import RUN_COLUMNS, row_sha256, run_id, table_of
+from synthbench.results.schema import RUN_COLUMNS, row_sha256, table_of
 from synthbench.results.store import Limits, collected, parts_of
 from tests.results.stores import CURVE, MakeRow, Row, exact, filled, listing, reader
-
-
 
 
 @pytest.fixture
@@ -229,8 +226,6 @@ def test_a_store_of_format_1_is_one_of_format_2_once_it_is_opened_for_writing(ro
 # Writers that die, writers that meet, and disks that refuse
 
 
-
-
 @pytest.mark.parametrize("is_killed", [False, True], ids=["refused", "killed"])
 @pytest.mark.parametrize("operation", ["fsync", "replace", "unlink"])
 def test_whatever_fails_when_a_job_is_written_and_the_store_compacted_costs_no_row_or_curve(
@@ -361,8 +356,6 @@ def test_a_store_is_compacted_by_itself_once_it_has_more_loose_files(root: Path,
     assert len(made.runs()) == 3
 
 
-
-
 def test_a_file_that_is_merged_between_listing_and_reading_loses_no_row(root: Path, make_row: MakeRow) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(2)], CURVE)
 
@@ -388,8 +381,6 @@ def test_a_compact_file_that_reads_back_differently_deletes_nothing(
 
     assert before.items() <= listing(root).items()
     assert list((root / "compact").iterdir()) == []
-
-
 
 
 def test_other_tools_read_the_files_as_they_are(root: Path, make_row: MakeRow) -> None:

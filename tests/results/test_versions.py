@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from synthbench.cli.app import app
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.maintenance import examine
@@ -87,5 +85,3 @@ def test_a_newer_store_is_refused_whole_and_left_as_it_is(newer: Path, tmp_path:
         merge(Store.open(tmp_path / "ours", create=True), newer)
 
     assert {path: path.read_bytes() for path in newer.rglob("*.parquet")} == before
-
-

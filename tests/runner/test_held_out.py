@@ -171,31 +171,34 @@ def test_the_score_of_a_ladder_follows_from_what_was_measured_on_its_levels(make
 LEVEL = {"load": 2.0, "score": 1.0, "base": 0.5, "ceiling": 1.0}
 
 
-def test_only_the_rows_of_a_job_are_taken_from_its_store(
-    tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job of one run that passes for one of foreign code."""
     monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
-    monkeypatch.setattr(held_out, "needs_held_out_test", lambda _cell: False)
     cell = cell_of("smoke", "copy", length="8")
     runs = tuple(cell.runs([0]))
-    job = Job((cell,), runs, runs, 1)
+    return Job((cell,), runs, runs, 1)
+
+
+def test_only_the_rows_of_a_job_are_taken_from_its_store(
+    tmp_path: Path, make_row: MakeRow, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_out, "needs_held_out_test", lambda _cell: False)
+    run_id = job.runs[0].run_id
     store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")
     test.begin(job)
     made = Store.open(held_out.folder_of(job, tmp_path, "driver"), create=True)
-    for run_id in (runs[0].run_id, "0" * 16):
-        made.write(make_row(run_id=run_id), [])
+    for name in (run_id, "0" * 16):
+        made.write(make_row(run_id=name), [])
 
-    assert [row["run_id"] for row in test.take(job)] == [runs[0].run_id]
+    assert [row["run_id"] for row in test.take(job)] == [run_id]
     test.close()
-    assert list(store.statuses()) == [runs[0].run_id]
+    assert list(store.statuses()) == [run_id]
 
 
-def test_what_a_killed_driver_leaves_of_its_tests_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
-    cell = cell_of("smoke", "copy", length="8")
-    runs = tuple(cell.runs([0]))
+def test_what_a_killed_driver_leaves_of_its_tests_is_found(tmp_path: Path, job: Job) -> None:
     store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")
-    test.begin(Job((cell,), runs, runs, 1))
+    test.begin(job)
     folder = held_out.folder_named(tmp_path, "driver")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:

@@ -161,5 +161,3 @@ def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(
     assert fast.stopped_at < waits.num_done
     assert slow.stopped_at is None
     assert waits.inside == []
-
-

@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthbench.forms import selective_scan
@@ -19,7 +18,6 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.plan import default_group_size, make_cells
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
-from synthbench.training.optimiser import RunAdamW
 from synthbench.training.train import Trainer
 
 PATH = Path(__file__).parents[1] / "golden" / "operations.json"
@@ -46,10 +44,6 @@ class Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return self.counts.total()
 
     def __torch_dispatch__(
         self,
@@ -88,8 +82,9 @@ def runs_of(cell: Cell) -> list[Run]:
     return (cell.tuning_runs() or cell.runs(cell.suite.seeds))[: default_group_size(cell)]
 
 
-def step_of(suite: str, mechanism: str) -> tuple[Trainer, Callable[[], object]]:
-    """A trainer on the CPU and its next step, as a GPU takes it: all in one piece.
+@cache
+def operations(suite: str, mechanism: str) -> Counter[str]:
+    """Those of a step on the CPU, as a GPU takes it: all in one piece.
 
     A batch of few sequences takes as many operations as a large one, so it has few.
     """
@@ -97,15 +92,8 @@ def step_of(suite: str, mechanism: str) -> tuple[Trainer, Callable[[], object]]:
     batch = next(trainer.batches("train", 1, 2))
     trainer.schedule.apply(0, trainer.optimiser, trainer.model)
     trainer.step(batch.inputs[0], batch.targets[0], batch.columns)  # what the first step sets up is not counted
-    return trainer, lambda: trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
-
-
-@cache
-def operations(suite: str, mechanism: str) -> Counter[str]:
-    _, take_step = step_of(suite, mechanism)
-    counted = Operations()
-    with counted:
-        take_step()
+    with Operations() as counted:
+        trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
     return counted.counts
 
 
@@ -124,25 +112,15 @@ def held() -> Counts:
     return counts
 
 
-def verdict(program: str, held: int | None, now: int) -> str:
-    """Compare a number of operations with the one that the file holds; empty if nothing is wrong."""
-    if held is None:
-        return f"{program} is not held: {REWRITE}"
-    if now > held:
-        return f"{program} takes {now} operations a step, {held} are held: spare {now - held}, or say why and {REWRITE}"
-    return f"{program} takes {now} operations a step, fewer than the {held} held: {REWRITE}" if now < held else ""
-
-
 @pytest.mark.parametrize(("suite", "mechanism"), PROGRAMS)
 def test_a_step_takes_the_operations_that_are_held(
     held: Counts, suite: str, mechanism: str, need: Callable[[str, bool, str], None]
 ) -> None:
     # Another PyTorch takes other operations.
     need("pinned-torch", held["torch"] == VERSION, "pip install --constraint constraints.txt torch")
-    now = operations(suite, mechanism)
-    wrong = verdict(f"{mechanism} in {suite}", held.get(suite, {}).get(mechanism), now.total())
+    now, then = operations(suite, mechanism), held.get(suite, {}).get(mechanism)
 
-    assert not wrong, f"{wrong}\n{now.most_common()}"
+    assert now.total() == then, f"{then} are held: take no more, or say why and {REWRITE}\n{now.most_common()}"
 
 
 def test_the_file_is_of_the_version_and_the_programs_that_are_tested(held: Counts) -> None:
@@ -150,24 +128,3 @@ def test_the_file_is_of_the_version_and_the_programs_that_are_tested(held: Count
 
     assert f"\ntorch=={held['torch']}." in constraints, f"PyTorch has another version: {REWRITE}"
     assert {(suite, name) for suite in held if suite != "torch" for name in held[suite]} == set(PROGRAMS)
-
-
-
-
-def test_an_update_takes_as_many_operations_for_one_parameter_as_for_many() -> None:
-    trainer, _ = step_of(SUITE, "softmax")
-    optimiser = trainer.optimiser
-    alone = RunAdamW([nn.Parameter(torch.ones(2, 3))], [0.1, 0.2], trainer.suite.training)
-    alone.parts[0].parameters[0].grad = torch.ones(2, 3)
-    assert isinstance(optimiser, RunAdamW)
-    counts = []
-    for each in (optimiser, alone):
-        with Operations() as of_update:
-            each.update()
-        with Operations() as of_rates:
-            each.set_rates(0.5)
-        counts.append((of_update.total, of_rates.total))
-
-    assert counts == [(14, 1), (14, 1)]
-
-

@@ -178,8 +178,6 @@ def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(mak
     ]
 
 
-
-
 def test_shortening_says_so_only_if_it_shortens() -> None:
     assert shortened(PAPER, steps=None, limit=None) == PAPER
     assert shortened(PAPER, steps=200, limit=10**6) == PAPER

@@ -1,6 +1,7 @@
 """Models of a ladder are tested beyond the length that they were trained on, apart from their score."""
 
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,14 +10,10 @@ import pytest
 import torch
 
 from synthbench.results import Store
-from synthbench.results.schema import RUNS
-from synthbench.runner.plan import make_cells, shortened
-from synthbench.runner.request import Request
-from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, TASKS, committed_bounds
 from synthbench.training import ladder_scores, train
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.ladder import FACTORS_BEYOND, beyond
 from synthbench.training.ladder_scores import metrics_beyond, with_committed_baselines
 from synthbench.training.stream import device_blocks
@@ -24,22 +21,10 @@ from synthbench.training.train import Trainer, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.compare import judged
 from synthbench.trust.verify import Sampling, verify
+from tests.training.ladders import on_ladder, rows_of
 
 CPU = torch.device("cpu")
 ON_LADDERS = [name for name in TASKS if TASKS[name].ladder(256)]
-
-
-def cell_of(task: str = "parity_running", mechanism: str = "linear", longest: int = 16, **model: Any) -> Cell:
-    suite = shortened(load_suite("core"), steps=4, limit=8)
-    assert suite.ladder is not None
-    suite = suite.model_copy(
-        update={
-            "ladder": suite.ladder.model_copy(update={"longest": longest}),
-            "model": suite.model.model_copy(update=model),
-        }
-    )
-    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
-    return cell
 
 
 def test_every_task_of_core_is_tested_at_both_factors() -> None:
@@ -79,7 +64,7 @@ def test_a_level_of_the_tasks_own_is_taken_and_else_the_last_one_stretched() -> 
 
 
 def test_only_positions_beyond_the_trained_length_are_scored() -> None:
-    cell = cell_of()
+    cell = on_ladder(longest=16)
     blocks = {
         factor: next(
             device_blocks(
@@ -95,10 +80,10 @@ def test_only_positions_beyond_the_trained_length_are_scored() -> None:
 
 
 def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [Run(cell_of(), 1, 3e-3)]
+    runs = [Run(on_ladder(longest=16), 1, 3e-3)]
     (with_them,) = train_group(runs, CPU).runs
     monkeypatch.setattr("synthbench.training.ladder.FACTORS_BEYOND", ())
-    others = [Run(cell_of(), 1, 3e-3)]
+    others = [Run(on_ladder(longest=16), 1, 3e-3)]
     (without,) = train_group(others, CPU).runs
 
     assert runs[0].run_id == others[0].run_id
@@ -108,7 +93,7 @@ def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.
 
 @pytest.mark.parametrize("mechanism", sorted(load_suite("core").mechanisms))
 def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
-    cell = cell_of(mechanism=mechanism, longest=8)
+    cell = on_ladder(mechanism=mechanism, longest=8)
     trainer = Trainer([Run(cell, 3, 1e-2)], CPU)
     column, tokens = torch.tensor([7]), torch.randint(2, (1, 4, 8))
     scores = {factor: train._scores_beyond(trainer, trainer.runs, factor, 2) for factor in cell.beyond}
@@ -121,14 +106,14 @@ def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechani
 
 
 def test_a_learned_table_of_positions_has_no_rows_beyond_and_the_run_is_kept() -> None:
-    (result,) = train_group([Run(cell_of(positions="learned"), 1, 3e-3)], CPU).runs
+    (result,) = train_group([Run(on_ladder(longest=16, model={"positions": "learned"}), 1, 3e-3)], CPU).runs
     assert result.beyond == {2: None, 4: None}
     assert result.score is not None
 
 
 def test_runs_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
     # The same lengths and so one program; of other vocabularies, and beyond 256 tokens of other lengths too.
-    cells = [cell_of("string_copy"), cell_of("odds_first")]
+    cells = [on_ladder("string_copy", longest=16), on_ladder("odds_first", longest=16)]
     runs = [Run(cell, seed, 3e-3) for cell in cells for seed in (1, 2)]
     assert len({cell.program for cell in cells}) == 1
     beside = train_group(runs, CPU).runs
@@ -142,24 +127,20 @@ def test_runs_of_two_tasks_are_tested_as_each_would_be_alone() -> None:
             assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-3)
 
 
-def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = cell_of()
-    trainer = Trainer([Run(cell, 1, 3e-3)], CPU)
-    for problem, is_kept in ((IndexError("row 17"), True), (MemoryError(), False)):
+@pytest.mark.parametrize("problem", [IndexError("row 17"), MemoryError()])
+@pytest.mark.parametrize("is_built_in", [True, False])  # a built-in one has no excuse
+def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run_unless_memory_runs_out(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch, *, is_built_in: bool
+) -> None:
+    def fail(*_arguments: Any, **_named: Any) -> None:
+        raise problem
 
-        def fail(*_arguments: Any, problem: Exception = problem, **_named: Any) -> None:
-            raise problem
-
-        monkeypatch.setattr(train, "evaluate", fail)
-        with pytest.raises(type(problem)):  # a built-in one has no excuse
-            train._scores_beyond(trainer, trainer.runs, 2, 2)
-        monkeypatch.setattr(train, "is_built_in", lambda _unit: False)
-        if is_kept:
-            assert train._scores_beyond(trainer, trainer.runs, 2, 2) is None
-        else:
-            with pytest.raises(type(problem)):
-                train._scores_beyond(trainer, trainer.runs, 2, 2)
-        monkeypatch.undo()
+    trainer = Trainer([Run(on_ladder(longest=16), 1, 3e-3)], CPU)
+    monkeypatch.setattr(train, "evaluate", fail)
+    monkeypatch.setattr(train, "is_built_in", lambda _unit: is_built_in)
+    is_kept = isinstance(problem, IndexError) and not is_built_in
+    with nullcontext() if is_kept else pytest.raises(type(problem)):
+        assert train._scores_beyond(trainer, trainer.runs, 2, 2) is None
 
 
 def test_metrics_name_load_length_and_bounds_and_skill() -> None:
@@ -177,23 +158,6 @@ def test_metrics_name_load_length_and_bounds_and_skill() -> None:
     assert found["x2.skill"] == pytest.approx((0.75 - bounds.base) / (1 - bounds.base))
     assert (found["x4.length"], found["x4.score"], found["x4.skill"]) == (1024, None, None)
     assert metrics_beyond(TASKS["mqar"].ladder(256), {2: 0.5})["x2.load"] is None
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A row."""
-    root = tmp_path_factory.mktemp("beyond") / "results"
-    request = Request(
-        suite="core", tasks=("parity_running",), mechanisms=("linear",), seeds=(1,), steps=4, limit=4, device="cpu",
-        results=root, executor="inline",
-    )  # fmt: skip
-    assert run(request).ok
-    return Store.open(root, create=False)
-
-
-def rows_of(store: Store) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = store.outline(RUNS.names).to_pylist()
-    return rows
 
 
 def test_a_row_has_them_beside_its_score(made: Store) -> None:

@@ -53,30 +53,6 @@ def test_on_a_cpu_nothing_is_captured() -> None:
     assert Trainer(runs_of(cell_of("linear"), [1e-3]), torch.device("cpu")).captured is None
 
 
-def trajectory(rates: list[float], shares: list[float], *, is_capturable: bool) -> Tensor:
-    """A parameter [runs, 4] after steps on a quadratic bowl, with a share of its rate in each."""
-    centre = torch.arange(len(rates) * 4, dtype=torch.float64).view(-1, 4).sin()
-    parameter = nn.Parameter(torch.ones(len(rates), 4, dtype=torch.float64))
-    optimiser = make_optimiser([parameter], rates, SETTINGS, is_capturable=is_capturable)
-    assert isinstance(optimiser, RunAdamW)
-    for step, share in enumerate(shares):
-        optimiser.set_rates(share)
-        if step == len(shares) // 2:
-            optimiser.freeze(0)
-        optimiser.zero_grad()
-        torch.autograd.backward(((parameter - centre) ** 2).sum())
-        optimiser.step()
-    return parameter.detach()
-
-
-def test_a_capturable_optimiser_takes_the_same_steps() -> None:
-    rates, shares = [1e-1, 1e-2, 1e-3], [0.5, 1.0, 0.7, 0.3, 0.0, 1.0]
-
-    plain, capturable = (trajectory(rates, shares, is_capturable=value) for value in (False, True))
-
-    torch.testing.assert_close(capturable, plain, rtol=1e-12, atol=1e-14)
-
-
 def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
     parameter = nn.Parameter(torch.ones(2, 3))
     optimiser = make_optimiser([parameter], [0.1, 0.2], SETTINGS, is_capturable=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -15,15 +15,13 @@ from synthbench.layers import Rotation
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms.gla import Gla
 from synthbench.mechanisms.softmax import Softmax
-from synthbench.runner.plan import make_cells, shortened
-from synthbench.suites import load_suite
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import IGNORE, TASKS
 from synthbench.training.cell import Cell, Run
-from synthbench.training.decode import Decoded, Form, decode, decoded_scores, own_tokens, scores_of, streams
+from synthbench.training.decode import Decoded, Form, decode, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
-from synthbench.training.evaluate import evaluate
-from synthbench.training.train import GroupResult, Trainer, train_group
+from synthbench.training.train import GroupResult, train_group
+from tests.training.ladders import on_ladder
 
 CPU = torch.device("cpu")
 LENGTH, VOCABULARY = 7, 11
@@ -177,8 +175,6 @@ def test_what_a_sequence_has_in_place_of_own_tokens_is_not_read(form: Form) -> N
     assert model.training
 
 
-
-
 class Counter(SequenceModel):
     """Says the next number, but 5 after 3."""
 
@@ -246,8 +242,6 @@ def test_scores_are_counted_token_by_token_and_as_a_whole(answers: list[list[int
     assert scores_of(decoded, targets, own.bool()) == [Decoded(float(np.mean(scored)), float(np.mean(whole)))]
 
 
-
-
 IN_STEPS = {"ancestors", "anbncn", "fuzzy_recall", "palindrome", "periodic_pattern", "permutation_hops"}
 
 
@@ -260,22 +254,15 @@ def test_a_task_answers_in_steps_if_it_shows_what_it_asked_for(name: str) -> Non
     assert bool(own_tokens(inputs, targets).any()) == (name in IN_STEPS)
 
 
-def on_ladder(task: str, mechanism: str, steps: int) -> Cell:
-    suite = shortened(load_suite("core"), steps=steps, limit=32)
-    assert suite.ladder is not None
-    suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": 32, "extended": False})})
-    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
-    return cell
-
-
-
-
 def metrics_of(result: GroupResult) -> list[dict[str, float]]:
     return [{name: value for name, value in run.metrics.items() if value is not None} for run in result.runs]
 
 
 def test_a_row_has_the_scores_of_every_level_with_answers_in_steps() -> None:
-    runs = [Run(on_ladder("permutation_hops", "deltanet", 4), seed, 1e-2) for seed in (1, 2)]
+    runs = [
+        Run(on_ladder("permutation_hops", "deltanet", limit=32, longest=32, extended=False), seed, 1e-2)
+        for seed in (1, 2)
+    ]
 
     for metrics in metrics_of(train_group(runs, CPU)):
         names = [f"rung{number}.decoded.{of}" for number in runs[0].cell.tests for of in ("tokens", "answers")]
@@ -302,18 +289,3 @@ def test_beside_runs_of_another_task_only_those_that_answer_in_steps_have_them(
 
     assert [list(metrics) for metrics in beside] == [list(metrics) for metrics in alone] == [[*alone[0]], []]
     assert list(beside[0].values()) == pytest.approx(list(alone[0].values()), abs=0.05)
-
-
-def test_answers_of_one_token_are_right_as_often_as_they_are_when_shown(make_cell: Callable[..., Cell]) -> None:
-    trainer = Trainer(make_cell("interleaved_stacks", "gla", length=32).runs([1]), CPU)
-    block = next(trainer.batches("test", 1, 32))
-    (shown,), inputs = evaluate(trainer.model, [block]), block.inputs[0]
-    targets = torch.full_like(inputs, IGNORE)
-    targets[..., block.columns] = block.targets[0]
-
-    is_own = own_tokens(inputs, targets)
-    assert isinstance(trainer.model, SequenceModel)
-    decoded = decode(trainer.model, inputs, is_own)
-
-    assert not is_own.any()
-    assert int((decoded == targets).sum()) == shown.num_correct > 0

@@ -23,7 +23,6 @@ from synthbench.training.ensemble import (
     stack_mixers,
     stack_models,
     strategy_of,
-    widened,
 )
 from synthbench.training.train import Trainer, build_models
 
@@ -86,8 +85,6 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: 
     ):
         assert values.numel()
         torch.testing.assert_close(values, torch.full_like(values, untrained), rtol=1e-3, atol=0)
-
-
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -189,8 +186,6 @@ def test_what_no_output_depends_on_is_not_counted() -> None:
     model = SequenceModel(load_suite("smoke").model.model_copy(update=SIZE), 5, 7, [layer], torch.Generator())
 
     assert model.size(7).num_parameters_mixer == 8 * 8 + 8
-
-
 
 
 def bottlenecked(seed: int, length: int = 6) -> SequenceModel:

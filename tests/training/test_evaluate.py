@@ -86,13 +86,3 @@ def test_calibration_compares_confidence_with_accuracy_in_bins(
         gaps = [abs(is_right[bins == one].sum() - confidence[bins == one].sum()) for one in set(bins.tolist())]
         assert len(gaps) > 3
         assert score.calibration_error == pytest.approx(sum(gaps) / len(bins), abs=1e-6)
-
-
-def test_a_task_that_counts_right_answers_has_no_calibration_error(make_cell: Callable[..., Cell]) -> None:
-    cell = make_cell("copy", "linear", length=6)
-    model = stack_models(build_models(cell.runs([0])), "fold")
-    blocks = device_blocks(cell.runs([0]), "test", num_batches=1, batch_size=8, device=CPU)
-
-    (score,) = evaluate(model, blocks, tasks=[cell.task])
-
-    assert score.calibration_error is None

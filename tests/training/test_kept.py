@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from synthbench.results import Store
 from synthbench.runner.executors.inline import Inline
 from synthbench.runner.plan import make_plan
 from synthbench.runner.worker import RunContext
@@ -18,7 +16,6 @@ from synthbench.tasks.reasoning.induction import Induction
 from synthbench.training import seeding
 from synthbench.training.cell import Cell
 from synthbench.training.seeding import BLOCK_STEPS, KeptBlocks, blocks_of, data_blocks
-from synthbench.training.train import train_group
 
 Draws = list[tuple[int, int]]
 
@@ -128,14 +125,6 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(
     assert len(list(events)) == len(jobs) - 1 == 1
     assert len(draws) == 6
     assert seeding._of_command == {}
-
-    store = Store.open(where.results, create=False)
-    scores = dict(zip(store.runs().run_id, store.runs().score, strict=True))
-    for cell in cells:
-        alone = train_group(cell.runs([0, 1]), torch.device("cpu")).runs
-        assert [scores[result.run.run_id] for result in alone] == [
-            result.score.accuracy for result in alone if result.score
-        ]
 
 
 def test_another_command_keeps_nothing_of_this_one() -> None:

@@ -18,8 +18,7 @@ from synthbench.errors import UsageError
 from synthbench.levels import ladder_score, levels_in
 from synthbench.loading import load
 from synthbench.results import Store
-from synthbench.results.schema import RUNS, row_sha256
-from synthbench.runner.plan import make_cells, shortened
+from synthbench.results.schema import row_sha256
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
@@ -34,28 +33,9 @@ from synthbench.training.train import Trainer, on_levels, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
 from synthbench.trust.verify import Sampling, verify
+from tests.training.ladders import STEPS, on_ladder, rows_of
 
 CPU = torch.device("cpu")
-STEPS = 6
-
-
-def cell_of(
-    task: str = "parity_running", mechanism: str = "linear", steps: int = STEPS, longest: int | None = None
-) -> Cell:
-    suite = shortened(load_suite("core"), steps=steps, limit=8)
-    if longest is not None:
-        assert suite.ladder is not None
-        suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": longest})})
-    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
-    return cell
-
-
-def request(results: Path, **changes: Any) -> Request:
-    base: dict[str, Any] = {
-        "suite": "core", "tasks": ("parity_running",), "mechanisms": ("linear",), "seeds": (1, 2), "steps": STEPS,
-        "limit": 8, "device": "cpu", "results": results, "executor": "inline",
-    }  # fmt: skip
-    return Request(**(base | changes))
 
 
 @settings(max_examples=40)
@@ -71,7 +51,7 @@ def test_steps_are_spread_over_all_levels_low_ones_more_often(num_steps: int, nu
 
 
 def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
-    course = cell_of("parity_final").course
+    course = on_ladder("parity_final").course
     assert course is not None
     ladder, training = course.ladder, course.training
     for level, size in zip(course.levels, course.batch_sizes, strict=True):
@@ -89,36 +69,24 @@ def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
     )
 
 
-def plain(cell: Cell) -> Cell:
-    """The same in a suite that does not ask for harder levels."""
-    assert cell.suite.ladder is not None
-    ladder = cell.suite.ladder.model_copy(update={"extended": False})
-    suite = cell.suite.model_copy(update={"ladder": ladder})
-    (found,) = make_cells(suite, {cell.task_name: {}}, {cell.mechanism_name: {}}, device_type="cpu", is_full=False)
-    return found
-
-
 def test_a_suite_can_ask_for_harder_levels_which_name_other_runs() -> None:
-    harder = cell_of("mqar")
+    harder = on_ladder("mqar")
     assert [level.load for level in harder.levels][-3:] == [32, 48, 64]
-    assert harder.runs([1])[0].run_id != plain(harder).runs([1])[0].run_id
+    assert harder.runs([1])[0].run_id != on_ladder("mqar", extended=False).runs([1])[0].run_id
     assert [level["load"] for level in harder.resolved_task_arguments["rungs"]] == [
         level.load for level in harder.levels
     ]
-    (result,) = train_group([Run(cell_of("mqar", steps=1), 1, 3e-3)], CPU).runs
+    (result,) = train_group([Run(on_ladder("mqar", steps=1), 1, 3e-3)], CPU).runs
     assert len(result.levels) == 11
 
 
 def test_a_task_without_harder_levels_has_the_same_runs_whether_a_suite_asks_for_them() -> None:
-    cell = cell_of("parity_running")
-    assert plain(cell).runs([1])[0].run_id == cell.runs([1])[0].run_id
-
-
+    assert on_ladder(extended=False).runs([1])[0].run_id == on_ladder().runs([1])[0].run_id
 
 
 def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
     def batches(mechanism: str, seed: int) -> list[torch.Tensor]:
-        trainer = Trainer([Run(cell_of(mechanism=mechanism), seed, 1e-3)], CPU)
+        trainer = Trainer([Run(on_ladder(mechanism=mechanism), seed, 1e-3)], CPU)
         return [batch.inputs for batch in trainer.training_batches()]
 
     first, same, other = batches("linear", 1), batches("lstm", 1), batches("linear", 2)
@@ -128,7 +96,7 @@ def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
 
 
 def test_the_lower_part_of_a_level_is_trained_and_not_scored() -> None:
-    cell = cell_of()
+    cell = on_ladder()
     for number, level in enumerate(cell.levels, start=1):
         firsts: dict[Split, int] = {"train": 0, "test": level.first_new}
         for split, first in firsts.items():
@@ -138,29 +106,14 @@ def test_the_lower_part_of_a_level_is_trained_and_not_scored() -> None:
             assert block.columns.tolist() == list(range(first, level.length))
 
 
-
-
 def test_a_run_that_diverges_has_no_levels() -> None:
-    (run,) = train_group([Run(cell_of(longest=8), 1, 1e20)], CPU).runs
+    (run,) = train_group([Run(on_ladder(longest=8), 1, 1e20)], CPU).runs
     assert run.diverged_at is not None
     assert (run.score, run.levels, run.beyond) == (None, [], {})
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Two rows."""
-    root = tmp_path_factory.mktemp("climbed") / "results"
-    assert run(request(root)).ok
-    return Store.open(root, create=False)
-
-
-def rows_of(store: Store) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = store.outline(RUNS.names).to_pylist()
-    return rows
-
-
 def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) -> None:
-    levels, course = cell_of().levels, cell_of().course
+    levels, course = on_ladder().levels, on_ladder().course
     assert course is not None
     for row in rows_of(made):
         stored = levels_in(json.loads(row["metrics"]))
@@ -176,13 +129,11 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) 
         assert faults(row, datetime.now(UTC)) == []
 
 
-
-
 @pytest.fixture
 def higher_baselines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A shortcut of the last third of the room is found on every level of the task."""
     entries = dict(_recorded.entries())
-    for level in cell_of().levels:
+    for level in on_ladder().levels:
         entry, bound = entries[_recorded.level_key(level)], level_bounds(level)
         found = bound.ceiling - (bound.ceiling - bound.base) / 3
         entries[_recorded.level_key(level)] = {**entry, "bases": {**entry["bases"], "found later": found}}
@@ -254,9 +205,9 @@ def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
     assert {row["lr"] for row in rows_of(made)} == set(load_suite("core").training.learning_rates)
     for row in rows_of(made):
         assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
-    trainer = Trainer(cell_of().runs([1]), CPU)
+    trainer = Trainer(on_ladder().runs([1]), CPU)
     (validated, _), (tested, _) = (next(iter(on_levels(trainer, split))) for split in ("validation", "test"))
-    assert validated.num_scored == tested.num_scored > 8 * len(cell_of().levels)
+    assert validated.num_scored == tested.num_scored > 8 * len(on_ladder().levels)
     assert validated.loss != tested.loss
 
 
@@ -281,12 +232,12 @@ def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
 )
 def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
-        run(request(tmp_path / "results", **changes))
+        run(Request(**{"suite": "core", "tasks": ("parity_running",), "results": tmp_path / "results", **changes}))
 
 
 def test_the_sequences_of_a_level_can_be_had() -> None:
     suite = load_suite("core")
-    cell = cell_of(steps=suite.training.steps)
+    cell = on_ladder(steps=suite.training.steps)
     course = cell.course
     assert course is not None
     drawn = draw("parity_running:level=3", suite="core", seed=1)

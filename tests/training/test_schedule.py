@@ -2,8 +2,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from synthbench.suites import load_suite
@@ -82,13 +80,6 @@ def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., C
     assert shares[4:] == sorted(shares[4:], reverse=True)
     assert 0 < shares[-1] < 0.05
     assert rates == pytest.approx([1e-2 * share for share in shares])
-
-
-@given(st.integers(1, 3000))
-def test_the_control_of_the_curriculum_has_its_learning_rates(num_steps: int) -> None:
-    control, curriculum = CurriculumRates(num_steps), GeometricCurriculum(num_steps)
-
-    assert [control.share(step) for step in range(num_steps)] == [curriculum.share(step) for step in range(num_steps)]
 
 
 @pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-adaptive", "rewa-mixture", "rewa-lsh"])

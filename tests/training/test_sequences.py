@@ -10,10 +10,7 @@ from torch.utils.data import DataLoader
 
 from synthbench.data import TaskDataset
 from synthbench.errors import StoreError, UsageError
-from synthbench.results import Store
 from synthbench.runner.plan import make_cells
-from synthbench.runner.request import Request
-from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, Split
 from synthbench.training.sequences import draw, write
@@ -59,8 +56,6 @@ def test_fewer_sequences_of_a_suite_are_its_first() -> None:
 def test_a_suite_gives_the_arguments_of_a_task_and_options_change_it() -> None:
     assert draw("mqar", suite="peers", split="test").metadata["length"] == 64
     assert draw("mqar:length=32,num_pairs=2", suite="peers", split="test", count=1).metadata["length"] == 32
-
-
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -1,6 +1,5 @@
 """Models of a suite that asks for it are tested with all coordinates moved, apart from their score and their id."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -92,9 +91,3 @@ def test_moved_models_have_learned_what_the_trained_ones_have() -> None:
     assert torch.equal(there.coordinates, here.coordinates + 7)
     for before, after in zip(trainer.model.parameters(), moved.parameters(), strict=True):
         assert torch.equal(before, after)
-
-
-def test_a_suite_that_does_not_ask_has_no_such_metrics(make_cell: Callable[..., Cell]) -> None:
-    (result,) = train_group(make_cell(length=8).runs([1]), CPU).runs
-
-    assert of_shifts(result) == {}

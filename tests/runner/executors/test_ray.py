@@ -90,48 +90,31 @@ def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, 
     assert set(pd.concat(map(rows_of, gate.stores(tmp_path))).error_message) == {"killed after 1.0 s"}
 
 
-def test_a_run_whose_driver_was_killed_completes_only_what_is_missing(
-    cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
+@pytest.mark.parametrize("lost", ["driver", "machines"])
+def test_a_run_that_lost_its_driver_or_every_machine_writes_nothing_more_and_the_same_command_goes_on(
+    lost: str, cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
 ) -> None:
-    request = tiny(tmp_path / "killed", steps=60, seeds=range(5), executor="ray", address=cluster.address)
-    driver = subprocess.Popen(command(request, "--seeds", "0-4"), stderr=subprocess.DEVNULL)
+    address = cluster.address if lost == "driver" else None  # the machines of a cluster of its own
+    request = tiny(tmp_path / "lost", steps=300, seeds=range(5), executor="ray", address=address)
+    driver = subprocess.Popen(command(request, "--seeds", "0-4"), stderr=subprocess.PIPE, text=True)
     runs = request.results / "runs"
     wait_until(lambda: driver.poll() is not None or len(list(runs.glob("*.parquet"))) >= 2)
-    driver.kill()
-    driver.wait()
+    for process in [driver.pid] if lost == "driver" else daemons_of(driver.pid):
+        os.kill(process, signal.SIGKILL)
+    _, said = driver.communicate(timeout=180)
     before = rows_of(request.results)
-    report = run(request)
-    run(tiny(tmp_path / "undisturbed", steps=60, seeds=range(5), executor="inline"))
+    report = run(request if lost == "driver" else replace(request, executor="inline"))
+    run(tiny(tmp_path / "undisturbed", steps=300, seeds=range(5), executor="inline"))
 
+    assert driver.returncode == (-signal.SIGKILL if lost == "driver" else 3)
+    assert ("the same command runs what is missing" in said) == (lost == "machines")
+    assert set(before.status) == {"ok"}
     assert 2 <= len(before) < 10
     assert report.ok
     after = rows_of(request.results).set_index("run_id")
     assert after.row_sha256[before.run_id].tolist() == before.row_sha256.tolist()
-    for killed, undisturbed in zip(lasting(request.results), lasting(tmp_path / "undisturbed"), strict=True):
-        pd.testing.assert_frame_equal(killed, undisturbed, check_exact=True)
-
-
-def test_losing_every_machine_is_an_error_that_writes_nothing_and_the_same_command_goes_on(
-    tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
-) -> None:
-    request = tiny(tmp_path / "lost", steps=300, seeds=range(5), executor="ray")
-    driver = subprocess.Popen(command(request, "--seeds", "0-4"), stderr=subprocess.PIPE, text=True)
-    runs = request.results / "runs"
-    wait_until(lambda: driver.poll() is not None or len(list(runs.glob("*.parquet"))) >= 2)
-    for daemon in daemons_of(driver.pid):
-        os.kill(daemon, signal.SIGKILL)
-    _, said = driver.communicate(timeout=180)
-    before = rows_of(request.results)
-    report = run(replace(request, executor="inline"))
-    run(tiny(tmp_path / "undisturbed", steps=300, seeds=range(5), executor="inline"))
-
-    assert driver.returncode == 3
-    assert "the same command runs what is missing" in said
-    assert set(before.status) == {"ok"}
-    assert 2 <= len(before) < 10
-    assert report.ok
-    for lost, undisturbed in zip(lasting(request.results), lasting(tmp_path / "undisturbed"), strict=True):
-        pd.testing.assert_frame_equal(lost, undisturbed, check_exact=True)
+    for resumed, undisturbed in zip(lasting(request.results), lasting(tmp_path / "undisturbed"), strict=True):
+        pd.testing.assert_frame_equal(resumed, undisturbed, check_exact=True)
 
 
 def daemons_of(driver: int) -> list[int]:

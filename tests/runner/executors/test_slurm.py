@@ -3,11 +3,8 @@
 import os
 import signal
 import stat
-import sys
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +111,6 @@ def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(
     assert 2 <= len(report.outcomes) < 40
     assert sorted(outcome.run_id for outcome in report.outcomes) == sorted(report.rows.run_id)
     assert not report.failed
-
-
 
 
 @pytest.mark.parametrize(
