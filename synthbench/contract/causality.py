@@ -25,16 +25,6 @@ BLOCKS = (64, 128, 16)
 """Block sizes of fast kernels, in tokens; sequences are also altered from the end of a block and one token later."""
 
 
-class Leak(NamedTuple):
-    """The largest change of an output that should have stayed the same."""
-
-    change: float
-    """Size of the change, relative to the largest output."""
-    position: int
-    is_of_future: bool
-    """True if later inputs of the same sequence were altered; False if only other sequences were."""
-
-
 class Shape(NamedTuple):
     """The shape of a batch, and the sizes of the model that the mechanism is built for."""
 
@@ -70,17 +60,23 @@ def shapes_of_main_suite() -> tuple[Shape, ...]:
     )
 
 
-def find_leak(
+def describe_leak(
     before: Float[Tensor, "batch length width"],
     after: Float[Tensor, "batch length width"],
     is_known: Bool[Tensor, "batch length"],
-) -> Leak | None:
-    """Find the largest change among outputs that should have stayed the same; None if all did, up to rounding.
+    *,
+    is_training: bool,
+) -> str | None:
+    """Describe the largest change among outputs that should have stayed the same: its kind, position and size.
 
     Args:
         before: Outputs for the original inputs.
         after: Outputs for the altered inputs.
         is_known: True at positions where neither the input nor an earlier input of the sequence was altered.
+        is_training: Whether the outputs are those of training mode.
+
+    Returns:
+        A clause without a subject; None if all these outputs stayed the same, up to rounding.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # An output that was not finite before is a fault of another kind; one that is not finite after is a change.
@@ -93,7 +89,17 @@ def find_leak(
         changes = untouched
     place = int(changes.nan_to_num(torch.inf).argmax())
     sequence, position = divmod(place, before.shape[1])
-    return Leak(float(changes.flatten()[place]), position, not bool(is_known[sequence].all()))
+    what = (
+        f"lets sequences see each other: other inputs in some change others' output at position {position}"
+        if bool(is_known[sequence].all())
+        else f"is not causal: other inputs after position {position} change the output there"
+    )
+    mode = "training" if is_training else "evaluation"
+    dtype = str(before.dtype).removeprefix("torch.")
+    return (
+        f"{what}, by {float(changes.flatten()[place]):.2g} of its size, at length {before.shape[1]} and batch "
+        f"{len(before)}, in {dtype} and {mode} mode"
+    )
 
 
 def cuts_of(length: int) -> list[int]:
@@ -114,18 +120,3 @@ def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)
     return torch.where(number % 2 == 0, cuts[number // 2 % len(cuts)], length)
-
-
-def describe_leak(leak: Leak, before: Float[Tensor, "batch length width"], *, is_training: bool) -> str:
-    """Describe a leak: its kind, position and size."""
-    what = (
-        f"is not causal: other inputs after position {leak.position} change the output there"
-        if leak.is_of_future
-        else f"lets sequences see each other: other inputs in some change others' output at position {leak.position}"
-    )
-    mode = "training" if is_training else "evaluation"
-    dtype = str(before.dtype).removeprefix("torch.")
-    return (
-        f"{what}, by {leak.change:.2g} of its size, at length {before.shape[1]} and batch {len(before)}, in {dtype} "
-        f"and {mode} mode"
-    )

@@ -5,7 +5,7 @@ cause fits, none is named.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -64,11 +64,16 @@ def draws_noted() -> Iterator[set[str]]:
         noted.update(name for name, state in _states().items() if state != before[name])
 
 
-def cause_of_difference(drawn: set[str], dropouts: list[str]) -> str | None:
-    """Explain why two calls differ: dropout layers, else the random generators in ``drawn``; None if both are empty."""
+def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
+    """Explain why two calls differ, as a clause that ends with a semicolon; empty if nothing is known.
+
+    Args:
+        drawn: Names of the global random generators from which the calls drew.
+        dropouts: Dropout layers, which explain the difference alone.
+    """
     if dropouts:
-        return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised"
-    return f"it draws from {' and '.join(sorted(drawn))}" if drawn else None
+        return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised; "
+    return f"it draws from {' and '.join(sorted(drawn))}; " if drawn else ""
 
 
 def dropouts_of(module: nn.Module) -> list[str]:

@@ -37,28 +37,11 @@ class CheckResult:
     """The message of a failure or remark, with place and size; otherwise empty."""
 
 
-def require_all(checks: Iterable[Check]) -> None:
-    """Run checks in order until one fails.
+def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
+    """Run one check after the other, even after a failure, and yield their results.
 
-    Raises:
-        ContractError: If a check fails.
+    If a check with ``is_needed`` fails, the rest is marked as not tried.
     """
-    for result in _results(checks):
-        if result.state == "FAILED":
-            raise ContractError(result.detail)
-
-
-def make_all(checks: Iterable[Check]) -> list[CheckResult]:
-    """Run all checks, even after a failure. If a check with ``is_needed`` fails, the rest is marked as not tried."""
-    return list(_results(checks))
-
-
-def first_failure(results: Iterable[CheckResult]) -> str | None:
-    """Return the message of the first failed check; None if none failed."""
-    return next((result.detail for result in results if result.state == "FAILED"), None)
-
-
-def _results(checks: Iterable[Check]) -> Iterator[CheckResult]:
     is_pointless = False
     for check in checks:
         state: State = "not tried"
@@ -67,6 +50,11 @@ def _results(checks: Iterable[Check]) -> Iterator[CheckResult]:
             state, detail = _made(check)
         is_pointless = is_pointless or (state == "FAILED" and check.is_needed)
         yield CheckResult(check.name, check.meaning, state, detail)
+
+
+def first_failure(results: Iterable[CheckResult]) -> str | None:
+    """Return the message of the first failed check; None if none failed."""
+    return next((result.detail for result in results if result.state == "FAILED"), None)
 
 
 def _made(check: Check) -> tuple[State, str]:

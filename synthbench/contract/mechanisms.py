@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.contract.causality import TOLERANCE as FLOAT32_TOLERANCE
-from synthbench.contract.causality import Shape, alterations, describe_leak, find_leak, shapes_of_main_suite
+from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckWarning, require_all
+from synthbench.contract.checks import Check, CheckWarning
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
 from synthbench.errors import ContractError, SynthbenchError
@@ -85,15 +85,14 @@ class Probe:
         """The mechanism's name in messages."""
         return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
 
-    def build(self, seed: int = 0, *, is_perturbed: bool = True, **around: Any) -> Mechanism:
-        """Build the mechanism, with parameters moved away from special values such as 0 if ``is_perturbed``.
+    def build(self, seed: int = 0, **around: Any) -> Mechanism:
+        """Build the mechanism, with parameters moved away from special values such as 0.
 
         Raises:
             ContractError: If the mechanism cannot be built, copied or trained in float32.
         """
         built = self._built(self.unit, seed, around)
-        if is_perturbed:
-            perturb(built)
+        perturb(built)
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
@@ -114,9 +113,9 @@ class Probe:
         """Draw inputs, [*shape, model_dim]."""
         return self.setting.noise(self.mechanism, *shape, seed=seed)
 
-    def single(self) -> Mechanism:
+    def single(self, **around: Any) -> Mechanism:
         """Build the mechanism in float32, the precision of training."""
-        return in_precision(self.build(), torch.float32)
+        return in_precision(self.build(**around), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
         """Call the mechanism, or the given instance of the same class.
@@ -303,19 +302,6 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
     ]
 
 
-def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    """Run the checks of a mechanism until one fails.
-
-    Args:
-        unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options; model sizes given here replace the small defaults.
-
-    Raises:
-        ContractError: If a check fails; the message says what is wrong, where and by how much.
-    """
-    require_all(checks_of(lazy_probe(unit, arguments)))
-
-
 @torch.no_grad()
 def _check_shape(probe: Probe) -> None:
     before = {name: parameter.shape for name, parameter in probe.mechanism.named_parameters()}
@@ -390,10 +376,10 @@ def _check_determinism(probe: Probe) -> None:
         if not mode:
             _refuse_changes(probe, plain, _plain_values(trained))
         if not _change(first, second) <= probe.setting.last_bits:
-            cause = cause_of_difference(drawn, dropouts_of(trained) if mode else [])
+            cause = cause_of_difference(drawn, dropouts_of(trained) if mode else ())
             raise ContractError(
                 f"{probe.name} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
-                f"{_change(first, second):.2g} apart; {f'{cause}; ' if cause else ''}"
+                f"{_change(first, second):.2g} apart; {cause}"
                 "what is random is drawn once, when it is built"
             )
 
@@ -473,9 +459,9 @@ def _check_as_trained(probe: Probe) -> None:
                 is_later = (torch.arange(x.shape[1]) >= alterations(*x.shape[:2])[:, None]).to(x.device)
                 other = torch.where(is_later[..., None], noise, x)
                 after = probe.forward(other.requires_grad_(is_training), mechanism).detach()
-                leak = find_leak(before, after, ~is_later)
+                leak = describe_leak(before, after, ~is_later, is_training=is_training)
                 if leak is not None:
-                    raise ContractError(f"{probe.name} {describe_leak(leak, before, is_training=is_training)}")
+                    raise ContractError(f"{probe.name} {leak}")
 
 
 def _check_backward(probe: Probe) -> None:
@@ -504,8 +490,7 @@ def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechani
     """
     before, num_checked = _num_compiled(), 0
     for (max_length, model_dim, num_heads), alike in groupby(shapes, key=lambda shape: shape[2:5]):
-        around = {"max_length": max_length, "model_dim": model_dim, "num_heads": num_heads}
-        mechanism = in_precision(probe.build(**around), torch.float32)
+        mechanism = probe.single(max_length=max_length, model_dim=model_dim, num_heads=num_heads)
         for shape in alike:
             if num_checked >= MOST_COMPILED and _num_compiled() > before:
                 return
@@ -688,10 +673,9 @@ def _check_seed(probe: Probe) -> None:
         again = probe.build()
     first, second = probe.forward(x), probe.forward(x, again)
     if not _change(first, second) <= probe.setting.last_bits:
-        cause = cause_of_difference(drawn, [])
         raise ContractError(
             f"{probe.name} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
-            f"apart; {f'{cause}; ' if cause else ''}draw every parameter and feature with PyTorch"
+            f"apart; {cause_of_difference(drawn)}draw every parameter and feature with PyTorch"
         )
     (one, left), (other, left_by_other) = probe.noting_draws(0), probe.noting_draws(1)
     if left and left == left_by_other:  # two seeds, one state: it was set again; constants alone leave the states apart

@@ -196,7 +196,7 @@ def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
     """Run all checks of a component in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of a plugin, at inputs that only a check uses
-        return make_all(_checks(subject, devices))
+        return list(make_all(_checks(subject, devices)))
 
 
 def built(subject: Subject) -> str:
@@ -293,7 +293,7 @@ def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list
     if arguments.get("conv"):
         _check_convolution(term)
     around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
-    _models("softmax", {}, *around, length=LENGTHS[0])
+    _model("softmax", {}, *around, length=LENGTHS[0])
     return [
         tokens._replace(make=lambda: _check_tokens("softmax", {}, *around), is_needed=True),
         Check("determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)),
@@ -321,16 +321,17 @@ def _check_ceiling(task: Task, length: int) -> None:
         )
 
 
-def _models(
+def _model(
     mechanism: str,
     arguments: Mapping[str, Any],
     block: str,
     positions: str,
     *,
     length: int,
+    seed: int = 0,
     setting: Setting = DOUBLE,
-) -> list[SequenceModel]:
-    """Build two small models with different seeds, and with parameters moved away from special values such as 0."""
+) -> SequenceModel:
+    """Build a small model, with parameters moved away from special values such as 0."""
     fields = {**of_mechanisms.SHAPE, **arguments}
     settings = ModelSettings(
         block=block,
@@ -340,13 +341,10 @@ def _models(
         num_layers=2,
         bias=True,
     )
-    models = []
-    for seed in range(2):
-        layers = MECHANISMS[mechanism].layers_of(fields, settings.num_layers)
-        model = SequenceModel(settings, VOCABULARY, length, layers, torch.Generator().manual_seed(seed))
-        perturb(model)
-        models.append(in_precision(model, setting.dtype).to(setting.device).eval())
-    return models
+    layers = MECHANISMS[mechanism].layers_of(fields, settings.num_layers)
+    model = SequenceModel(settings, VOCABULARY, length, layers, torch.Generator().manual_seed(seed))
+    perturb(model)
+    return in_precision(model, setting.dtype).to(setting.device).eval()
 
 
 @without_compilation()
@@ -355,7 +353,7 @@ def _check_tokens(
     mechanism: str, arguments: Mapping[str, Any], block: str, positions: str, setting: Setting = DOUBLE
 ) -> None:
     for length in LENGTHS:
-        model = _models(mechanism, arguments, block, positions, length=length, setting=setting)[0]
+        model = _model(mechanism, arguments, block, positions, length=length, setting=setting)
         tokens = _tokens(3, length).to(setting.device)
         before = model(tokens)
         for cut in sorted({1, length // 2, length - 1}):
@@ -371,7 +369,7 @@ def _check_tokens(
 
 def _check_convolution(block: str) -> None:
     """Raise an error if a block has a convolution but calls its mechanism without it."""
-    model = _models("softmax", {}, block, "learned", length=LENGTHS[0])[0]
+    model = _model("softmax", {}, block, "learned", length=LENGTHS[0])
     torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
     if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):
         raise ContractError(f"block {block!r} does not use its convolution; let its `around` call `mix`")
@@ -379,21 +377,20 @@ def _check_convolution(block: str) -> None:
 
 @torch.no_grad()
 def _check_twice(block: str, positions: str) -> None:
-    model = _models("softmax", {}, block, positions, length=LENGTHS[-1])[0].train()
+    model = _model("softmax", {}, block, positions, length=LENGTHS[-1]).train()
     tokens = _tokens(3, LENGTHS[-1])
     with draws_noted() as drawn:
         first, second = model(tokens), model(tokens)
     if not torch.equal(first, second):
-        cause = cause_of_difference(drawn, dropouts_of(model))
         raise ContractError(
             f"block {block!r} with positions {positions!r} gives two logits for the same tokens in train mode; "
-            f"{f'{cause}; ' if cause else ''}what is random is drawn once, when it is built"
+            f"{cause_of_difference(drawn, dropouts_of(model))}what is random is drawn once, when it is built"
         )
 
 
 @torch.no_grad()
 def _check_runs(block: str, positions: str) -> None:
-    models = _models("softmax", {}, block, positions, length=LENGTHS[-1])
+    models = [_model("softmax", {}, block, positions, length=LENGTHS[-1], seed=seed) for seed in range(2)]
     tokens = torch.stack([_tokens(3, LENGTHS[-1]), _tokens(3, LENGTHS[-1]).flip(-1)])
     alone = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
     together = stack_models(models, strategy_of(MECHANISMS["softmax"], dict(of_mechanisms.SHAPE)))(tokens)

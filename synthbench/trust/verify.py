@@ -141,8 +141,8 @@ class Sampling:
     """Limit on the number of rows to draw; None for no limit."""
     device: str = "auto"
     """Device of the re-runs; ``auto`` is the type of device that made the row, if this machine has one."""
-    timeout_s: float | None = None
-    """Seconds after which a job is killed; None for no limit."""
+    timeout_s: float = 600.0
+    """Seconds after which a job is killed."""
     workers: int | None = None
     """Number of worker processes; None for one per core. With 0, built-in components run in this process."""
     plugins: Sequence[str] = ()
@@ -158,15 +158,10 @@ class Sampling:
             raise UsageError(f"fraction is {self.fraction}; allowed: above 0, up to 1")
         if self.workers is not None and self.workers < 0:
             raise UsageError(f"workers is {self.workers}; allowed: 0 and more")
-        if self.timeout_s is not None and not self.timeout_s > 0:
+        if not self.timeout_s > 0:
             raise UsageError(f"timeout is {self.timeout_s}; allowed: more than 0 seconds")
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"limit is {self.limit}; allowed: 1 and more")
-
-    @property
-    def limit_s(self) -> float:
-        """Time limit of a job in seconds; infinite if there is none."""
-        return math.inf if self.timeout_s is None else self.timeout_s
 
     def device_of(self, row: Row) -> torch.device:
         """Return the device for the re-run of a row."""
@@ -299,9 +294,7 @@ def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, samp
     for foreign in (False, True):
         some = [batch for batch in batches if is_foreign(batch[0]) == foreign]
         num_workers = min(len(some), usable_cores() if sampling.workers is None else sampling.workers)
-        if len(some) == 1 and sampling.workers is None and sampling.timeout_s is None:
-            num_workers = 0
-        with Trial(sampling.plugins if foreign else (), sampling.limit_s, max(1, num_workers)) as trial:
+        with Trial(sampling.plugins if foreign else (), sampling.timeout_s, max(1, num_workers)) as trial:
             attempt = trial.attempt if foreign or num_workers else _attempt_here
             with ThreadPoolExecutor(max(1, num_workers)) as threads:
                 for found in threads.map(partial(_made_apart, tuning, store, sampling, attempt), some):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
+from tests.contract._toys import check_mechanism
 
 BLOCK = 16
 
@@ -20,13 +20,11 @@ class Kernel(Mechanism):
     label: ClassVar = "a kernel"
     family: ClassVar = "fault"
     source: ClassVar = "unpublished"
-    calls: ClassVar = 0
 
     def initialise(self, generator: torch.Generator | None) -> None:
         self.weight = nn.Parameter(0.5 + torch.rand(self.model_dim, generator=generator))
 
     def forward(self, x: Tensor) -> Tensor:
-        type(self).calls += 1
         return (so_far(x) + self.unseen(x)) * self.weight
 
     def unseen(self, x: Tensor) -> Tensor:
@@ -159,12 +157,6 @@ CAUGHT = {
     kernel("batch-256", other_sequences, lambda _, x: x.shape[-3] == 256): r"sequences see each other: .* batch 256",
     kernel("eval-only", future, lambda self, x: not self.training and x.shape[-2] >= 64): r"not causal",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    for unit in CAUGHT:
-        unit.calls = 0
 
 
 def test_the_sound_kernel_passes() -> None:
