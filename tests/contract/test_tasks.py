@@ -1,6 +1,7 @@
 """Every task keeps the contract, and every check fires on a task that breaks it."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,17 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from synthbench.contract import tasks as contract
-from synthbench.contract.checks import require_all
-from synthbench.contract.tasks import check_task, checks_of
+from synthbench.contract.checks import make_all
+from synthbench.contract.tasks import checks_of
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import option
 from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
+from tests.contract._toys import require_all
 
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_task_keeps_the_contract(name: str) -> None:
-    check_task(TASKS[name]())
+    require_all(checks_of(TASKS[name]()))
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -55,44 +56,33 @@ LATEST = np.zeros((8192, 64), dtype=np.int64)
 
 def sampling(change: Sample) -> Task:
     """The sound task with another sampler."""
-    return type("Broken", (Echo,), {"sample": change})()  # type: ignore[no-any-return]
+    return broken(Echo, sample=change)
 
 
-def with_method(**methods: Any) -> Task:
-    """The sound task with other methods."""
-    return type("Broken", (Echo,), methods)()  # type: ignore[no-any-return]
+def altering(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Task:
+    """The sound task, of whose inputs ``x`` and targets ``y`` others are made."""
+    return sampling(lambda task, *how: Batch(*change(*SOUND(task, *how))))
 
 
-def narrow(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    inputs, targets = SOUND(task, rng, batch_size, length)
-    return Batch(inputs.astype(np.int32), targets)
+def broken(sound: type[Task], **methods: Any) -> Task:
+    """A sound task with other methods."""
+    return type("Broken", (sound,), methods)()  # type: ignore[no-any-return]
+
+
+def with_first(array: np.ndarray, value: int) -> np.ndarray:
+    """The same ids but for one of the first sequence."""
+    array[0, 1] = value
+    return array
+
+
+def with_zeros(targets: np.ndarray) -> np.ndarray:
+    targets[:, ::2] = 0
+    return targets
 
 
 def one_too_long(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     task.check_length(length)
     return SOUND(task, rng, batch_size, length + 1)
-
-
-def input_outside(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    inputs, targets = SOUND(task, rng, batch_size, length)
-    inputs[0, 1] = task.vocab_size
-    return Batch(inputs, targets)
-
-
-def target_outside(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    inputs, targets = SOUND(task, rng, batch_size, length)
-    targets[0, 1] = -1
-    return Batch(inputs, targets)
-
-
-def unscored(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    inputs, targets = SOUND(task, rng, batch_size, length)
-    return Batch(inputs, np.full_like(targets, IGNORE))
-
-
-def aliased(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    inputs, _ = SOUND(task, rng, batch_size, length)
-    return Batch(inputs, inputs)
 
 
 def reused(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -128,12 +118,6 @@ def refuse_shortest(task: Echo, rng: np.random.Generator, batch_size: int, lengt
 
 def crash(_task: Echo, _rng: np.random.Generator, _batch_size: int, _length: int) -> Batch:
     raise ZeroDivisionError("by zero")
-
-
-def mostly_zero(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    inputs, targets = SOUND(task, rng, batch_size, length)
-    targets[:, ::2] = 0
-    return Batch(inputs, targets)
 
 
 def deaf(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -209,14 +193,9 @@ class Story(Task):
 TOLD = np.random.default_rng(0).choice(4, p=[1 / 2, 1 / 4, 1 / 8, 1 / 8], size=(3, 50_000))
 
 
-def telling(**methods: Any) -> Task:
-    """The sound task in bits with other methods."""
-    return type("Broken", (Story,), methods)()  # type: ignore[no-any-return]
-
-
 def climbing(*levels: dict[str, Any], **methods: Any) -> Task:
     """The sound task with other levels, or other methods."""
-    return type("Broken", (Sum,), {**({"levels": levels} if levels else {}), **methods})()  # type: ignore[no-any-return]
+    return broken(Sum, **({"levels": levels} if levels else {}), **methods)
 
 
 def step(load: int, length: int, first_new: int = 0, **options: Any) -> dict[str, Any]:
@@ -234,108 +213,89 @@ def asking_early(task: Sum, rng: np.random.Generator, batch_size: int, length: i
 
 
 BROKEN: list[tuple[str, Task, str]] = [
-    ("check_shapes", sampling(narrow), r"inputs are int32; allowed: an array of int64"),
-    ("check_shapes", sampling(one_too_long), r"shape \(1, 9\); allowed: \(1, 8\)"),
-    ("check_shapes", sampling(crash), r"sampling 1 sequences gave ZeroDivisionError: by zero"),
-    ("check_ids", sampling(input_outside), r"inputs\[0, 1\] is 6, .*allowed: 0 to 5$"),
-    ("check_ids", sampling(target_outside), r"targets\[0, 1\] is -1, .*allowed: 0 to 5 or -100$"),
-    ("check_scored", sampling(unscored), r"none of 64 sequences has a target"),
-    ("check_aliasing", sampling(aliased), r"inputs and targets share memory"),
-    ("check_aliasing", sampling(reused), r"inputs of two batches share memory"),
-    ("check_seeding", sampling(own_state), r"same state gave different batches"),
-    ("check_seeding", sampling(own_seed), r"different seeds gave the same inputs"),
-    ("check_seeding", sampling(seed_of_rng), r"two calls with one generator gave the same inputs"),
-    ("check_global_generator", sampling(global_draw), r"changed the state of numpy.random"),
-    ("check_lengths", sampling(refuse_shortest), r"length 2: min_length is 2, but sampling refuses it: too short"),
-    ("check_bounds", with_method(ceiling=lambda _task, _length: Bound(0.1)), r"floor 0.166667 lies above .* 0.100000"),
-    ("check_bounds", with_method(ceiling=lambda _task, _length: Bound(1.5)), r"the ceiling is 1.5; allowed: 0 to 1"),
+    ("shapes", altering(lambda x, y: (x.astype(np.int32), y)), r"inputs are int32; allowed: an array of int64"),
+    ("shapes", sampling(one_too_long), r"shape \(1, 9\); allowed: \(1, 8\)"),
+    ("shapes", sampling(crash), r"sampling 1 sequences gave ZeroDivisionError: by zero"),
+    ("ids", altering(lambda x, y: (with_first(x, 6), y)), r"inputs\[0, 1\] is 6, .*allowed: 0 to 5$"),
+    ("ids", altering(lambda x, y: (x, with_first(y, -1))), r"targets\[0, 1\] is -1, .*allowed: 0 to 5 or -100$"),
+    ("scored", altering(lambda x, y: (x, np.full_like(y, IGNORE))), r"none of 64 sequences has a target"),
+    ("aliasing", altering(lambda x, _: (x, x)), r"inputs and targets share memory"),
+    ("aliasing", sampling(reused), r"inputs of two batches share memory"),
+    ("seeding", sampling(own_state), r"same state gave different batches"),
+    ("seeding", sampling(own_seed), r"different seeds gave the same inputs"),
+    ("seeding", sampling(seed_of_rng), r"two calls with one generator gave the same inputs"),
+    ("global generator", sampling(global_draw), r"changed the state of numpy.random"),
+    ("lengths", sampling(refuse_shortest), r"length 2: min_length is 2, but sampling refuses it: too short"),
+    ("bounds", broken(Echo, ceiling=lambda *_: Bound(0.1)), r"floor 0.166667 lies above .* 0.100000"),
+    ("bounds", broken(Echo, ceiling=lambda *_: Bound(1.5)), r"the ceiling is 1.5; allowed: 0 to 1"),
+    ("bounds", broken(Echo, floor=lambda *_: Bound(0.1, standard_error=-1.0)), r"standard error of the floor is -1.0"),
     (
-        "check_bounds",
-        with_method(floor=lambda _task, _length: Bound(0.1, standard_error=-1.0)),
-        r"standard error of the floor is -1.0",
+        "floor",
+        altering(lambda x, y: (x, with_zeros(y))),
+        r"scores 0.58.. on 8192 sequences, 0.41.. above the floor 0.1667",
     ),
-    ("check_floor", sampling(mostly_zero), r"scores 0.58.. on 8192 sequences, 0.41.. above the floor 0.1667"),
-    ("check_splits", telling(of_split=lambda _task, _split: Echo()), r"split 'train' has another options; allowed: th"),
+    ("splits", broken(Story, of_split=lambda *_: Echo()), r"split 'train' has another options; allowed: th"),
     (
-        "check_splits",
-        telling(of_split=lambda task, _split: dataclasses.replace(task)),
+        "splits",
+        broken(Story, of_split=lambda task, _split: dataclasses.replace(task)),
         r"split 'validation' has the seq",
     ),
-    ("check_kinds", telling(kinds=lambda _task, inputs: {"zero": inputs}), r"kind 'zero' is int64 of shape \(64, 8\)"),
+    ("kinds", broken(Story, kinds=lambda _task, inputs: {"zero": inputs}), r"kind 'zero' is int64 of shape \(64, 8\)"),
     (
-        "check_kinds",
-        telling(kinds=lambda _task, inputs: {"last": inputs == inputs[:, -1:]}),
+        "kinds",
+        broken(Story, kinds=lambda _task, inputs: {"last": inputs == inputs[:, -1:]}),
         r"kind 'last' of a position depends on later tokens",
     ),
-    ("check_bounds", telling(ceiling=lambda _task, _length: Bound(0.5)), r"the ceiling is 0.5; allowed: -64 to 0"),
+    ("bounds", broken(Story, ceiling=lambda *_: Bound(0.5)), r"the ceiling is 0.5; allowed: -64 to 0"),
     (
-        "check_bounds",
-        telling(references=lambda _task, _length: {"bigram": -1.0}),
+        "bounds",
+        broken(Story, references=lambda *_: {"bigram": -1.0}),
         r"the reference 'bigram' is -1.0; allowed: 0 to 64",
     ),
     (
-        "check_floor",
-        telling(floor=lambda _task, _length: Bound(-2.0, "bound")),
+        "floor",
+        broken(Story, floor=lambda *_: Bound(-2.0, "bound")),
         r"the frequencies of tokens score -1.7... bits on 8192 sequences, 0.2... above the floor -2.0000",
     ),
-    ("check_options", sampling(crash_at_seven), r"with vocabulary=7, sampling gave ZeroDivisionError: by zero"),
+    ("options", sampling(crash_at_seven), r"with vocabulary=7, sampling gave ZeroDivisionError: by zero"),
     (
-        "check_options",
-        with_method(sample=deaf, floor=half),
+        "options",
+        broken(Echo, sample=deaf, floor=half),
         r"the option vocabulary=6 changes nothing \(tried 7, 5, 12, 3, 2, 64, 4, 8, 16, 32\)",
     ),
-    ("check_levels", climbing(step(4, 4, colour=3)), r"its ladder gave TypeError: .*unexpected keyword .*'colour'"),
-    ("check_levels", climbing(step(4, 4, vocabulary=1)), r"its ladder gave UsageError: echo:vocabulary is 1; allowed"),
-    ("check_levels", climbing(step(4, 4), step(5, 1)), r"length 1: sampling 64 sequences gave UsageError"),
-    ("check_levels", climbing({"load": 4}), r"length 0: sampling 64 sequences gave UsageError"),
+    ("levels", climbing(step(4, 4, colour=3)), r"its ladder gave TypeError: .*unexpected keyword .*'colour'"),
+    ("levels", climbing(step(4, 4, vocabulary=1)), r"its ladder gave UsageError: echo:vocabulary is 1; allowed"),
+    ("levels", climbing(step(4, 4), step(5, 1)), r"length 1: sampling 64 sequences gave UsageError"),
+    ("levels", climbing({"load": 4}), r"length 0: sampling 64 sequences gave UsageError"),
+    ("levels", climbing(step(4, 4), step(4, 8)), r"load 4 stands above that of load 4; allowed: increasing loads"),
+    ("levels", climbing(step(4, 8), step(5, 6)), r"load 5 is shorter than the one below; allowed: 8 tokens and"),
+    ("levels", climbing(step(4, 4), step(5, 4, vocabulary=9)), r"has 9 token ids; allowed: the 6 of the level"),
+    ("levels", climbing(coordinates=stretched_coordinates), r"load 8 has other coordinates than the level below"),
+    ("levels", climbing(sample=asking_early), r"load 16 scores nothing from position 8 on"),
+    ("levels", climbing(step(4, 4), step(8, 8, 5)), r"load 8 has the first_new 5; allowed: 0 to 4, the length of"),
+    ("levels", climbing(step(4, 4, 4)), r"load 4 has the first_new 4; allowed: 0 to 3, one less than the length"),
+    ("levels", climbing(sample=SOUND), r"load 4 has the base 1.0000, by '.*'; allowed: up to 0.8000, the"),
     (
-        "check_levels",
-        climbing(step(4, 4), step(4, 8)),
-        r"load 4 stands above that of load 4; allowed: increasing loads",
-    ),
-    ("check_levels", climbing(step(4, 8), step(5, 6)), r"load 5 is shorter than the one below; allowed: 8 tokens and"),
-    ("check_levels", climbing(step(4, 4), step(5, 4, vocabulary=9)), r"has 9 token ids; allowed: the 6 of the level"),
-    ("check_levels", climbing(coordinates=stretched_coordinates), r"load 8 has other coordinates than the level below"),
-    ("check_levels", climbing(sample=asking_early), r"load 16 scores nothing from position 8 on"),
-    (
-        "check_levels",
-        climbing(step(4, 4), step(8, 8, 5)),
-        r"load 8 has the first_new 5; allowed: 0 to 4, the length of",
-    ),
-    ("check_levels", climbing(step(4, 4, 4)), r"load 4 has the first_new 4; allowed: 0 to 3, one less than the length"),
-    ("check_levels", climbing(sample=SOUND), r"load 4 has the base 1.0000, by '.*'; allowed: up to 0.8000, the"),
-    (
-        "check_levels",
+        "levels",
         climbing(ceiling=lambda _task, length: Bound(1.0 if length < 16 else 0.3)),
         r"load 16 has the base 0\..*; allowed: up to 0.1000, the ceiling less 0.2",
     ),
 ]
 
 
-def test_the_sound_task_passes() -> None:
-    check_task(Echo())
-    check_task(Sum())
-    check_task(Story())
+def test_the_sound_tasks_pass() -> None:
+    for task in (Echo(), Sum(), Story()):
+        require_all(checks_of(task))
 
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
 def test_each_check_fires(check: str, task: Task, message: str) -> None:
-    arguments = (task,) if check in ("check_lengths", "check_levels") else (task, 8)
-    with pytest.raises(ContractError, match=message) as caught:
-        getattr(contract, check)(*arguments)
+    failed = {result.check: result.detail for result in make_all(checks_of(task, 8)) if result.state == "FAILED"}
 
-    assert "task 'echo' at length" in str(caught.value)
-
-
-BY_CHECK = {check: task for check, task, _ in BROKEN}
-
-
-@pytest.mark.parametrize("task", BY_CHECK.values(), ids=BY_CHECK)
-def test_one_entry_runs_every_check(task: Task) -> None:
-    with pytest.raises(ContractError):
-        check_task(task)
+    assert re.search(message, failed[check])
+    assert "task 'echo' at length" in failed[check]
 
 
 def test_a_length_that_the_task_refuses_is_the_callers_mistake() -> None:
     with pytest.raises(UsageError, match="length of task 'echo' is 1; allowed: 2 and more"):
-        check_task(Echo(), 1)
+        checks_of(Echo(), 1)

@@ -84,9 +84,7 @@ def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradicti
     ours = filled(tmp_path / "ours", make_honest(1))
     theirs = filled(tmp_path / "theirs", make_honest(1, wall_s=9.0, host_hash="fedcba987654"))
 
-    (conflict,) = merge(ours, theirs.root).conflicts
-
-    assert not conflict.is_outcome
+    assert not merge(ours, theirs.root).conflicts[0].is_outcome
 
 
 def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
