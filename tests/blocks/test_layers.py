@@ -93,7 +93,7 @@ def test_a_row_says_how_many_layers_its_model_had(tmp_path: Path) -> None:
     )  # fmt: skip
     run(request)
     store = Store.open(tmp_path, create=False)
-    verification = verify(store, Sampling(fraction=1.0, device="cpu"))
+    verification = verify(store, Sampling(fraction=1.0, device="cpu", workers=0))
     (row,) = store.table().to_pylist()
 
     assert (row["block"], row["n_layers"]) == ("attention_only:layers=3", 3)

@@ -106,7 +106,7 @@ def test_rows_of_a_hybrid_are_made_again_to_the_last_bit(tmp_path: Path) -> None
     request: dict[str, Any] = {"tasks": ("copy:length=8",), "mechanisms": ("gla+softmax",), "seeds": (0,)}
     run(Request(suite="smoke", steps=3, limit=8, device="cpu", results=tmp_path, executor="inline", **request))
     store = Store.open(tmp_path, create=False)
-    verification = verify(store, Sampling(fraction=1.0, device="cpu"))
+    verification = verify(store, Sampling(fraction=1.0, device="cpu", workers=0))
 
     assert store.runs()["mech"].tolist() == ["gla+softmax"]
     assert (verification.ok, {rerun.verdict for rerun in verification.reruns}) == (True, {"bitwise"})

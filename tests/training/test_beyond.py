@@ -184,7 +184,7 @@ def test_a_baseline_that_is_found_later_lowers_the_skill_beyond_too(
 
 @pytest.mark.end_to_end
 def test_rows_with_them_are_confirmed_and_rows_from_before_them_as_well(made: Store) -> None:
-    verification = verify(made, Sampling(fraction=1.0, device="cpu"))
+    verification = verify(made, Sampling(fraction=1.0, device="cpu", workers=0))
     assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
     row = rows_of(made)[0]
     kept = {name: value for name, value in json.loads(row["metrics"]).items() if name[:3] not in ("x2.", "x4.")}
