@@ -149,8 +149,8 @@ SPARSE = pax("GNU.sparse.major", "1") + pax("GNU.sparse.minor", "0") + block("ma
         (block("manifest.json", tarfile.CHRTYPE), "no plain file"),
         (block("plugin", tarfile.DIRTYPE), "no plain file"),
         (FILE + FILE, "twice"),
-        (block("manifest.json", size=2**22) + bytes(2**22), "unpacks to more than"),
-        (bytes(2**22), "unpacks to more than|has no manifest"),
+        (block("manifest.json", size=2**24) + bytes(2**24), "unpacks to more than"),
+        (bytes(2**24), "unpacks to more than|has no manifest"),
         (gzip.compress(FILE), "not a readable bundle"),
         (pax("size", str(10**15)) + FILE, "unexpected end of data"),
         (pax("size", "-512") + FILE, "not a readable bundle"),
@@ -173,7 +173,7 @@ SPARSE = pax("GNU.sparse.major", "1") + pax("GNU.sparse.minor", "0") + block("ma
 def test_what_no_bundle_holds_and_a_header_that_lies_or_never_ends_are_refused(
     tmp_path: Path, content: bytes, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(bundle, "MAX_BYTES", 2**23)
     path = tmp_path / "bundle.tar.gz"
     path.write_bytes(gzip.compress(content + bytes(1024), mtime=0))
 
