@@ -16,7 +16,8 @@ import torch
 from synthbench.runner.plan import make_cells
 from synthbench.suites import Suite
 from synthbench.suites.config import EvaluationSettings, ModelSettings, TrainingSettings
-from synthbench.tasks import TASKS, Split
+from synthbench.tasks import TASKS
+from synthbench.tasks.base import SPLITS
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Run
 from synthbench.training.seeding import data_blocks, data_seed, init_seed
@@ -149,14 +150,12 @@ def losses(values: Iterable[float]) -> list[float]:
 
 def streams() -> Lists:
     """Digests of the batches of each split."""
-    splits: tuple[Split, ...] = ("train", "validation", "test")
-    return {split: [digest_of_stream(split)] for split in splits}
-
-
-def digest_of_stream(split: Split) -> str:
-    blocks = data_blocks(TASKS["copy"](), 8, split, SEEDS[0], num_batches=NUM_BATCHES, batch_size=4)
-    arrays = (array.astype("<i8").tobytes() for block in blocks for array in block)
-    return hashlib.sha256(b"".join(arrays)).hexdigest()[:12]
+    digests: Lists = {}
+    for split in SPLITS:
+        blocks = data_blocks(TASKS["copy"](), 8, split, SEEDS[0], num_batches=NUM_BATCHES, batch_size=4)
+        content = b"".join(array.astype("<i8").tobytes() for block in blocks for array in block)
+        digests[split] = [hashlib.sha256(content).hexdigest()[:12]]
+    return digests
 
 
 @pytest.fixture(scope="module")
