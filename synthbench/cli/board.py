@@ -9,7 +9,7 @@ from synthbench.options import resolve
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.leaderboard import Leaderboard, tasks_words
 from synthbench.reports.render.spreadsheet import csv_text
-from synthbench.reports.table import NOTHING, Cell, Table, fixed, in_words
+from synthbench.reports.table import NOTHING, Cell, Table, counted, fixed, in_words
 
 MOST_LINES = 10
 """Limit on the number of mechanisms shown."""
@@ -49,7 +49,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the ranking for a reader: the verdict, a line per ranked mechanism, then the mechanisms that lack a run."""
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
     others = [one for one in facts["mechanisms"] if one["rank"] is None]
-    num_tasks = f"{len(facts['tasks'])} task{'s' * (len(facts['tasks']) != 1)}"
+    num_tasks = counted(len(facts["tasks"]), "task")
     yield facts["verdict"]
     if facts["setting"]:
         yield facts["setting"]
@@ -64,7 +64,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
             [
                 str(one["rank"]),
                 _called(one),
-                _skill(one),
+                in_words(Interval(one["skill"], one["low"], one["high"])),
                 str(one["num_seeds"]),
                 *([one["condition"] or NOTHING, one["convolution"] or NOTHING, one["positions"]] * has_conditions),
                 *(fixed(one[of][part]["skill"], 2) for part in parts),
@@ -75,7 +75,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
         yield from aligned([["rank", "mechanism", "skill", "seeds", *conditions, *parts], *body])
     if others:
         yield "Not ranked, as tasks are missing:" if facts["is_ranked"] else "With rows, in tables of their own:"
-        body = [[_called(one), f"{one['num_tasks']} of {num_tasks}", _seeds(one["num_seeds"])] for one in others]
+        body = [[_called(one), f"{one['num_tasks']} of {num_tasks}", counted(one["num_seeds"], "seed")] for one in others]
         yield from aligned(body)
 
 
@@ -97,18 +97,9 @@ def _part_of(category: str | None) -> str:
     return "categories" if category is None else "tasks"
 
 
-def _seeds(number: int) -> str:
-    return f"{number} seed{'s' * (number != 1)}"
-
-
 def _called(one: dict[str, Any]) -> str:
     """Return the label, with a star for the user's own mechanism, and with the name if commands reject the label."""
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
     name = "" if is_taken else f" ({one['name']})"
     return f"{'* ' if one['is_own'] else ''}{one['label']}{name}"
-
-
-def _skill(one: dict[str, Any]) -> str:
-    interval = Interval(one["skill"], one["low"], one["high"])
-    return fixed(interval.value, 2) if math.isnan(interval.low) else in_words(interval)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from synthbench.options import options_of
 from synthbench.registry import origin_of, version_of
-from synthbench.suites import CONDITIONS, load_suite
-from synthbench.tasks import TASKS, Task, sized
+from synthbench.suites import CONDITIONS
+from synthbench.tasks import TASKS, sized
 
 if TYPE_CHECKING:
     from synthbench.mechanisms import Mechanism
@@ -36,21 +36,10 @@ def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[s
     """Return category, version and bounds of a task at one size, for a table; faster than :func:`task_facts`."""
     length, options = sized(name, arguments or {})
     task = TASKS[name](**options)
-    return {"name": name, "category": task.category(), **_bounds(task, length), "version": version_of(TASKS[name])}
-
-
-def _bounds(task: Task, length: int) -> dict[str, Any]:
-    floor, ceiling = task.floor(length), task.ceiling(length)
-    return {
-        "length": length,
-        "vocab_size": task.vocab_size,
-        "floor": floor.value,
-        "floor_kind": floor.kind,
-        "floor_standard_error": floor.standard_error,
-        "ceiling": ceiling.value,
-        "ceiling_kind": ceiling.kind,
-        "ceiling_standard_error": ceiling.standard_error,
-    }
+    facts = {"name": name, "category": task.category(), "length": length, "vocab_size": task.vocab_size}
+    for end, bound in (("floor", task.floor(length)), ("ceiling", task.ceiling(length))):
+        facts |= {end: bound.value, f"{end}_kind": bound.kind, f"{end}_standard_error": bound.standard_error}
+    return facts | {"version": version_of(TASKS[name])}
 
 
 def mechanism_facts(name: str) -> dict[str, Any]:
@@ -99,11 +88,6 @@ def block_facts(name: str) -> dict[str, Any]:
     from synthbench.blocks import BLOCKS
 
     return {"name": name, **_of_component(BLOCKS[name])}
-
-
-def suite_facts(name: str) -> dict[str, Any]:
-    """Return the whole content of a suite."""
-    return load_suite(name).model_dump(mode="json")
 
 
 def _of_component(unit: type[Any]) -> dict[str, Any]:

@@ -7,26 +7,16 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
 from synthbench.errors import SynthbenchError, UsageError
+from synthbench.reports.render import visible
 
-
-class Verbosity(Enum):
-    """The amount that a command prints."""
-
-    QUIET = "quiet"
-    """Errors and results only."""
-    NORMAL = "normal"
-    VERBOSE = "verbose"
-    """Also file names, ids and the tracebacks of foreign code."""
-
-
-_verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NORMAL)
+_verbosity: ContextVar[Literal["quiet", "normal", "verbose"]] = ContextVar("verbosity", default="normal")
+"""What commands print: errors and results only, or messages too, or also file names, ids and tracebacks."""
 
 
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
@@ -37,27 +27,22 @@ def set_verbosity(*, quiet: bool, verbose: bool) -> None:
     """
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other; allowed: one of them")
-    _verbosity.set(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL)
+    _verbosity.set("quiet" if quiet else "verbose" if verbose else "normal")
 
 
 def is_quiet() -> bool:
     """Return whether only errors and results are printed."""
-    return _verbosity.get() is Verbosity.QUIET
+    return _verbosity.get() == "quiet"
 
 
 def is_verbose() -> bool:
     """Return whether file names, ids and tracebacks are printed too."""
-    return _verbosity.get() is Verbosity.VERBOSE
-
-
-def inert(text: str) -> str:
-    """Replace control characters by their codes, so that no text can control the terminal."""
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
+    return _verbosity.get() == "verbose"
 
 
 def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a text without control characters, on stderr if ``err``; commands print every line with this function."""
-    typer.echo(inert(str(text)), nl=nl, err=err)
+    typer.echo(visible(str(text), keep="\n\t"), nl=nl, err=err)
 
 
 def note(text: str) -> None:
@@ -104,7 +89,7 @@ def _cell(value: object) -> str:
         # Each option is a dictionary with its default; other facts are plain values.
         plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}
         return " ".join(f"{name}={entry}" for name, entry in plain.items())
-    return "" if value is None else inert(str(value)).replace("\n", "U+000A")
+    return "" if value is None else visible(str(value), keep="\t")
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 from synthbench import plugins
 from synthbench.cli import options
@@ -21,7 +21,7 @@ from synthbench.errors import UsageError
 from synthbench.options import RUN_SUITE, parse_rates, parse_seeds, parse_term
 
 if TYPE_CHECKING:
-    from synthbench.runner.plan import Job, Plan
+    from synthbench.runner.plan import Plan
     from synthbench.runner.request import Request
     from synthbench.runner.run import Prepared, RunReport
 
@@ -166,8 +166,15 @@ def run(
         outcomes = [vars(outcome) for outcome in done.outcomes]
         say(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
     elif done.num_planned:
-        _print_scores(done)
-    exit_as(done)
+        from synthbench.cli.scores import report_command, skill_table
+
+        say(skill_table(done.results, done.runs, width_of_stdout()))
+        command = report_command(done.results, done.runs)
+        note("No report shows these rows: --steps and --limit shorten runs." if command is None else f"Next: {command}")
+    if done.is_interrupted:
+        say("interrupted; finished runs are kept, the same command runs the rest", err=True)
+        sys.exit(INTERRUPTED)
+    sys.exit(0 if done.ok else 1)
 
 
 @options.takes(Selection)
@@ -204,11 +211,9 @@ def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> No
 
 def missing_cells(plan: "Plan") -> Iterator[str]:
     """Yield one line for each task and mechanism that lacks rows: ``copy  slay  seeds 42, 43``."""
-    seeds: dict[tuple[str, str], list[int]] = {}
+    seeds: dict[tuple[str, str], dict[int, None]] = {}
     for run in (run for job in plan.jobs for run in job.missing):
-        of_cell = seeds.setdefault((run.cell.task_name, run.cell.mechanism_name), [])
-        if run.seed not in of_cell:
-            of_cell.append(run.seed)
+        seeds.setdefault((run.cell.task_name, run.cell.mechanism_name), {})[run.seed] = None
     for (task, mechanism), cell_seeds in seeds.items():
         word = "seed" if len(cell_seeds) == 1 else "seeds"
         yield f"{task}  {mechanism}  {word} {', '.join(map(str, cell_seeds))}"
@@ -270,20 +275,14 @@ def forecast(prepared: "Prepared") -> str:
 
 def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
     """Return the seconds until the last job ends if free workers take the next job; None if a job's time is unknown."""
-    durations = [_job_s(plan, job) for job in plan.jobs]
-    known = [duration for duration in durations if duration is not None]
-    if len(known) < len(durations):
-        return None
     free_at = [0.0] * (num_workers or 1)
-    for duration in known:
-        heapq.heapreplace(free_at, free_at[0] + duration)
+    for job in plan.jobs:
+        shares = [plan.estimates.seconds(run.cell) for run in job.trained]
+        known = [share for share in shares if share is not None]
+        if len(known) < len(shares):
+            return None
+        heapq.heapreplace(free_at, free_at[0] + sum(known))
     return max(free_at)
-
-
-def _job_s(plan: "Plan", job: "Job") -> float | None:
-    shares = [plan.estimates.seconds(run.cell) for run in job.trained]
-    known = [share for share in shares if share is not None]
-    return sum(known) if len(known) == len(shares) else None
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
@@ -315,32 +314,12 @@ def run_with_progress(request: "Request") -> "RunReport":
         redirect_stdout(sys.stderr),
     ):
         done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
-    _name_failures(done)
-    return done
-
-
-def exit_as(done: "RunReport") -> NoReturn:
-    """Exit with code 0 if every planned row has a score, 1 if one failed, or ``INTERRUPTED`` after Ctrl-C."""
-    if done.is_interrupted:
-        say("interrupted; finished runs are kept, the same command runs the rest", err=True)
-        sys.exit(INTERRUPTED)
-    sys.exit(0 if done.ok else 1)
-
-
-def _name_failures(done: "RunReport") -> None:
     for outcome in done.failed:
         if is_verbose() and outcome.trace is not None:
             say(outcome.trace, nl=False, err=True)
         where = f"{outcome.task} {outcome.mechanism} seed {outcome.seed}"
         say(f"{outcome.status}: {where}: {outcome.message}", err=True)
-
-
-def _print_scores(done: "RunReport") -> None:
-    from synthbench.cli.scores import report_command, skill_table
-
-    say(skill_table(done.results, done.runs, width_of_stdout()))
-    command = report_command(done.results, done.runs)
-    note("No report shows these rows: --steps and --limit shorten runs." if command is None else f"Next: {command}")
+    return done
 
 
 @contextmanager

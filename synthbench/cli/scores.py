@@ -52,26 +52,24 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
     shown = [line[:num_shown] for line in lines]
     is_spread = any("±" in text for line in shown for text in line)
     mean = "mean ± standard deviation over seeds" if is_spread else "mean over seeds"
-    in_bits = (
-        "bits: per token, fewer are better; " if any("bits" in text for line in shown for text in line[1:]) else ""
-    )
+    has_bits = any("bits" in text for line in shown for text in line[1:])
+    in_bits = "bits: per token, fewer are better; " if has_bits else ""
     notes = [f"Skill: 0 at the floor, 1 at the ceiling; {in_bits}{mean}."]
     if num_left_out := len(mechanisms) + 1 - num_shown:
         columns = "1 column does" if num_left_out == 1 else f"{num_left_out} columns do"
-        notes.append(f"{columns} not fit into {width} characters; for all: {_all_of(results, runs)}")
+        options = ["--mech", ",".join(mechanisms), "--columns", "skill", "--across", "mechanisms"]
+        for_all = _command("export", results, runs, options) or "the same command again, with its output into a file"
+        notes.append(f"{columns} not fit into {width} characters; for all: {for_all}")
     return "\n".join([*aligned(shown), *notes])
 
 
 def report_command(results: Path, runs: Runs) -> str | None:
     """Return the command that reports on these rows; None if no report shows them because the runs were shortened."""
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
-    if not all(cell.is_full for cell in cells.values()):
-        return None
-    suite = next(iter(cells.values())).suite.name
+    suite = next(iter(runs.values())).cell.suite.name
     listed = load_suite(suite).mechanisms if suite in suite_names() else cells
     others = [name for name, cell in cells.items() if name not in listed and origin_of(cell.mechanism) == "builtin"]
-    selection = ["--mech", ",".join(cells)] if others else []
-    return shlex.join(["synthbench", "report", "--suite", suite, *selection, *_place(results)])
+    return _command("report", results, runs, ["--mech", ",".join(cells)] if others else [])
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
@@ -155,15 +153,10 @@ def _lines(
     return [["skill", *mechanisms], *body]
 
 
-def _all_of(results: Path, runs: Runs) -> str:
-    """Return the command that shows all columns."""
-    cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
-    if not all(cell.is_full for cell in cells.values()):
-        return "the same command again, with its output into a file"
-    suite = next(iter(cells.values())).suite.name
-    what = ["--mech", ",".join(cells), "--columns", "skill", "--across", "mechanisms"]
-    return shlex.join(["synthbench", "export", "--suite", suite, *what, *_place(results)])
-
-
-def _place(results: Path) -> list[str]:
-    return [] if results == Path("results") else ["--results", str(results)]
+def _command(command: str, results: Path, runs: Runs, options: Sequence[str]) -> str | None:
+    """Return a command on the rows of some runs; None if the runs were shortened."""
+    cells = [run.cell for run in runs.values()]
+    if not all(cell.is_full for cell in cells):
+        return None
+    place = [] if results == Path("results") else ["--results", str(results)]
+    return shlex.join(["synthbench", command, "--suite", cells[0].suite.name, *options, *place])

@@ -10,11 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from synthbench.cli.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
+from synthbench.cli.facts import block_facts, mechanism_facts, position_facts, task_facts
 from synthbench.errors import UnknownName
 from synthbench.options import require_current
 from synthbench.registry import Registry, resolve_among
-from synthbench.suites import suite_names
+from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, Task, local_ceiling, references, shortcut_accuracies
 from synthbench.tasks._recorded import committed_bounds
 from synthbench.tasks.base import LENGTHS
@@ -32,7 +32,7 @@ def facts_of(name: str) -> dict[str, Any]:
     """
     require_current(name)
     if name in suite_names() and name not in TASKS:
-        return {"kind": "suite", **suite_facts(name)}
+        return {"kind": "suite", **load_suite(name).model_dump(mode="json")}
     if TASKS.resolve(name) in TASKS:
         return {"kind": "task", **task_facts(TASKS.resolve(name))}
     parts = _parts_of_models()
