@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
+from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import pandas as pd
@@ -29,66 +31,44 @@ MakeFrame = Callable[..., pd.DataFrame]
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 
 
-class Element:
-    """An element of a page: its tag, attributes, and all text below it."""
-
-    def __init__(self, tag: str, attributes: dict[str, str | None], parent: "Element | None") -> None:
-        self.tag, self.attributes, self.parent = tag, attributes, parent
-        self.children: list[Element] = []
-        self.pieces: list[str] = []
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.pieces).split())
-
-    def all(self, tag: str, **attributes: str) -> "list[Element]":
-        elements = []
-        for child in self.children:
-            wanted = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-            has = all(value in str(child.attributes.get(key)).split(" ") for key, value in wanted.items())
-            elements += [child] * (child.tag == tag and has) + child.all(tag, **attributes)
-        return elements
-
-    def one(self, tag: str, **attributes: str) -> "Element":
-        (element,) = self.all(tag, **attributes)
-        return element
-
-
 class Parser(HTMLParser):
     """Builds a tree, and refuses one that is not well-formed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = self.at = Element("", {}, None)
+        self.builder = ET.TreeBuilder()
+        self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(dict(attrs)) == len(attrs), f"<{tag}> repeats an attribute"
-        element = Element(tag, dict(attrs), self.at)
-        self.at.children.append(element)
-        if tag not in VOID:
-            self.at = element
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.at.children.append(Element(tag, dict(attrs), self.at))
+        self.builder.start(tag, {name: value or "" for name, value in attrs})
+        self.open.append(tag)
+        if tag in VOID:
+            self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.at.tag == tag, f"</{tag}> closes <{self.at.tag}>"
-        assert self.at.parent is not None
-        self.at = self.at.parent
+        assert self.open.pop() == tag
+        self.builder.end(tag)
 
     def handle_data(self, data: str) -> None:
-        element: Element | None = self.at
-        while element is not None:
-            element.pieces.append(data)
-            element = element.parent
+        self.builder.data(data)
 
 
 def parse(text: str) -> Element:
     parser = Parser()
     parser.feed(text)
     parser.close()
-    assert parser.at is parser.root
-    return parser.root
+    assert parser.open == []
+    return parser.builder.close()
+
+
+def one(element: Element, path: str) -> Element:
+    (found,) = element.findall(f".//{path}")
+    return found
+
+
+def text_of(element: Element) -> str:
+    return " ".join(" ".join(element.itertext()).split())
 
 
 def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
@@ -97,20 +77,15 @@ def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
 
 
 def board(root: Element) -> Element:
-    return root.one("div", data_panel="").one("table")
+    return one(root, "div[@data-panel='']//table")
 
 
 def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(
     paper: pd.DataFrame, paper_curves: pd.DataFrame
 ) -> None:
     root = parse(page_of(paper, paper_curves))
-    ids = [
-        element.attributes["id"]
-        for tag in ("section", "details", "input", "select", "output", "h2")
-        for element in root.all(tag)
-        if "id" in element.attributes
-    ]
-    targets = {str(link.attributes["href"]) for link in root.all("a")}
+    ids = [element.attrib["id"] for element in root.iterfind(".//*[@id]")]
+    targets = {link.attrib["href"] for link in root.iter("a")}
 
     assert len(set(ids)) == len(ids)
     assert {"mech-slay", "task-copy", "leaderboard", "mechanisms", "tasks", "about"} <= set(ids)
@@ -122,21 +97,13 @@ def test_nothing_is_loaded_from_outside(paper: pd.DataFrame, paper_curves: pd.Da
     root = parse(text)
 
     assert not re.search(r"\b(src|srcset|action|poster|background)=|url\(|@import", text)
-    assert not any(root.all(tag) for tag in ("link", "img", "iframe", "object", "embed", "base"))
-    assert not any(
-        "style" in element.attributes or any(key.startswith("on") for key in element.attributes)
-        for element in everything(root)
-    )
-
-
-def everything(root: Element) -> list[Element]:
-    return [element for child in root.children for element in [child, *everything(child)]]
+    assert {"link", "img", "iframe", "object", "embed", "base"}.isdisjoint(element.tag for element in root.iter())
+    assert not [key for element in root.iter() for key in element.attrib if key == "style" or key.startswith("on")]
 
 
 def test_the_policy_allows_the_one_script_and_the_one_style_by_their_hashes(paper: pd.DataFrame) -> None:
     text = page_of(paper)
-    root = parse(text)
-    policy = str(root.one("meta", http_equiv="Content-Security-Policy").attributes["content"])
+    policy = one(parse(text), "meta[@http-equiv='Content-Security-Policy']").attrib["content"]
 
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
@@ -150,19 +117,19 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_fra
     rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "single": [0.8], "failed": [None, 1.0]})
     other = make_frame({"partial": [0.99]}, task="other").assign(run_id="other")
     others = make_frame({name: [0.5, 0.5] for name in ("good", "bad", "single", "failed")}, task="other")
-    ranked, unranked = board(parse(page_of(pd.concat([rows, other, others])))).all("tbody")
+    ranked, unranked = board(parse(page_of(pd.concat([rows, other, others])))).iter("tbody")
 
-    assert [line.one("a").text for line in ranked.all("tr")] == ["good", "single", "failed", "bad"]
-    assert [line.one("a").text for line in unranked.all("tr")] == ["partial"]
-    assert [line.one("td", class_="rank").attributes["data-v"] for line in ranked.all("tr")] == ["1", "2", "3", "4"]
-    assert unranked.one("td", class_="rank").text == "–"
-    assert "1 to 2 seeds" in ranked.all("tr")[1].text
-    assert "3 ok, 1 diverged" in ranked.all("tr")[2].text
-    assert "1 ok, 1 tasks missing" in unranked.text
+    assert [text_of(one(line, "a")) for line in ranked.iter("tr")] == ["good", "single", "failed", "bad"]
+    assert [cell.get("data-v") for cell in ranked.iterfind(".//td[@class='rank']")] == ["1", "2", "3", "4"]
+    assert text_of(one(unranked, "a")) == "partial"
+    assert text_of(one(unranked, "td[@class='rank']")) == "–"
+    assert "1 to 2 seeds" in text_of(ranked[1])
+    assert "3 ok, 1 diverged" in text_of(ranked[2])
+    assert "1 ok, 1 tasks missing" in text_of(unranked)
 
 
-def profile_rows(make_frame: MakeFrame) -> pd.DataFrame:
-    """A category with a best mechanism, one without, and one of a single task."""
+def test_a_category_says_who_is_below_the_first(make_frame: MakeFrame) -> None:
+    """In a category with a best mechanism, in one without, and in one of a single task."""
     scores = {
         ("clear", "t1"): {"good": [0.90, 0.92], "bad": [0.10, 0.12]},
         ("clear", "t2"): {"good": [0.91, 0.93], "bad": [0.12, 0.14]},
@@ -173,21 +140,16 @@ def profile_rows(make_frame: MakeFrame) -> pd.DataFrame:
         ("single", "t7"): {"good": [0.9, 0.9], "bad": [0.1, 0.1]},
     }
     parts = [make_frame(of_task, task=task, task_category=category) for (category, task), of_task in scores.items()]
-    rows: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return rows.assign(run_id=rows["task"] + rows["run_id"])
+    root = parse(page_of(pd.concat(parts, ignore_index=True)))
+    panels = {name: one(root, f"details[@data-panel='category-{name}']") for name in ("clear", "open", "single")}
 
-
-def test_a_category_says_who_is_below_the_first(make_frame: MakeFrame) -> None:
-    root = parse(page_of(profile_rows(make_frame)))
-    panels = {name: root.one("details", data_panel=f"category-{name}") for name in ("clear", "open", "single")}
-
-    said = {name: panel.one("summary").one("small").text for name, panel in panels.items()}
+    said = {name: text_of(one(panel, "summary/small")) for name, panel in panels.items()}
     assert said == {"clear": "3 tasks", "open": "3 tasks", "single": "1 task · see t7"}
-    assert panels["single"].one("summary").one("a").attributes["href"] == "#task-t7"
-    assert "good .91 > bad .12" in panels["clear"].text
-    assert " ≈ " in panels["open"].text
+    assert one(panels["single"], "summary//a").attrib["href"] == "#task-t7"
+    assert "good .91 > bad .12" in text_of(panels["clear"])
+    assert " ≈ " in text_of(panels["open"])
     # Ranks of few tasks have no interval.
-    assert "–" not in panels["clear"].all("td", class_="rank")[0].text
+    assert "–" not in text_of(panels["clear"].findall(".//td[@class='rank']")[0])
 
 
 def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
@@ -195,10 +157,10 @@ def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) 
     ((key, verdict),) = report.verdicts.items()
     outlying = replace(verdict, separates=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123)
     report.__dict__["verdicts"] = {key: outlying}
-    section = parse(page(report)).one("details", id="task-sort")
+    section = one(parse(page(report)), "details[@id='task-sort']")
 
-    assert "Stands out from all others one , p = 0.012" in section.text
-    assert "one stands out" in section.all("summary")[0].text
+    assert "Stands out from all others one , p = 0.012" in text_of(section)
+    assert "one stands out" in text_of(section[0])
 
 
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
@@ -240,21 +202,20 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: M
     points = pd.DataFrame({"run_id": rows["run_id"], "step": 5, "value": 0.5}).assign(split="validation", metric="loss")
     report = Report(select(rows, "paper"), points)
     root, first = parse(page(report)), readme(report, [])
-    shown = (root.one("header"), root.one("main"), root.one("footer"))
-    texts = {"page": " ".join(part.text for part in shown), "readme": first}
+    texts = {"page": " ".join(text_of(one(root, part)) for part in ("header", "main", "footer")), "readme": first}
     texts |= {drawing.name: drawing.numbers + drawing.caption for drawing in report.drawings}
 
     assert said in report.verdict
     assert report.board is not None
-    verdict = root.one("dl", class_="verdict")
-    assert [line.text for line in verdict.all("dd")] == list(report.board.orders.values())
+    lines = root.iterfind(".//dl[@class='verdict']/dd")
+    assert [text_of(line) for line in lines] == list(report.board.orders.values())
     assert all(escape(line) in first for line in report.verdict.splitlines())
     for place, text in texts.items():
         assert not re.search(r"\b(nan|NaN|inf|None)\b", text), place
         assert not re.search(r"(^|[ ,(])[-−]0?\.\d", text), f"{place}: a number below 0"
     for drawing in report.drawings:
         assert drawing.draw().axes
-    assert ("best: " in root.one("main").text) == any(verdict.separates for verdict in report.verdicts.values())
+    assert ("best: " in text_of(one(root, "main"))) == any(verdict.separates for verdict in report.verdicts.values())
 
 
 def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
@@ -262,22 +223,22 @@ def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
     is_checked = (rows["mech"] == "checked") | ((rows["mech"] == "partly") & (rows["seed"] == 42))
     rows["verified_by"] = rows["run_id"].where(is_checked, None)
     badges = {
-        line.one("a").text: line.one("span", class_="badge").text
-        for line in board(parse(page_of(rows))).one("tbody").all("tr")
+        text_of(one(line, "a")): text_of(line.findall(".//small/span")[-1])
+        for line in board(parse(page_of(rows))).iterfind(".//tbody/tr")
     }
 
     assert badges == {"checked": "verified", "partly": "1 of 2 rows verified", "not": "self-reported"}
-    assert not parse(page_of(rows.drop(columns="verified_by"))).all("span", class_="badge")
+    assert "self-reported" not in page_of(rows.drop(columns="verified_by"))
 
 
 def test_hostile_strings_are_shown_and_do_nothing(hostile_strings: tuple[str, ...], hostile: pd.DataFrame) -> None:
     text = page_of(hostile)
     root = parse(text)
-    shown = "".join(root.pieces)
+    shown = "".join(root.itertext())
 
-    assert len(root.all("script")) == len(root.all("style")) == 1
-    assert not root.all("img")
-    assert all(re.fullmatch(r"#[a-z0-9._-]+", str(link.attributes["href"])) for link in root.all("a"))
+    assert len(root.findall(".//script")) == len(root.findall(".//style")) == 1
+    assert not root.findall(".//img")
+    assert all(re.fullmatch(r"#[a-z0-9._-]+", link.attrib["href"]) for link in root.iter("a"))
     for hostile_string in hostile_strings[:5]:
         assert hostile_string in shown
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", text)
@@ -323,10 +284,10 @@ def test_a_sentence_keeps_its_words_and_cuts_those_that_are_too_long() -> None:
     ],
 )
 def test_only_https_addresses_are_links(make_frame: MakeFrame, text: str, expected: bool) -> None:  # noqa: FBT001
-    links = parse(page_of(make_frame({"slay": [0.1, 0.2]}, mech_origin=text))).all("a", rel="noreferrer")
+    root = parse(page_of(make_frame({"slay": [0.1, 0.2]}, mech_origin=text)))
 
     assert is_link(text) is expected
-    assert [link.attributes["href"] for link in links] == [text] * (2 * expected)
+    assert [link.attrib["href"] for link in root.iterfind(".//a[@rel]")] == [text] * (2 * expected)
 
 
 @pytest.mark.parametrize(
@@ -374,9 +335,6 @@ def test_commands_for_tasks_outside_a_suite_name_the_tasks_with_their_arguments(
     assert all("--suite smoke.extra --task mqar:length=16,num_pairs=2 " in command for command in commands)
     assert task_terms("smoke", {"mqar": "{}"}) is None
     assert run_command("smoke.extra", [1], task=task_terms("smoke.extra", {"a;ls": "{}"})) is None
-
-
-def test_a_command_names_no_suite_that_is_none() -> None:
     assert run_command("$(ls)", [1]) is None
 
 
@@ -396,12 +354,14 @@ def test_what_is_matched_is_asked_for_again_and_not_what_was_found(match: str, e
 
 def test_an_example_stands_in_the_section_of_a_task_at_hand(make_frame: MakeFrame) -> None:
     version = version_of(TASKS["sort"])
-    of_this = parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version=version))).one("details", id="task-sort")
-    of_other = parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version="0"))).one("details", id="task-sort")
+    this, other = (
+        one(parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version=each))), "details[@id='task-sort']")
+        for each in (version, "0")
+    )
 
-    assert len(of_this.all("mark")) + len(of_this.one("div", class_="sequence").all("span")) == 32
-    assert not of_other.all("mark")
-    assert "nothing is drawn" in of_other.text
+    assert len(this.findall(".//mark") + this.findall(".//div[@class='sequence']//span")) == 32
+    assert not other.findall(".//mark")
+    assert "nothing is drawn" in text_of(other)
 
 
 @pytest.mark.parametrize("skill", [-5.0, -0.1, 0.0, 0.5, 1.0, 7.0, np.inf, -np.inf])
@@ -417,9 +377,9 @@ def test_the_command_of_a_layer_in_another_condition_names_it_and_its_positions(
     rows = make_frame({"gla": [0.9, 0.8], "linear": [0.2, 0.3]}, positions="none")
     stock, both = rows.assign(condition="stock"), rows.assign(condition=["stock", "stock", "bare", "bare"])
 
-    assert "--condition" not in "".join(parse(page_of(rows)).pieces)
-    shown = "".join(parse(page_of(stock)).pieces)
+    assert "--condition" not in page_of(rows)
+    shown = page_of(stock)
     assert "synthbench run --suite paper --condition stock --mech linear,gla" in shown
     assert "--positions none --condition stock --mech gla --seeds" in shown
     # No command trains two conditions.
-    assert not re.search(r"synthbench run[^\n]*--mech linear,gla", "".join(parse(page_of(both)).pieces))
+    assert not re.search(r"synthbench run[^\n]*--mech linear,gla", page_of(both))
