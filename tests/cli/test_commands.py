@@ -128,11 +128,6 @@ def test_show_describes_any_unit_and_list_all_of_a_kind(synthbench: Command) -> 
         assert {"parameters", "source", "version", "origin"} <= set(facts[0])
 
 
-def test_a_run_can_take_other_positions(synthbench: Command) -> None:
-    ran = synthbench("run", *TINY, "--positions", "none", "--json")
-    assert [row["status"] for row in json.loads(ran.stdout)["rows"]] == ["ok", "ok"]
-
-
 def test_a_dry_run_names_the_tasks_that_the_suite_does_not_list(synthbench: Command) -> None:
     planned = synthbench("run", "--suite", "smoke", "--task", "copy,parity", "--mech", "linear", "--dry-run")
 

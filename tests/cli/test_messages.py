@@ -37,8 +37,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
 
     store("results", suite="custom")
     shutil.copytree(folder / "results", folder / "other")
-    store("older", suite_version="2025.9")
-    store("shortened", is_full=False)
+    store("older", suite="custom", suite_version="2025.9")
+    store("shortened", suite="custom", is_full=False)
     store("paper", suite="paper")
     (folder / "newer").mkdir()
     (folder / "newer" / "store.json").write_text('{"format": 99}')

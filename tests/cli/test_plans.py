@@ -44,17 +44,13 @@ def test_one_line_a_cell_names_the_seeds_that_are_missing(cells: list[Cell]) -> 
     assert sorted(missing_cells(plan)) == ["copy  linear  seeds 0, 1", "reverse  linear  seed 0"]
 
 
-@pytest.mark.parametrize(("num_workers", "expected"), [(1, 14.0), (2, 7.0), (9, 5.0), (None, 14.0)])
-def test_workers_share_the_jobs(num_workers: int | None, expected: float, cells: list[Cell]) -> None:
-    plan = make_plan(cells, [0, 1], {}, 1, estimates=Known(copy=5.0, reverse=2.0))
+def test_workers_share_the_jobs_and_no_time_is_invented(cells: list[Cell]) -> None:
+    known, unknown = (
+        make_plan(cells, [0, 1], {}, 1, estimates=Known(copy=5.0, reverse=seconds)) for seconds in (2.0, None)
+    )
 
-    assert expected_s(plan, num_workers) == expected
-
-
-def test_no_time_is_invented(cells: list[Cell]) -> None:
-    plan = make_plan(cells, [0], {}, 1, estimates=Known(copy=5.0, reverse=None))
-
-    assert expected_s(plan, 1) is None
+    assert [expected_s(known, num_workers) for num_workers in (1, 2, 9, None)] == [14.0, 7.0, 5.0, 14.0]
+    assert expected_s(unknown, 1) is None
 
 
 def test_the_forecast_counts_trainings_and_says_what_is_unknown(

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from synthbench.cli.progress import Eta, Progress, Watch, to_do, workers_of
+from synthbench.cli.progress import Eta, Progress, Watch
 from synthbench.results import Store
 from synthbench.runner.estimates import Estimates
-from synthbench.runner.executors import Inline, Pool
+from synthbench.runner.executors import Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
@@ -77,10 +77,8 @@ def test_what_has_been_seen_corrects_the_nearest_most(
     eta_of: Callable[..., Eta],
     cells: list[Cell],
 ) -> None:
-    eta, runs = (
-        eta_of(is_timed=is_timed),
-        {(cell.task_name, cell.mechanism_name): cell.runs([0])[0] for cell in cells},
-    )
+    eta = eta_of(is_timed=is_timed)
+    runs = {(cell.task_name, cell.mechanism_name): cell.runs([0])[0] for cell in cells}
 
     assert eta.left_s() == (4 * (1 + 2 + 3) if is_timed else None)
     eta.record(outcome(runs["copy", "softmax"], 5.0))  # five times its cost, so all are
@@ -177,10 +175,3 @@ def test_trainings_that_tune_are_counted_while_their_job_runs(
     first, last = capsys.readouterr().err.splitlines()
     assert first == "3 runs to do after 2 tuning runs, 0 already done (1 worker)"
     assert last == "[trainings 1/5 · rows 0/3 · about 40 min left] still running"
-
-
-def test_what_is_to_do_and_where(tuned_job: Job) -> None:
-    assert to_do(Plan((), 3, 3)) == "0 runs to do"
-    assert to_do(Plan((tuned_job,), 3, 0)) == "3 runs to do after 2 tuning runs"
-    assert workers_of(Inline()) == "in this process"
-    assert workers_of(Pool(num_workers=1)) == "1 worker"

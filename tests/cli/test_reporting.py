@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,23 +76,6 @@ def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> N
     assert r"\toprule" in synthbench(*arguments, "--format", "tex").stdout
     assert "@inproceedings{vaswani2017attention" in synthbench(*arguments, "--cite").stdout
     assert not (store / "reports").exists()
-
-
-def test_the_suite_may_be_left_out_where_the_store_has_one(synthbench: Command) -> None:
-    named, left_out = (synthbench("export", *more, "--format", "csv") for more in (["--suite", "custom"], []))
-
-    assert (left_out.returncode, left_out.stdout) == (0, named.stdout)
-
-
-def test_of_several_suites_that_of_the_newest_row_is_the_default(
-    synthbench: Command, store: Path, make_row: MakeRow
-) -> None:
-    later = datetime(2026, 2, 1, tzinfo=UTC)
-    results = Store.open(store / "results", create=True)
-    results.write(make_row(suite="smoke", mech="linear", seed=42, finished_at=later), [])
-    done = synthbench("export", "--format", "json")
-
-    assert json.loads(done.stdout)["suite"] == "smoke"
 
 
 def test_a_report_shows_mechanisms_of_the_suite_and_all_of_ones_own(

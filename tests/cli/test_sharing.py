@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synthbench.cli.app import app
-from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -79,18 +78,6 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
     assert "n_correct" not in result.stderr
-
-
-def test_a_device_that_there_is_none_of_is_refused(results: Path) -> None:
-    problem = synthbench(f"verify {results} --device tpu").exception
-
-    assert isinstance(problem, UsageError)
-    assert "device is 'tpu'" in str(problem)
-
-
-@pytest.mark.parametrize("name", ["rows.parquet", "bundle.tar.gz", "."])
-def test_what_holds_no_rows_is_exit_code_3(tmp_path: Path, name: str) -> None:
-    assert isinstance(synthbench(f"verify {tmp_path / name}").exception, StoreError)
 
 
 def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:
