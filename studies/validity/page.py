@@ -34,7 +34,6 @@ from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced
 from synthbench.reports.bits import of_kind
 from synthbench.reports.cells import (
-    COLUMNS,
     Cells,
     MechanismFacts,
     Runs,
@@ -160,7 +159,7 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     """
     synthetic = grid(select(rows, SYNTHETIC).without_variants().rows)
     chosen = _at_chosen_rates(rows)
-    runs = records(chosen, COLUMNS)
+    runs = records(chosen)
     text = grid(chosen, runs)
     of_text = _by_name(text.mechanisms)
     pairs = {

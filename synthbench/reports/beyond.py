@@ -1,13 +1,9 @@
 """Tests beyond the trained length: skill on sequences with 2 and 4 times as many tokens."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
-import numpy as np
-
-from synthbench.reports.cells import Cells, MechanismFacts, Runs, TaskFacts, clipped, is_known
+from synthbench.reports.cells import Cells, MechanismFacts, Runs, clipped, mean_of
 from synthbench.reports.ladder import scored_levels
 from synthbench.reports.table import NOTHING, Table, fixed, sources_of, table_of
 
@@ -21,27 +17,18 @@ CAPTION = (
 )
 
 
-class Skills(NamedTuple):
-    """The mean skills of a mechanism on one task."""
-
-    trained: float
-    """Skill on the level with the longest sequences in training."""
-    beyond: tuple[float, ...]
-    """Skill at each of ``FACTORS``; NaN if not tested."""
-
-
 def beyond_table(cells: Cells, runs: Runs) -> Table | None:
     """Tabulate skill on the longest trained level and on longer sequences, one row per mechanism.
 
     The result is None if no row has a test beyond the trained length.
     """
-    reached = {mechanism: _reached(cells, runs, mechanism) for mechanism in cells.mechanisms}
-    shown = [mechanism for mechanism in cells.mechanisms if reached[mechanism]]
+    skills = {mechanism: _skills(cells, runs, mechanism) for mechanism in cells.mechanisms}
+    shown = [mechanism for mechanism in cells.mechanisms if skills[mechanism]]
     if not cells.has_ladder or not shown:
         return None
 
-    def beyond(mechanism: MechanismFacts, place: int) -> str:
-        return _text([of.beyond[place] for of in reached[mechanism].values()])
+    def mean(place: int) -> Callable[[MechanismFacts], str]:
+        return lambda mechanism: fixed(mean_of([of_task[place] for of_task in skills[mechanism]]), 2)
 
     return table_of(
         "beyond",
@@ -51,18 +38,20 @@ def beyond_table(cells: Cells, runs: Runs) -> Table | None:
         shown,
         lambda mechanism: (mechanism.label,),
         {
-            "Tasks": lambda mechanism: str(len(reached[mechanism])),
-            "longest trained": lambda mechanism: _text([of.trained for of in reached[mechanism].values()]),
-            "2 x": lambda mechanism: beyond(mechanism, 0),
-            "4 x": lambda mechanism: beyond(mechanism, 1),
+            "Tasks": lambda mechanism: str(len(skills[mechanism])),
+            "longest trained": mean(0),
+            **{f"{factor} x": mean(place) for place, factor in enumerate(FACTORS, start=1)},
         },
         sources=sources_of(cells.tasks, shown),
     )
 
 
-def _reached(cells: Cells, runs: Runs, mechanism: MechanismFacts) -> dict[TaskFacts, Skills]:
-    """Collect the mean skills on each task with a test beyond the trained length."""
-    found = {}
+def _skills(cells: Cells, runs: Runs, mechanism: MechanismFacts) -> list[list[float]]:
+    """Return mean skills for each task with a test beyond the trained length.
+
+    The first is on the longest trained level; then follows one for each of ``FACTORS``, NaN if not tested.
+    """
+    found = []
     for task in cells.tasks:
         rows = [json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ()) if row["status"] == "ok"]
         tested = [
@@ -71,21 +60,7 @@ def _reached(cells: Cells, runs: Runs, mechanism: MechanismFacts) -> dict[TaskFa
             if scored_levels(metrics) and any(f"x{factor}.length" in metrics for factor in FACTORS)
         ]
         if tested:
-            beyond = tuple(_mean([_skill(metrics, factor) for metrics in tested]) for factor in FACTORS)
-            found[task] = Skills(_mean([clipped(scored_levels(metrics)[-1].skill) for metrics in tested]), beyond)
+            trained = mean_of([scored_levels(metrics)[-1].skill for metrics in tested], clipped)
+            beyond = [mean_of([metrics.get(f"x{factor}.skill") for metrics in tested], clipped) for factor in FACTORS]
+            found.append([trained, *beyond])
     return found
-
-
-def _skill(metrics: Mapping[str, float | None], factor: int) -> float:
-    skill = metrics.get(f"x{factor}.skill")
-    return math.nan if skill is None or not is_known(skill) else clipped(skill)
-
-
-def _text(skills: Sequence[float]) -> str:
-    mean = _mean(skills)
-    return NOTHING if math.isnan(mean) else fixed(mean, 2)
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan

@@ -5,15 +5,13 @@ a mechanism).
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
-from statistics import fmean
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known
+from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known, mean_of
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
 from synthbench.reports.table import (
     Cell,
@@ -91,11 +89,10 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
         some = of_kind(cells, runs, kind)
         return lambda mechanism: _bits_cell(some, task, mechanism)
 
-    def share(metric: str) -> Callable[[MechanismFacts], Cell]:
-        def cell(mechanism: MechanismFacts) -> Cell:
+    def share(metric: str) -> Callable[[MechanismFacts], str]:
+        def cell(mechanism: MechanismFacts) -> str:
             of_runs = [json.loads(row["metrics"]).get(metric) for row in runs.get((task.key, mechanism.key), ())]
-            known = [value for value in of_runs if value is not None]
-            return Cell(percent(fmean(known) if known else math.nan))
+            return percent(mean_of(of_runs))
 
         return cell
 

@@ -6,7 +6,7 @@ The facts about each task and mechanism are read from the rows too.
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -25,17 +25,6 @@ from synthbench.reports.order import place_of
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
 from synthbench.results.schema import split_match
-
-COLUMNS = (
-    *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
-    *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
-    *(*AROUND, *SETTING, "mech_version", "mech_label", "mech_family", "mech_origin", "mech_source"),
-    *("metric_name", "score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
-    *("n_params_mixer", "state_size", "step_ms_median", "ensemble_size"),
-)
-"""Columns of the rows from which cells are made."""
-OF_VIEW = ("condition", "sees_places")
-"""Further columns, which :mod:`synthbench.trust.view` adds to the rows of a suite of stock or bare layers."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -310,11 +299,11 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     Args:
         rows: Rows of one suite version with one version of every component, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
-        oldest_first: The same rows as :func:`records` returns them, with at least ``COLUMNS``. Default: computed.
+        oldest_first: The same rows as :func:`records` returns them. Default: computed.
     """
     _refuse_mixtures(rows)
     if oldest_first is None:
-        oldest_first = records(rows, [name for name in (*COLUMNS, *OF_VIEW) if name in rows])
+        oldest_first = records(rows)
     # The newest row describes a component: later rows overwrite earlier ones.
     tasks = {task_key(row): row for row in oldest_first}
     rows_of: dict[Key, list[Row]] = {}
@@ -344,13 +333,12 @@ def runs_by_cell(rows: Iterable[Row]) -> dict[tuple[Key, Key], list[Row]]:
     return runs
 
 
-def records(rows: pd.DataFrame, columns: Collection[str] | None = None) -> list[Row]:
-    """Convert rows to dictionaries, oldest first, with the given columns (default: all)."""
-    names = list(rows.columns if columns is None else columns)
-    ordered = rows.sort_values(["finished_at", "run_id"])[names]
+def records(rows: pd.DataFrame) -> list[Row]:
+    """Convert rows to dictionaries, oldest first."""
+    ordered = rows.sort_values(["finished_at", "run_id"])
     # Column by column: pandas' own to_dict("records") takes ten times as long.
-    lists = [ordered[name].to_numpy(dtype=object).tolist() for name in names]
-    return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
+    columns = [ordered[name].to_numpy(dtype=object).tolist() for name in ordered]
+    return [dict(zip(ordered, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def task_key(row: Row) -> Key:
@@ -507,8 +495,8 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
     return Estimate(
         scores=scores,
         failed_seeds=tuple(int(row["seed"]) for row in runs if int(row["seed"]) not in scores),
-        skill=_mean([row["skill"] for row in finished], clipped),
-        evaluation_std=_mean([named.get("score_std_over_sequences") for named in metrics.values()]),
+        skill=mean_of([row["skill"] for row in finished], clipped),
+        evaluation_std=mean_of([named.get("score_std_over_sequences") for named in metrics.values()]),
         num_sequences=sum(int(row["n_eval"]) for row in finished),
         steps_to_threshold=tuple(
             float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
@@ -528,7 +516,8 @@ def clipped(skill: float) -> float:
     return min(1.0, max(0.0, float(skill)))
 
 
-def _mean(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
+def mean_of(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
+    """Return the mean value of the items that are neither null nor NaN; NaN if there is none."""
     known = [value(item) for item in items if is_known(item)]
     return float(np.mean(known)) if known else math.nan
 

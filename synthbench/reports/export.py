@@ -179,15 +179,15 @@ class Export:
         printed = [self._printed(measure) for measure in self.measures]
         if self.across == "columns":
             return table_of(
-                *("export", title, caption, ("Task", "Mechanism"), self.cells),
+                *("export", title, caption, ("Task", "Mechanism"), [cell[:2] for cell in self.cells]),
                 lambda cell: (cell[0].label, cell[1].label),
-                [(kind, partial(_printed_of, cells)) for kind, cells in zip(kinds, printed, strict=True)],
+                [(kind, cells.__getitem__) for kind, cells in zip(kinds, printed, strict=True)],
                 sources=sources_of(self.tasks, self.mechanisms),
                 is_grouped=True,
             )
         table = pivot(
             shown,
-            lambda task, mechanism: printed[0][task, mechanism],
+            lambda mechanism, task: printed[0][task, mechanism],
             *("export", title, caption),
             rows="tasks" if self.across == "mechanisms" else "mechanisms",
         )
@@ -268,7 +268,7 @@ def export(
     if across != "columns" and len(measures) > 1:
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
-    report = Report(selection, None, tuple(measure.name for measure in measures))
+    report = Report(selection, None)
     is_left_out = ~is_main & everything.rows["task"].isin(selection.rows["task"])
     return Export(report, report.cells.tasks, measures, across, int(is_left_out.sum()))
 
@@ -292,10 +292,6 @@ def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]
         if name not in known:
             raise UnknownName("column or metric of the rows", name, known)
     return tuple(known[name] for name in dict.fromkeys(names))
-
-
-def _printed_of(cells: _Printed, cell: tuple[TaskFacts, MechanismFacts, list[Row]]) -> Cell:
-    return cells[cell[:2]]
 
 
 def _plain(value: Any) -> object:

@@ -12,8 +12,6 @@ from synthbench import sources
 from synthbench.reports.beyond import beyond_table
 from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
-    COLUMNS,
-    OF_VIEW,
     Cells,
     Key,
     MechanismFacts,
@@ -50,13 +48,6 @@ _RESERVED = (
 )
 """File name stems of pages and of the README; a category of the same name gets another stem."""
 
-_MADE_BY = (
-    *("error_type", "device_type", "device_name"),
-    *("synthbench_version", "git_sha", "git_dirty", "verified_by", *OF_VIEW),
-)
-"""Columns with the origin of rows; some rows lack ``verified_by`` or the columns in ``OF_VIEW``."""
-
-
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {"stock": "as published (stock)", "bare": "stripped (bare)"}
 """Conditions of layers in words, by their names in rows."""
@@ -87,8 +78,6 @@ class Report:
     selection: Selection
     curves: pd.DataFrame | None
     """Learning curves of any runs. None shows no curves."""
-    measured: tuple[str, ...] = ()
-    """Further columns to read from the rows."""
     origins: "pd.Series[str] | None" = None
     """Name of the store of each row, indexed by ``run_id``; None if all rows are from one store."""
     describe: Describe | None = None
@@ -107,9 +96,8 @@ class Report:
 
     @cached_property
     def records(self) -> list[Row]:
-        """The selected rows, oldest first, with the columns that a report reads."""
-        rows = self.selection.rows
-        return records(rows, [name for name in dict.fromkeys((*COLUMNS, *_MADE_BY, *self.measured)) if name in rows])
+        """The selected rows, oldest first."""
+        return records(self.selection.rows)
 
     @cached_property
     def stores(self) -> dict[str, int]:

@@ -14,9 +14,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from synthbench.errors import UnknownName
 from synthbench.reports.aggregates import TIE, Interval
-from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, mean_of
 from synthbench.reports.ladder import LEAST, SPLIT, num_learned
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.verdicts import FAR, Verdict, Verdicts, compared
@@ -99,8 +98,10 @@ class Table:
 
     def shown(self, most_columns: int) -> "Table":
         """Return the table as printed: transposed if its lines are tasks and its columns exceed ``most_columns``."""
-        if not self.is_of_tasks or len(self.columns) <= most_columns:
-            return self
+        return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
+
+    def transposed(self) -> "Table":
+        """Return a table of tasks with a line per mechanism and a column per task."""
         return replace(
             self,
             headings=("Mechanism",),
@@ -115,8 +116,8 @@ class Table:
 
 Pairs = Sequence[tuple[Column | str, Callable[[Item], Cell | str]]]
 """Headings of columns, each with a function that formats the cell of an item."""
-Measure = Callable[[TaskFacts, MechanismFacts], Cell]
-"""Function that formats the cell of a task and a mechanism."""
+Measure = Callable[[MechanismFacts, TaskFacts], Cell]
+"""Function that formats the cell of a mechanism and a task."""
 Facts = Mapping[Column | str, Callable[[TaskFacts], Cell | str]]
 """Headings of columns, each with a function that formats the cell of a task."""
 
@@ -204,42 +205,25 @@ def pivot(
         rows: Kind of the rows, ``tasks`` or ``mechanisms``.
         facts: Facts about tasks: columns before the mechanisms, or rows below them if rows are mechanisms.
     """
-    facts, sources = facts or {}, sources_of(cells.tasks, cells.mechanisms)
-    if rows == "tasks":
-        columns: Pairs[TaskFacts] = [
-            *facts.items(),
-            *((mechanism.label, partial(_swapped, measure, mechanism)) for mechanism in cells.mechanisms),
-        ]
-        by_task = table_of(
-            *(name, title, caption, ("Category", "Task"), cells.tasks, lambda task: (task.category, task.label)),
-            columns,
-            sources=sources,
-            is_grouped=True,
-        )
-        return replace(by_task, is_of_tasks=True)
-    by_mechanism = table_of(
-        *(name, title, caption, ("Mechanism",), cells.mechanisms, lambda one: (one.label,)),
-        [(task.label, partial(measure, task)) for task in cells.tasks],
+    of_tasks: Pairs[TaskFacts] = list((facts or {}).items())
+    measured: Pairs[TaskFacts] = [(mechanism.label, partial(measure, mechanism)) for mechanism in cells.mechanisms]
+    table = table_of(
+        *(name, title, caption, ("Category", "Task"), cells.tasks, lambda task: (task.category, task.label)),
+        [*of_tasks, *measured] if rows == "tasks" else [*measured, *of_tasks],
+        sources=sources_of(cells.tasks, cells.mechanisms),
+        is_grouped=True,
     )
-    below = [
-        Line((str(heading),), tuple(_cell(fact(task)) for task in cells.tasks), is_first_of_group=place == 0)
-        for place, (heading, fact) in enumerate(facts.items())
+    table = replace(table, is_of_tasks=True)
+    if rows == "tasks":
+        return table
+    lines = [
+        replace(line, is_first_of_group=place == len(measured)) for place, line in enumerate(table.transposed().lines)
     ]
-    return replace(by_mechanism, lines=(*by_mechanism.lines, *below), sources=sources)
-
-
-def _swapped(measure: Measure, mechanism: MechanismFacts, task: TaskFacts) -> Cell:
-    return measure(task, mechanism)
+    return replace(table.transposed(), lines=tuple(lines))
 
 
 def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
-    """Tabulate one category: a row per mechanism and a column per task, then rows for floor and ceiling, or levels.
-
-    Raises:
-        UnknownName: If no row has the category.
-    """
-    if category not in cells.categories:
-        raise UnknownName("category", category, cells.categories)
+    """Tabulate one category: a row per mechanism and a column per task, then rows for floor and ceiling, or levels."""
     title = f"{category.replace('_', ' ').capitalize()} tasks"
     return _score_table(cells, verdicts, cells.tasks_of(category), category, title, "mechanisms")
 
@@ -266,7 +250,7 @@ def _score_table(
     }
     return pivot(
         replace(cells, tasks=tasks),
-        lambda task, mechanism: printed[task.key, mechanism.key],
+        lambda mechanism, task: printed[task.key, mechanism.key],
         *(name, title, _caption(cells, common_n)),
         rows=rows,
         facts=bounds_of(cells),
@@ -289,7 +273,7 @@ def category_averages(cells: Cells) -> Table:
         tasks = cells.tasks_of(category)
         means = [cell.mean for task in tasks if (cell := cells.cell(task, mechanism)).n]
         remarks = (f"{len(means)} of {len(tasks)} tasks",) if 0 < len(means) < len(tasks) else ()
-        return Cell(percent(float(np.mean(means)) if means else math.nan), remarks=remarks)
+        return Cell(percent(mean_of(means)), remarks=remarks)
 
     columns: Pairs[str] = [
         ("Floor", partial(bound, "floor", "≥")),
@@ -323,7 +307,7 @@ def steps_table(cells: Cells) -> Table | None:
         return None
     table = pivot(
         replace(cells, tasks=tasks),
-        lambda task, mechanism: _steps_cell(cells.cell(task, mechanism)),
+        lambda mechanism, task: _steps_cell(cells.cell(task, mechanism)),
         "steps_to_threshold",
         "Steps to threshold",
         "Training steps until an evaluation first reached the suite's threshold: median over seeds; in brackets, the "
@@ -338,7 +322,7 @@ def steps_table(cells: Cells) -> Table | None:
 def load_table(cells: Cells, name: str) -> Table:
     """Tabulate capacities (loads at half skill) on ladders, with a row per task and a column per mechanism."""
 
-    def load(task: TaskFacts, mechanism: MechanismFacts) -> Cell:
+    def load(mechanism: MechanismFacts, task: TaskFacts) -> Cell:
         cell = cells.cell(task, mechanism)
         if task.ladder is None or not cell.levels:
             return Cell()

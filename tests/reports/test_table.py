@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.errors import UnknownName
 from synthbench.reports.cells import grid
 from synthbench.reports.table import (
     NOTHING,
@@ -138,11 +137,6 @@ def test_failures_are_counted_and_what_is_missing_is_a_dash(make_frame: MakeFram
     assert (cells["Linear"].value, cells["Linear"].std, cells["Linear"].remarks) == ("--", "", ("2 failed",))
     other = make_frame({"yat": [0.5]}, task_category="memory", task="kv_recall")
     assert column(table_of(pd.concat([rows, other]), "memory"))["SLAY"] == Cell("--")
-
-
-def test_an_unknown_category_is_refused(make_frame: MakeFrame) -> None:
-    with pytest.raises(UnknownName, match="did you mean 'basic'"):
-        table_of(make_frame({"slay": [0.5]}), "basics")
 
 
 @pytest.mark.parametrize(
