@@ -175,11 +175,6 @@ class Estimate:
         return float(np.std(list(self.scores.values()), ddof=1)) if self.n > 1 else math.nan
 
     @property
-    def standard_error(self) -> float:
-        """Standard error of the mean over seeds; NaN below two seeds."""
-        return self.std / math.sqrt(self.n) if self.n > 1 else math.nan
-
-    @property
     def evaluation_error(self) -> float:
         """Standard error of the mean due to the finite test set alone; NaN if unknown."""
         return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan

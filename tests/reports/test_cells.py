@@ -2,45 +2,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from synthbench.reports.cells import grid
 
 MakeFrame = Callable[..., pd.DataFrame]
-
-
-def test_cells_agree_with_pandas(paper: pd.DataFrame) -> None:
-    cells = grid(paper)
-    expected = paper[paper["status"] == "ok"].groupby(["task", "mech"])["score"].agg(["mean", "std", "sem", "count"])
-
-    for row in expected.reset_index().to_dict("records"):
-        (cell,) = (
-            cell for facts, mechanism, cell in cells if (facts.name, mechanism.name) == (row["task"], row["mech"])
-        )
-        assert (cell.mean, cell.std, cell.standard_error) == pytest.approx((row["mean"], row["std"], row["sem"]))
-        assert cell.n == row["count"]
-    assert sum(cell.n for cell in cells.estimates.values()) == expected["count"].sum()
-    assert sum(cell.num_failed for cell in cells.estimates.values()) == (paper["status"] != "ok").sum()
-
-
-def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
-    scores = [0.4, 0.5, 0.45, 0.6]
-    cells = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
-    expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
-
-    assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
-
-
-def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
-    rows["skill"] = (rows["score"] - 0.25) / 0.5
-    cells = grid(rows)
-    cell = cells.cell(cells.tasks[0], cells.mechanisms[0])
-
-    assert cell.skill == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("scores", [{"slay": [0.3]}, {"slay": [None, None], "softmax": [0.3, 0.4]}])
@@ -50,7 +17,7 @@ def test_below_two_scores_there_is_neither_spread_nor_interval(make_frame: MakeF
     cell = cells.cell(task, mechanism)
 
     assert mechanism.name == "slay"
-    assert all(map(math.isnan, (cell.std, cell.standard_error, *cells.interval(task, mechanism))))
+    assert all(map(math.isnan, (cell.std, *cells.interval(task, mechanism))))
 
 
 def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:

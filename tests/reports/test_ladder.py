@@ -1,28 +1,22 @@
 """Reports of a suite with a ladder: scores, capacities, skill over load, and what is left out."""
 
-import csv
-import io
-import json
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from synthbench.levels import LevelScore, load_at_half, metrics_of_levels, profile
+from synthbench.levels import metrics_of_levels, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.build import FORMATS, build
-from synthbench.reports.cells import NO_ROWS, Cells, grid
+from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
-from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_learned, scored_levels
+from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, scored_levels
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
@@ -30,7 +24,7 @@ from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.table import Cell, full_table, load_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, levels_at
+from tests.reports._ladders import PAIRS, ladder_of, levels_at
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -49,10 +43,6 @@ def column(cells: Cells, task: str, label: str) -> Cell:
     table = full_table(cells, judge(cells))
     place = [column.label for column in table.columns].index(label)
     return next(line.cells[place] for line in table.lines if line.labels[1] == task)
-
-
-def numbers(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
@@ -106,50 +96,12 @@ def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
         assert verdict.place == place
 
 
-@given(st.lists(st.floats(0, 24), min_size=1, max_size=10))
-def test_some_seeds_climbed_and_some_did_not_or_all_are_near(heights: list[float]) -> None:
-    count = num_learned(heights)
-    if max(heights) - min(heights) > 3:
-        assert count is not None
-        assert 0 < count < len(heights)
-        assert sorted(heights)[-count] > sorted(heights)[-count - 1]
-    else:
-        assert count is None
-
-
-def test_the_load_is_that_of_a_run_in_the_middle() -> None:
-    runs = [levels_at(PAIRS, wanted) for wanted in (11, 2.0, 5.0, 0.1)]
-    loads = [load_at_half(levels) for levels in runs]
-
-    def median(some: Sequence[Sequence[LevelScore]]) -> float:
-        return replace(NO_ROWS, levels=dict(enumerate(some))).load_at_half
-
-    assert median(runs[:3]) == loads[2]
-    assert median(runs[:2]) == loads[1]  # not half of the way to infinity
-    assert median(runs) == sorted(loads)[1]
-    assert math.isnan(median([]))
-
-
 def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame]) -> None:
     cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
     (task,) = cells.tasks
     table = load_table(cells, "load")
     assert math.isnan(cells.cell(task, cells.mechanisms[0]).load_at_half)
     assert table.lines[0].cells[1] == Cell()
-
-
-def test_the_area_below_a_line_is_the_score(core: pd.DataFrame, files: dict[str, str]) -> None:
-    areas: dict[tuple[str, str], float] = {}
-    for line in numbers(files["figures/levels.csv"]):
-        key = (line["task"], line["mechanism"])
-        areas[key] = areas.get(key, 0.0) + float(line["mean"])
-        assert float(line["low"]) <= float(line["mean"]) + 1e-5
-        assert float(line["mean"]) <= float(line["high"]) + 1e-5
-    num_levels = core["task"].map({task: ladder.num_levels for task, (_category, ladder) in TASK_FACTS.items()})
-    labels = core["mech_label"].replace("Standard", "Softmax")
-    means = (core["score"] * num_levels).groupby([core["task"], labels]).mean()
-
-    assert areas == pytest.approx(means.to_dict(), rel=1e-4)
 
 
 def test_a_mean_profile_is_over_the_runs_that_have_all_levels() -> None:
@@ -195,16 +147,6 @@ def test_levels_without_a_score_or_without_room_are_none() -> None:
     assert scored_levels({**metrics, "rung2.score": None}) == []
     assert scored_levels({**metrics, "rung2.base": 1.0}) == []
     assert scored_levels({}) == []
-
-
-def test_rows_of_another_ladder_are_another_protocol(core: pd.DataFrame) -> None:
-    rows = core.assign(config_json=json.dumps({"model": {}, "ladder": {"batch_tokens": 512}}))
-    is_old = rows["task"] == "mqar"
-    rows.loc[is_old, "config_json"] = json.dumps({"model": {}, "ladder": {"batch_tokens": 1024}})
-    rows.loc[is_old, "finished_at"] -= pd.Timedelta("1D")
-
-    left_out = select(rows, "core").left_out
-    assert left_out == {"of another protocol under the same suite and version": is_old.sum()}
 
 
 @pytest.mark.parametrize(
@@ -261,19 +203,6 @@ def test_added_seeds_are_in_the_cells_and_the_mean_is_over_the_first_three(uneve
     assert not board.partial
     first = uneven[uneven["seed"] < 45]
     assert [entry.skill for entry in board.entries] == [entry.skill for entry in leaderboard(grid(first)).entries]
-
-
-def test_a_mechanism_with_one_seed_is_ranked_and_has_a_wider_interval(uneven: pd.DataFrame) -> None:
-    single = uneven[(uneven["mech"] != "slay") | (uneven["seed"] == 42)]
-    (many,), (one,) = (
-        [entry for entry in leaderboard(grid(rows)).entries if entry.mechanism.name == "slay"]
-        for rows in (uneven, single)
-    )
-
-    assert one.label == f"{many.label} (1 seed)"
-    assert one.skill.high - one.skill.low > many.skill.high - many.skill.low
-    board = content(Report(select(single, "core"), None)).boards[0]
-    assert set(board.bodies) == {"ranked"}
 
 
 def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(

@@ -12,7 +12,6 @@ from synthbench.reports.table import (
     NOTHING,
     Cell,
     Table,
-    category_averages,
     category_table,
     fixed,
     full_table,
@@ -37,11 +36,6 @@ def basic(rows: pd.DataFrame) -> Table:
 def full(rows: pd.DataFrame) -> Table:
     """The table of all tasks."""
     return full_table(grid(rows), judge(grid(rows)))
-
-
-def averages(rows: pd.DataFrame) -> Table:
-    """The table of the categories' averages."""
-    return category_averages(grid(rows))
 
 
 def column(table: Table, number: int = 0) -> dict[str, Cell]:
