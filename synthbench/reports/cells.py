@@ -26,8 +26,6 @@ from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
 from synthbench.results.schema import split_match
 
-_TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
-
 Row = dict[Hashable, Any]
 Key = tuple[Any, ...]
 Runs = Mapping[tuple[Key, Key], Sequence[Row]]
@@ -338,14 +336,13 @@ def records(rows: pd.DataFrame) -> list[Row]:
 
 def task_key(row: Row) -> Key:
     """Return the key of the row's task, which includes its size."""
-    key: Key = _TASK_KEY(row)
-    return key
+    return tuple(row[column] for column in TASK_KEY)
 
 
 def mechanism_key(row: Row) -> Key:
     """Return the key of the row's mechanism: its name, block, positions and setting. Tables have a column per key."""
     setting = next(row[column] for column in SETTING if is_known(row[column]))
-    return (*_AROUND(row), setting)
+    return (*(row[column] for column in AROUND), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:

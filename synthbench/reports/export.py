@@ -87,7 +87,6 @@ class Export:
     """A selection of cells and columns."""
 
     report: Report
-    tasks: tuple[TaskFacts, ...]
     measures: tuple[Measure, ...]
     across: str = "columns"
     num_left_out: int = 0
@@ -96,15 +95,8 @@ class Export:
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, list[Row]]]:
         """The cells that have runs, in printed order."""
-        mechanisms = self.report.cells.mechanisms
-        found = [(task, one, self.report.runs_of(task, one)) for task in self.tasks for one in mechanisms]
+        found = [(task, mechanism, self.report.runs_of(task, mechanism)) for task, mechanism, _ in self.report.cells]
         return [cell for cell in found if cell[2]]
-
-    @property
-    def mechanisms(self) -> tuple[MechanismFacts, ...]:
-        """The mechanisms with a run of one of the tasks, in printed order."""
-        present = {mechanism for _task, mechanism, _runs in self.cells}
-        return tuple(mechanism for mechanism in self.report.cells.mechanisms if mechanism in present)
 
     def markdown(self) -> str:
         """Render the table as GitHub-flavoured Markdown, under its caption."""
@@ -174,7 +166,6 @@ class Export:
         num_seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
         title = f"{names} of suite {selection.suite}, version {selection.suite_version}"
         caption = " ".join([fractions, _SPREAD, f"n = {num_seeds}.", *meanings, *notes])
-        shown = replace(self.report.cells, tasks=self.tasks, mechanisms=self.mechanisms)
         kinds = [Column(measure.name, "number" if measure.is_number else "word") for measure in self.measures]
         printed = [self._printed(measure) for measure in self.measures]
         if self.across == "columns":
@@ -182,11 +173,11 @@ class Export:
                 *("export", title, caption, ("Task", "Mechanism"), [cell[:2] for cell in self.cells]),
                 lambda cell: (cell[0].label, cell[1].label),
                 [(kind, cells.__getitem__) for kind, cells in zip(kinds, printed, strict=True)],
-                sources=sources_of(self.tasks, self.mechanisms),
+                sources=sources_of(self.report.cells.tasks, self.report.cells.mechanisms),
                 is_grouped=True,
             )
         table = pivot(
-            shown,
+            self.report.cells,
             lambda mechanism, task: printed[0][task, mechanism],
             *("export", title, caption),
             rows="tasks" if self.across == "mechanisms" else "mechanisms",
@@ -197,8 +188,9 @@ class Export:
     def _printed(self, measure: Measure) -> _Printed:
         """Format all cells of one column; mark scores and skills as in a report."""
         printed: _Printed = {}
-        for task in self.tasks:
-            runs = [self.report.runs_of(task, one) for one in self.mechanisms]
+        mechanisms = self.report.cells.mechanisms
+        for task in self.report.cells.tasks:
+            runs = [self.report.runs_of(task, one) for one in mechanisms]
             if measure.is_number:
                 moments = [measure.moments(of_cell) for of_cell in runs]
                 cells = [_number_cell(measure, *of_cell, task) for of_cell in moments]
@@ -206,8 +198,8 @@ class Export:
                 cells = [Cell(measure.words(of_cell) or NOTHING) for of_cell in runs]
             if measure.name in _MARKED:
                 means = [mean for mean, _std in moments]
-                cells = marked(self.report.cells, self.report.verdicts[task.key], self.mechanisms, cells, means)
-            printed |= {(task, one): cell for one, cell in zip(self.mechanisms, cells, strict=True)}
+                cells = marked(self.report.cells, self.report.verdicts[task.key], mechanisms, cells, means)
+            printed |= {(task, one): cell for one, cell in zip(mechanisms, cells, strict=True)}
         return printed
 
 
@@ -268,9 +260,8 @@ def export(
     if across != "columns" and len(measures) > 1:
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
-    report = Report(selection, None)
     is_left_out = ~is_main & everything.rows["task"].isin(selection.rows["task"])
-    return Export(report, report.cells.tasks, measures, across, int(is_left_out.sum()))
+    return Export(Report(selection, None), measures, across, int(is_left_out.sum()))
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:

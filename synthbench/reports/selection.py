@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
 import pandas as pd
 
 from synthbench.bits import BITS, choice_in
@@ -291,14 +290,13 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
     """Remove the rows of withdrawn versions, and count the rows removed for each version."""
-    is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
     for withdrawal in WITHDRAWN:
-        is_of_it = ((rows["task"] == withdrawal.task) & (rows["task_version"] == withdrawal.version)).to_numpy()
-        is_withdrawn |= is_of_it
+        is_of_it = (rows["task"] == withdrawal.task) & (rows["task_version"] == withdrawal.version)
         if is_of_it.any():
             counts[withdrawal] = int(is_of_it.sum())
-    return rows[~is_withdrawn], counts
+            rows = rows[~is_of_it]
+    return rows, counts
 
 
 def protocol_of(config: str) -> str:

@@ -5,7 +5,6 @@ The two are compared run by run, on the tasks and seeds that both have.
 """
 
 import itertools
-import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +72,7 @@ class Variant(NamedTuple):
     def intervals(self) -> list[Interval]:
         """Return the mean skills of main setting and variant over all tasks, with intervals over seeds."""
         weights = balanced(self.categories)
-        return [_mean(skills[None], weights, low=0.0) for skills in self.skills]
+        return [over_seeds(skills[None], weights)[0] for skills in self.skills]
 
 
 _Row = tuple[Variant, int]
@@ -179,19 +178,6 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
         )
 
 
-def _mean(
-    skills: Float[np.ndarray, "1 tasks seeds"],
-    weights: Float[np.ndarray, " tasks"],
-    prior: Prior | None = None,
-    *,
-    low: float = -1.0,
-) -> Interval:
-    """Return a weighted mean of skills or differences; the ends of its interval are NaN for one seed without prior."""
-    if skills.shape[2] > 1 or prior:
-        return over_seeds(skills, weights, prior, low=low)[0]
-    return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
-
-
 def variant_tables(variants: Sequence[Variant]) -> list[Table]:
     """Make tables of the changes that several mechanisms share, of means by category, and of single tasks."""
     changes, rows = changes_of(variants), _rows(variants)
@@ -230,7 +216,7 @@ def variant_tables(variants: Sequence[Variant]) -> list[Table]:
         "with the main setting of its mechanism, which stands above it; in brackets the difference from it.",
         ("Mechanism", "Setting"),
         rows,
-        _labels,
+        lambda row: (row[0].main.label, row[0].words[row[1]]),
         {task.label: _mean_on(task) for task in tasks},
         sources=sources,
         is_grouped=True,
@@ -327,10 +313,6 @@ def _setting(row: _Row) -> MechanismFacts:
     return row[0].variant if row[1] else row[0].main
 
 
-def _labels(row: _Row) -> tuple[str, str]:
-    return row[0].main.label, row[0].words[row[1]]
-
-
 def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
     """Return a function that formats mean skill on a category or all; variants get the difference from the main one."""
 
@@ -342,7 +324,7 @@ def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell
             return Cell()
         if category:
             weights = weights * part / weights[part].sum()
-        difference = _mean((variant.skills[1] - variant.skills[0])[None], weights, prior)
+        (difference,) = over_seeds((variant.skills[1] - variant.skills[0])[None], weights, prior, low=-1.0)
         mean = float(variant.skills[side].mean(axis=1) @ weights)
         return Cell(fixed(mean, 2), remarks=(_signed(difference),) if side else ())
 

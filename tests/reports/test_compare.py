@@ -19,9 +19,9 @@ MakeFrame = Callable[..., pd.DataFrame]
 SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
 
 
-def against(rows: pd.DataFrame, first: str = "softmax", second: str = "slay", **more: Any) -> Comparison:
+def against(rows: pd.DataFrame, first: str = "softmax", second: str = "slay", suite: str = "paper") -> Comparison:
     one, other = sides([first, second], lambda: rows, lambda _path: rows)
-    return compare(one, other, "paper", **more)
+    return compare(one, other, suite)
 
 
 def as_stores(first: pd.DataFrame, second: pd.DataFrame, **more: Any) -> Comparison:
@@ -270,8 +270,7 @@ def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: Mak
 
 def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
-    one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
-    comparison = compare(one, other, "core")
+    comparison = against(rows, suite="core")
     (task,) = comparison.tasks
 
     assert task.levels == 11
@@ -285,8 +284,7 @@ def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -
 def test_on_a_ladder_half_a_level_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
     """Half a level of 6 is 0.083 of skill: 0.45 levels are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
-    one, other = sides(["softmax", "slay"], lambda: rows, lambda _path: rows)
-    comparison = compare(one, other, "core")
+    comparison = against(rows, suite="core")
 
     assert comparison.tasks[0].p < 0.05
     assert sum(task.is_apart for task in comparison.tasks) == num_apart

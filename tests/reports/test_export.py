@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UsageError
-from synthbench.reports.export import EXPORTS, Export, export
+from synthbench.reports.export import Export, export
 from synthbench.reports.render.spreadsheet import csv_text, json_text
 from synthbench.reports.selection import having
 
@@ -168,16 +168,6 @@ def test_scores_of_ladders_are_printed_as_fractions(climbed: Callable[..., pd.Da
     assert first["rungs"] == "11"
     assert float(first["score"]) == pytest.approx(5.2 / 11, rel=1e-5)
     assert json.loads(made.json())["cells"][0]["rungs"] == 11
-
-
-@pytest.mark.parametrize("name", EXPORTS)
-def test_the_order_of_the_rows_changes_nothing(rows: pd.DataFrame, name: str) -> None:
-    columns = ["score", "status", "train_s"]
-    shuffled = rows.sample(frac=1, random_state=3)
-
-    assert EXPORTS[name](export(shuffled, "paper", columns=columns)) == EXPORTS[name](
-        export(rows, "paper", columns=columns)
-    )
 
 
 def test_numbers_of_csv_stay_numbers_and_what_is_missing_is_empty() -> None:

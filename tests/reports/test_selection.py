@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,9 +18,11 @@ EARLIER = pd.Timestamp("2025-01-01T00:00:00Z")
 
 
 def test_rows_that_are_not_full_never_enter(make_frame: MakeFrame) -> None:
-    rows = pd.concat([make_frame({"slay": [0.5, 0.6]}), make_frame({"linear": [0.5]}, is_full=False)])
+    shortened = make_frame({"linear": [0.5]}, is_full=False)
 
-    assert set(select(rows, "paper").rows["mech"]) == {"slay"}
+    assert set(select(pd.concat([make_frame({"slay": [0.5, 0.6]}), shortened]), "paper").rows["mech"]) == {"slay"}
+    with pytest.raises(UsageError, match="1 rows of suite 'paper', all of runs that --steps or --limit shortened"):
+        select(shortened, "paper")
 
 
 def test_a_score_without_a_passed_check_of_causality_never_enters(make_frame: MakeFrame) -> None:
@@ -61,22 +64,6 @@ def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_f
     assert selection.left_out == {"of another protocol under the same suite and version": 8}
 
 
-@pytest.mark.parametrize("column", ["mech_version", "d_model"])
-def test_of_two_versions_of_a_mechanism_the_one_with_the_newest_row_is_shown_and_the_other_counted(
-    make_frame: MakeFrame, column: str
-) -> None:
-    old = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4]})
-    other = {"mech_version": "2+cc", "d_model": 32}[column]
-    new = make_frame({"slay": [0.5]}, finished_at=LATER, **{column: other})
-    selection = select(pd.concat([new, old]), "paper")
-
-    shown = selection.rows[selection.rows["mech"] == "slay"]
-    assert shown["score"].tolist() == [0.5]
-    assert shown[column].tolist() == [other]
-    assert selection.left_out == {OLDER: 3}
-    assert len(selection.rows) == 2
-
-
 def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(make_frame: MakeFrame) -> None:
     narrow = make_frame({"slay": [0.1, 0.2]}, mech_args='{"P":4}')
     wide = make_frame({"slay": [0.5]}, mech_args='{"P":8}', finished_at=LATER)
@@ -105,41 +92,40 @@ def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(
 
 
 @pytest.mark.parametrize(
-    ("changes", "shown", "left_out"),
+    ("changes", "shown", "num_older"),
     [
-        ({"task_version": "2+cc"}, [0.5], {OLDER: 2}),  # for every mechanism
-        ({"mech_version": "2+cc", "positions": "espr"}, [0.1, 0.4, 0.5], {}),  # each encoding has its own versions
+        ({"mech_version": "2+cc"}, [0.4, 0.5], 3),
+        ({"d_model": 32}, [0.4, 0.5], 3),
+        ({"task_version": "2+cc"}, [0.5], 4),  # for every mechanism
+        ({"mech_version": "2+cc", "positions": "espr"}, [0.1, 0.2, 0.3, 0.4, 0.5], 0),  # each encoding has its own
     ],
 )
-def test_versions_are_of_a_task_or_of_a_mechanism_with_its_positions(
-    make_frame: MakeFrame, changes: dict[str, str], shown: list[float], left_out: dict[str, int]
+def test_of_two_versions_the_one_with_the_newest_row_is_shown_and_the_other_counted(
+    make_frame: MakeFrame, changes: dict[str, Any], shown: list[float], num_older: int
 ) -> None:
-    old = make_frame({"slay": [0.1], "linear": [0.4]})
+    old = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4]})
     new = make_frame({"slay": [0.5]}, finished_at=LATER, **changes)
-    selection = select(pd.concat([old, new]), "paper")
+    selection = select(pd.concat([new, old]), "paper")
 
     assert sorted(selection.rows["score"]) == shown
-    assert selection.left_out == left_out
+    assert selection.left_out == ({OLDER: num_older} if num_older else {})
 
 
 def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason(
     make_frame: MakeFrame,
 ) -> None:
-    kept = make_frame({"slay": [0.1, 0.2]})
-    withdrawn = make_frame(
-        {"slay": [0.9, 0.8], "linear": [0.7]},
-        task="composite_recall",
-        task_version="1",
-        finished_at=LATER,
-    )
-    failed = make_frame({"softmax": [None]}, task="composite_recall", task_version="1", causal_checked=False)
+    old: dict[str, Any] = {"task": "composite_recall", "task_version": "1", "finished_at": LATER}
+    kept, withdrawn = make_frame({"slay": [0.1, 0.2]}), make_frame({"slay": [0.9, 0.8], "linear": [0.7]}, **old)
+    failed = make_frame({"softmax": [None]}, **old, causal_checked=False)
     selection = select(pd.concat([withdrawn, kept, failed]), "paper")
 
     assert selection.rows["score"].tolist() == [0.1, 0.2]
-    assert selection.left_out == {
-        "of composite_recall version 1, withdrawn: at its tiny size one token of a key alone tells the value of 78 % "
-        "of the keys": 4
-    }
+    reason = "withdrawn: at its tiny size one token of a key alone tells the value of 78 % of the keys"
+    assert selection.left_out == {f"of composite_recall version 1, {reason}": 4}
+    with pytest.raises(
+        UsageError, match=r"has 3 full rows of suite 'paper' .* all of composite_recall version 1, with"
+    ):
+        select(withdrawn, "paper")
 
 
 def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older(make_frame: MakeFrame) -> None:
@@ -149,18 +135,6 @@ def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older(ma
 
     assert select(pd.concat([first, second]), "paper").rows["task_version"].tolist() == ["2+dd"]
     assert select(pd.concat([first, tenth]), "paper").rows["task_version"].tolist() == ["10+dd"]
-
-
-def test_rows_of_withdrawn_versions_alone_are_refused_with_the_reason(make_frame: MakeFrame) -> None:
-    withdrawn = make_frame({"slay": [0.9, 0.8]}, task="composite_recall", task_version="1")
-    reason = (
-        r"has 2 full rows of suite 'paper' with these mechanisms and seeds, all of composite_recall version 1, with"
-    )
-
-    with pytest.raises(UsageError, match=reason):
-        select(withdrawn, "paper")
-    with pytest.raises(UsageError, match=reason):
-        select(pd.concat([withdrawn, make_frame({"linear": [0.1]})]), "paper", mechanisms=["slay"])
 
 
 def test_a_version_that_runs_now_is_not_withdrawn() -> None:
@@ -190,11 +164,6 @@ def test_an_unknown_suite_is_refused_with_the_nearest_one(make_frame: MakeFrame)
         select(rows, "core")
     with pytest.raises(UnknownName, match=r"'2026\.2'; did you mean '2026\.1'\?"):
         select(rows, "paper", "2026.2")
-
-
-def test_a_suite_with_limited_rows_only_is_refused(make_frame: MakeFrame) -> None:
-    with pytest.raises(UsageError, match="1 rows of suite 'paper', all of runs that --steps or --limit shortened"):
-        select(make_frame({"slay": [0.1]}, is_full=False), "paper")
 
 
 def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first(make_frame: MakeFrame) -> None:

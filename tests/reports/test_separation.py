@@ -75,18 +75,13 @@ def test_equal_scores_and_failed_runs_give_a_sentence(make_frame: MakeFrame) -> 
     assert cell(failed, "Verdict").value == "nothing to compare"
 
 
-def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:
-    scores = {"slay": [0.5, 0.6], "linear": [0.1, 0.2]}
-    plain, local = (table_of(make_frame(scores, **known)) for known in ({}, {"local_ceiling": 0.4}))
-
-    assert [column.label for column in local.columns][:3] == ["Floor", "Local", "Ceiling"]
-    assert "Local" not in {column.label for column in plain.columns}
-    assert local.lines[0].cells[1].value == "40.0"
-
-
-def test_the_best_shortcut_has_a_column_where_rows_name_some(make_frame: MakeFrame) -> None:
+def test_what_can_be_had_without_mixing_or_by_a_shortcut_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:
     metrics = json.dumps({"shortcut.one hop": 0.3, "shortcut.bigram": 0.45, "score_std_over_sequences": 0.1})
-    table = table_of(make_frame({"slay": [0.5, 0.6]}, metrics=metrics))
+    plain, known = (
+        table_of(make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}, **facts))
+        for facts in ({}, {"local_ceiling": 0.4, "metrics": metrics})
+    )
 
-    assert [column.label for column in table.columns][:3] == ["Floor", "Shortcut", "Ceiling"]
-    assert table.lines[0].cells[1] == Cell("45.0", remarks=("bigram",))
+    assert [column.label for column in plain.columns][:3] == ["Floor", "Ceiling", "Accuracy"]
+    assert [column.label for column in known.columns][:4] == ["Floor", "Local", "Shortcut", "Ceiling"]
+    assert known.lines[0].cells[1:3] == (Cell("40.0"), Cell("45.0", remarks=("bigram",)))
