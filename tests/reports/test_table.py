@@ -43,11 +43,6 @@ def column(table: Table, number: int = 0) -> dict[str, Cell]:
     return {line.labels[-1]: line.cells[number] for line in table.lines}
 
 
-def marks(table: Table) -> Mapping[str, str]:
-    """The marks of the first column, where there are any."""
-    return {label: cell.mark for label, cell in column(table).items() if cell.mark}
-
-
 @given(st.floats(-1e6, 1e6))
 def test_a_printed_number_is_the_rounded_one_and_never_a_negative_zero(number: float) -> None:
     text = fixed(number, 1)
@@ -61,55 +56,45 @@ def test_signs_are_printed_where_asked_for_but_not_before_zero() -> None:
     assert percent(math.nan) == fixed(math.nan, 2) == NOTHING
 
 
-def test_best_and_second_are_marked(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9] * 3, "linear": [0.5] * 3, "performer": [0.8] * 3})
-
-    assert marks(basic(rows)) == {"SLAY": "best", "Performer": "second"}
-    assert [cell.mark for cell in full(rows).lines[0].cells] == ["", "", "second", "", "best"]
-
-
-def test_means_that_print_alike_share_their_mark(make_frame: MakeFrame) -> None:
-    means = {"softmax": 0.9001, "slay": 0.9004, "linear": 0.5001, "performer": 0.4999, "yat": 0.1}
-    rows = make_frame({mech: [mean] * 3 for mech, mean in means.items()})
-
-    assert marks(basic(rows)) == {
-        "Softmax": "best", "SLAY": "best", "Linear": "second", "Performer": "second",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    "scores",
+    ("scores", "marked", "tied"),
     [
-        {"slay": [0.5, 0.6]},
-        {"slay": [0.50001], "linear": [0.5]},
-        {"slay": [0.9], "linear": [0.1]},  # one seed says nothing of chance
-        {"slay": [0.5, 0.7, 0.3], "linear": [0.4, 0.6, 0.2]},
+        ({"slay": [0.9] * 3, "linear": [0.5] * 3, "performer": [0.8] * 3}, {"SLAY": "best", "Performer": "second"}, []),
+        # Means that print alike share their mark.
+        (
+            {"softmax": [0.9001] * 3, "slay": [0.9004] * 3, "linear": [0.5001] * 3, "performer": [0.4999] * 3},
+            {"Softmax": "best", "SLAY": "best", "Linear": "second", "Performer": "second"},
+            [],
+        ),
+        # Not shown to differ from the best.
+        (
+            {"slay": [0.9, 0.8, 0.7, 0.95], "softmax": [0.8, 0.9, 0.75, 0.85], "linear": [0.3, 0.2, 0.1, 0.35]},
+            {"SLAY": "best", "Softmax": "second"},
+            ["Softmax"],
+        ),
+        # A control has no mark, however good it is.
+        (
+            {"slay": [0.9, 0.91] * 3, "linear": [0.5, 0.51] * 3, "mean": [0.95, 0.96] * 3},
+            {"SLAY": "best", "Linear": "second"},
+            [],
+        ),
+        # A task that does not separate has no marks.
+        ({"slay": [0.5, 0.6]}, {}, []),
+        ({"slay": [0.50001], "linear": [0.5]}, {}, []),
+        ({"slay": [0.9], "linear": [0.1]}, {}, []),  # one seed says nothing of chance
+        ({"slay": [0.5, 0.7, 0.3], "linear": [0.4, 0.6, 0.2]}, {}, []),
     ],
 )
-def test_a_task_that_does_not_separate_has_no_marks(make_frame: MakeFrame, scores: Any) -> None:
-    table = basic(make_frame(scores))
-
-    assert not marks(table)
-    assert not any(cell.is_tied for cell in column(table).values())
-
-
-def test_a_dagger_stands_where_a_mechanism_is_not_shown_to_differ_from_the_best(make_frame: MakeFrame) -> None:
-    rows = make_frame(
-        {"slay": [0.9, 0.8, 0.7, 0.95], "softmax": [0.8, 0.9, 0.75, 0.85], "linear": [0.3, 0.2, 0.1, 0.35]}
-    )
-    cells = column(basic(rows))
-
-    assert {label for label, cell in cells.items() if cell.mark == "best"} == {"SLAY"}
-    assert {label for label, cell in cells.items() if cell.is_tied} == {"Softmax"}
-
-
-def test_a_control_has_no_mark_however_good_it_is(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9, 0.91] * 3, "linear": [0.5, 0.51] * 3, "mean": [0.95, 0.96] * 3})
+def test_best_second_and_tied_are_marked(
+    make_frame: MakeFrame, scores: Any, marked: Mapping[str, str], tied: list[str]
+) -> None:
+    rows = make_frame(scores)
     rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
-    cells = column(basic(rows))
+    by_label = column(basic(rows))
 
-    assert cells["SLAY"].mark == "best"
-    assert (cells["mean"].mark, cells["mean"].is_tied) == ("", False)
+    assert {label: cell.mark for label, cell in by_label.items() if cell.mark} == marked
+    assert [label for label, cell in by_label.items() if cell.is_tied] == tied
+    assert {cell.mark for cell in full(rows).lines[0].cells} == {"", *marked.values()}
 
 
 def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_frame: MakeFrame) -> None:
