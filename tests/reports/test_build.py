@@ -1,5 +1,3 @@
-import csv
-import io
 import os
 import pickle
 import re
@@ -143,29 +141,6 @@ def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named(make_fram
 
     assert re.findall(r"@\w+\{(\w+),", text(files["sources.bib"])) == ["vaswani2017attention"]
     assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
-
-
-def test_a_name_that_a_spreadsheet_would_run_is_made_inert_in_every_table(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}, run_id="+id", status="ok").assign(
-        run_id=[f"+id{number}" for number in range(4)],
-        **dict.fromkeys(("mech_label", "task", "task_category", "mech_family"), "=cmd()"),
-    )
-    curves = pd.DataFrame({"run_id": rows["run_id"], "step": 1, "split": "=x", "metric": "=x", "value": 0.5})
-    files = build(rows, pd.concat([curves, curves.assign(step=2)]), "paper")
-    tables = {name: list(csv.reader(io.StringIO(text(files[name])))) for name in files if name.endswith(".csv")}
-
-    assert {"cells.csv", "runs.csv", "curves.csv", "figures/heat-map.csv"} <= set(tables)
-    for lines in tables.values():
-        assert any("'=cmd()" in field for line in lines for field in line)
-        assert not any(re.match(r"[=+@\t\r-]", field) and not is_number(field) for line in lines for field in line)
-
-
-def is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(
