@@ -36,13 +36,10 @@ from synthbench.reports.bits import of_kind
 from synthbench.reports.cells import (
     Cells,
     MechanismFacts,
-    Runs,
     TaskFacts,
     arguments_in,
     by_seed,
     grid,
-    records,
-    runs_by_cell,
 )
 from synthbench.reports.folder import Files
 from synthbench.reports.render import markdown
@@ -159,8 +156,7 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     """
     synthetic = grid(select(rows, SYNTHETIC).without_variants().rows)
     chosen = _at_chosen_rates(rows)
-    runs = records(chosen)
-    text = grid(chosen, runs)
+    text = grid(chosen)
     of_text = _by_name(text.mechanisms)
     pairs = {
         name: (one, of_text[name])
@@ -182,13 +178,12 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     }
     by_task = {task.name: heights[:, number] for number, task in enumerate(synthetic.tasks)}
     mad = [by_task[name] for name in MAD if name in by_task]
-    by_cell = runs_by_cell(runs)
     # Of the seed that chose the rates, which ran on one device; times on several do not compare.
     steps = [
         [
             row["step_ms_median"]
             for task in text.tasks
-            for row in by_cell[task.key, one.key]
+            for row in text.cell(task, one).rows
             if row["seed"] == CHOOSING_SEED
         ]
         for one in mechanisms
@@ -208,7 +203,7 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
         f"{PARAMETERS} alone": covariates[PARAMETERS],
         f"{STATE} alone": covariates[STATE],
     }
-    kinds = {"": text, **{kind: of_kind(text, by_cell, kind) for kind in (REPEATED, OTHER)}}
+    kinds = {"": text, **{kind: of_kind(text, kind) for kind in (REPEATED, OTHER)}}
     texts = {TEXTS[_corpus_of(task.key[2])]: task for task in text.tasks}
     outcomes = {
         name: {kind: _means(cells, mechanisms, [task])[:, 0] for kind, cells in kinds.items()}
@@ -218,7 +213,7 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     halves |= {name: _halves(text, mechanisms, [task], np.ones(1)) for name, task in texts.items()}
     num_seeds = {SYNTHETIC: [min(synthetic.cell(task, one).n for task in synthetic.tasks) for one in main]}
     num_seeds |= {name: [text.cell(task, one).n for one in mechanisms] for name, task in texts.items()}
-    early = {name: _early(text, task, mechanisms, by_cell, curves) for name, task in texts.items()}
+    early = {name: _early(text, task, mechanisms, curves) for name, task in texts.items()}
     of_name = chosen.drop_duplicates("mech").set_index("mech")["lr"]
     rates = of_name[list(pairs)].to_numpy(dtype=float)
     return Study(main, predictors, categories, outcomes, early, covariates, rates, num_seeds, halves)
@@ -441,7 +436,6 @@ def _early(
     cells: Cells,
     task: TaskFacts,
     mechanisms: Sequence[MechanismFacts],
-    by_cell: Runs,
     curves: pd.DataFrame,
 ) -> Numbers:
     """Compute minus the mean validation loss at the first point after one ``EARLY``-th of the steps, or NaN."""
@@ -449,7 +443,7 @@ def _early(
     found = []
     for mechanism in mechanisms:
         estimate = cells.cell(task, mechanism)
-        ids = [row["run_id"] for row in by_cell.get((task.key, mechanism.key), [])]
+        ids = [row["run_id"] for row in estimate.rows]
         points = losses[losses["run_id"].isin(ids) & (losses["step"] >= estimate.steps_planned / EARLY)]
         first = points.sort_values("step").groupby("run_id")["value"].first()
         found.append(-float(first.mean()) if len(first) else math.nan)

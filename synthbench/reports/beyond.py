@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from synthbench.reports.cells import Cells, MechanismFacts, Runs, clipped, mean_of
+from synthbench.reports.cells import Cells, MechanismFacts, clipped, mean_of
 from synthbench.reports.ladder import scored_levels
 from synthbench.reports.table import NOTHING, Table, fixed, sources_of, table_of
 
@@ -17,12 +17,12 @@ CAPTION = (
 )
 
 
-def beyond_table(cells: Cells, runs: Runs) -> Table | None:
+def beyond_table(cells: Cells) -> Table | None:
     """Tabulate skill on the longest trained level and on longer sequences, one row per mechanism.
 
     The result is None if no row has a test beyond the trained length.
     """
-    skills = {mechanism: _skills(cells, runs, mechanism) for mechanism in cells.mechanisms}
+    skills = {mechanism: _skills(cells, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if skills[mechanism]]
     if not cells.has_ladder or not shown:
         return None
@@ -46,17 +46,17 @@ def beyond_table(cells: Cells, runs: Runs) -> Table | None:
     )
 
 
-def _skills(cells: Cells, runs: Runs, mechanism: MechanismFacts) -> list[list[float]]:
+def _skills(cells: Cells, mechanism: MechanismFacts) -> list[list[float]]:
     """Return mean skills for each task with a test beyond the trained length.
 
     The first is on the longest trained level; then follows one for each of ``FACTORS``, NaN if not tested.
     """
     found = []
     for task in cells.tasks:
-        rows = [json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ()) if row["status"] == "ok"]
+        of_runs = [json.loads(row["metrics"]) for row in cells.cell(task, mechanism).rows if row["status"] == "ok"]
         tested = [
             metrics
-            for metrics in rows
+            for metrics in of_runs
             if scored_levels(metrics) and any(f"x{factor}.length" in metrics for factor in FACTORS)
         ]
         if tested:

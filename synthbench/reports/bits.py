@@ -11,7 +11,7 @@ from itertools import combinations
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known, mean_of
+from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, is_known, mean_of
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
 from synthbench.reports.table import (
     Cell,
@@ -38,15 +38,10 @@ CAPTION = (
 )
 
 
-def bits_tables(cells: Cells, runs: Runs) -> tuple[Table, ...]:
-    """Make one table per task: a row for each mechanism, fewest bits first, then a row for each reference.
-
-    Args:
-        cells: Cells of tasks that are all scored in bits per token.
-        runs: The rows of all cells.
-    """
+def bits_tables(cells: Cells) -> tuple[Table, ...]:
+    """Make one table per task, which is scored in bits: a row per mechanism, fewest bits first, and per reference."""
     return tuple(
-        _table(cells.among([task]), task, runs, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
+        _table(cells.among([task]), task, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
     )
 
 
@@ -67,11 +62,8 @@ def _verdict(cells: Cells, task: TaskFacts) -> str:
     return f"{fewest}; not shown to need more: {', '.join(tied) or 'none'}."
 
 
-def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
-    newest = max(
-        (row for (of_task, _), of_cell in runs.items() if of_task == task.key for row in of_cell),
-        key=lambda row: row["finished_at"],
-    )
+def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
+    newest = max((row for cell in cells.cells_of(task) for row in cell.rows), key=lambda row: row["finished_at"])
     metrics = json.loads(newest["metrics"])
     candidates = [mechanism for mechanism in cells.ranked(task) if _can_win(cells, task, mechanism)]
     tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
@@ -86,12 +78,12 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
         return Cell(cell.value, "", remarks, marks.get(mechanism.key, ""), is_tied=mechanism.key in tied)
 
     def of_positions(kind: str) -> Callable[[MechanismFacts], Cell]:
-        some = of_kind(cells, runs, kind)
+        some = of_kind(cells, kind)
         return lambda mechanism: _bits_cell(some, task, mechanism)
 
     def share(metric: str) -> Callable[[MechanismFacts], str]:
         def cell(mechanism: MechanismFacts) -> str:
-            of_runs = [json.loads(row["metrics"]).get(metric) for row in runs.get((task.key, mechanism.key), ())]
+            of_runs = [json.loads(row["metrics"]).get(metric) for row in cells.cell(task, mechanism).rows]
             return percent(mean_of(of_runs))
 
         return cell
@@ -122,11 +114,11 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
     return replace(table, lines=(*table.lines, *below))
 
 
-def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:
+def of_kind(cells: Cells, kind: str) -> Cells:
     """Replace scores by the negative bits per token on one kind of token; runs without that metric have no score."""
     estimates = {}
     for key, estimate in cells.estimates.items():
-        bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in runs[key]}
+        bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in estimate.rows}
         scores = {seed: -bits[seed] for seed in estimate.scores if bits[seed] is not None}
         estimates[key] = replace(estimate, scores=scores)
     return replace(cells, estimates=estimates)

@@ -84,8 +84,8 @@ def _run_files(report: Report, _files: Files) -> Files:
             ["category", "task", "mechanism", "seed", "run_id", "status", "score"],
             (
                 [task.category, task.label, mechanism.label, *(run[name] for name in _RUN)]
-                for task, mechanism, _cell in report.cells
-                for run in report.runs_of(task, mechanism)
+                for task, mechanism, cell in report.cells
+                for run in cell.rows
             ),
         )
     }
@@ -113,8 +113,8 @@ def _json_files(report: Report, _files: Files) -> Files:
         "cells": [
             {name: line[name] for name in ("category", "task", "mechanism", "mean", "std")}
             | {"interval": [line["low"], line["high"]], "skill": line["skill"]}
-            | {"runs": [{name: run[name] for name in _RUN} for run in report.runs_of(task, mechanism)]}
-            for line, (task, mechanism, _cell) in zip(report.cells.frame.to_dict("records"), report.cells, strict=True)
+            | {"runs": [{name: run[name] for name in _RUN} for run in cell.rows]}
+            for line, (_task, _mechanism, cell) in zip(report.cells.frame.to_dict("records"), report.cells, strict=True)
         ],
     }
     return {"report.json": json_text(facts), "leaderboard.json": json_text(standings(report))}

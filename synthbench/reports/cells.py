@@ -6,7 +6,7 @@ The facts about each task and mechanism are read from the rows too.
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -28,8 +28,6 @@ from synthbench.results.schema import split_match
 
 Row = dict[Hashable, Any]
 Key = tuple[Any, ...]
-Runs = Mapping[tuple[Key, Key], Sequence[Row]]
-"""The rows of each cell, by the keys of its task and mechanism."""
 
 
 class TaskFacts(NamedTuple):
@@ -123,6 +121,8 @@ class Estimate:
     steps_planned: int
     levels: dict[int, Sequence[LevelScore]] = field(default_factory=dict)
     """Scores of all levels by seed; empty without a ladder."""
+    rows: Sequence[Row] = field(default=(), compare=False, repr=False)
+    """The rows of all runs, in the order of their seeds."""
 
     @cached_property
     def runs(self) -> dict[int, float]:
@@ -303,6 +303,9 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     for row in oldest_first:
         rows_of.setdefault(mechanism_key(row), []).append(row)
     mechanisms = {key: mechanism_rows[-1] for key, mechanism_rows in rows_of.items()}
+    rows_of_cell: dict[tuple[Key, Key], list[Row]] = {}
+    for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
+        rows_of_cell.setdefault((task_key(row), mechanism_key(row)), []).append(row)
     task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
     mechanism_labels = _labels(_with_settings(mechanisms), "mech_label", ["mech", "positions", "block", "setting"])
     shown = [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
@@ -314,16 +317,8 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
             _mechanism(key, mechanism_labels[key], row, rows_of[key])
             for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
         ),
-        estimates={keys: _estimate(runs) for keys, runs in runs_by_cell(oldest_first).items()},
+        estimates={keys: _estimate(runs) for keys, runs in rows_of_cell.items()},
     )
-
-
-def runs_by_cell(rows: Iterable[Row]) -> dict[tuple[Key, Key], list[Row]]:
-    """Group rows by cell, that is, by the keys of task and mechanism; rows of a cell are in order of seed."""
-    runs: dict[tuple[Key, Key], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: int(row["seed"])):
-        runs.setdefault((task_key(row), mechanism_key(row)), []).append(row)
-    return runs
 
 
 def records(rows: pd.DataFrame) -> list[Row]:
@@ -495,6 +490,7 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
         levels={seed: levels for seed, named in metrics.items() if (levels := scored_levels(named))},
+        rows=runs,
     )
 
 

@@ -1,13 +1,11 @@
 """Learning curves of many runs, averaged over seeds."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 
-from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
+from synthbench.reports.cells import Cells
 
 
-def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
+def mean_curves(cells: Cells, curves: pd.DataFrame) -> pd.DataFrame:
     """Average learning curves over seeds.
 
     A run that stopped early keeps its last value up to the last step of its cell. Otherwise the mean would fall
@@ -15,20 +13,19 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
 
     Args:
         cells: The cells of a report.
-        records: The rows of these cells; rows of other tasks are ignored.
         curves: Curves of any runs, one row per point, with columns run_id, step, split, metric and value.
 
     Returns:
         One row per task, mechanism, split, metric and step, in printed order. Columns mean and std (the sample standard
         deviation) are in the metric's own unit; n counts the seeds that have the point or stopped before it.
     """
-    task_rank = {task.key: rank for rank, task in enumerate(cells.tasks)}
-    mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(cells.mechanisms)}
     owners = pd.DataFrame(
         [
-            (row["run_id"], row["seed"], task_rank[task_key(row)], mechanism_rank[mechanism_key(row)])
-            for row in records
-            if row["status"] == "ok" and task_key(row) in task_rank
+            (row["run_id"], row["seed"], task_rank, mechanism_rank)
+            for task_rank, task in enumerate(cells.tasks)
+            for mechanism_rank, cell in enumerate(cells.cells_of(task))
+            for row in cell.rows
+            if row["status"] == "ok"
         ],
         columns=["run_id", "seed", "task", "mechanism"],
     )

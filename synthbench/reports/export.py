@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.cells import MechanismFacts, Row, TaskFacts, clipped
+from synthbench.reports.cells import Estimate, MechanismFacts, Row, TaskFacts, clipped
 from synthbench.reports.render import latex, markdown
 from synthbench.reports.render.spreadsheet import Value, csv_text, json_text
 from synthbench.reports.report import Report, cite
@@ -93,10 +93,9 @@ class Export:
     """Number of rows left out on these tasks because they are of variants (settings run on only some tasks)."""
 
     @cached_property
-    def cells(self) -> list[tuple[TaskFacts, MechanismFacts, list[Row]]]:
+    def cells(self) -> list[tuple[TaskFacts, MechanismFacts, Estimate]]:
         """The cells that have runs, in printed order."""
-        found = [(task, mechanism, self.report.runs_of(task, mechanism)) for task, mechanism, _ in self.report.cells]
-        return [cell for cell in found if cell[2]]
+        return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 
     def markdown(self) -> str:
         """Render the table as GitHub-flavoured Markdown, under its caption."""
@@ -112,13 +111,12 @@ class Export:
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
         lines: list[list[Value]] = []
-        for task, mechanism, runs in self.cells:
-            cell = self.report.cells.cell(task, mechanism)
+        for task, mechanism, cell in self.cells:
             line: list[Value] = [task.category, task.label, mechanism.label, cell.n, cell.num_failed]
             line += [task.ladder.num_levels] if task.ladder else []
             for measure in self.measures:
-                line += measure.moments(runs) if measure.is_number else [measure.words(runs)]
-            lines.append([*line, " ".join(str(run["run_id"]) for run in runs)])
+                line += measure.moments(cell.rows) if measure.is_number else [measure.words(cell.rows)]
+            lines.append([*line, " ".join(str(run["run_id"]) for run in cell.rows)])
         return csv_text([*header, "run_ids"], lines)
 
     def json(self) -> str:
@@ -130,18 +128,18 @@ class Export:
                 "mechanism": mechanism.label,
                 **({"rungs": task.ladder.num_levels} if task.ladder else {}),
                 "values": {
-                    measure.name: dict(zip(("mean", "std"), measure.moments(runs), strict=True))
+                    measure.name: dict(zip(("mean", "std"), measure.moments(cell.rows), strict=True))
                     if measure.is_number
-                    else measure.words(runs)
+                    else measure.words(cell.rows)
                     for measure in self.measures
                 },
                 "runs": [
                     {name: run[name] for name in ("run_id", "seed", "status")}
                     | {measure.name: _plain(measure.value(run)) for measure in self.measures}
-                    for run in runs
+                    for run in cell.rows
                 ],
             }
-            for task, mechanism, runs in self.cells
+            for task, mechanism, cell in self.cells
         ]
         selection = self.report.selection
         return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
@@ -162,7 +160,7 @@ class Export:
         meanings = [f"{each.name}: {each.meaning.partition(';')[0].replace('`', '')}." for each in self.measures]
         notes = [MARKS] if any(each.name in _MARKED for each in self.measures) else []
         fractions = "Scores from 0 to 1, other fractions" if self.report.cells.has_ladder else "Fractions"
-        counts = {n for task, one, _runs in self.cells if (n := self.report.cells.cell(task, one).n)} or {0}
+        counts = {cell.n for *_, cell in self.cells if cell.n} or {0}
         num_seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
         title = f"{names} of suite {selection.suite}, version {selection.suite_version}"
         caption = " ".join([fractions, _SPREAD, f"n = {num_seeds}.", *meanings, *notes])
@@ -190,7 +188,7 @@ class Export:
         printed: _Printed = {}
         mechanisms = self.report.cells.mechanisms
         for task in self.report.cells.tasks:
-            runs = [self.report.runs_of(task, one) for one in mechanisms]
+            runs = [cell.rows for cell in self.report.cells.cells_of(task)]
             if measure.is_number:
                 moments = [measure.moments(of_cell) for of_cell in runs]
                 cells = [_number_cell(measure, *of_cell, task) for of_cell in moments]

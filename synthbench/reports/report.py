@@ -14,13 +14,11 @@ from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
     Cells,
     Key,
-    MechanismFacts,
     Row,
     TaskFacts,
     grid,
     mechanism_key,
     records,
-    runs_by_cell,
 )
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
@@ -110,19 +108,10 @@ class Report:
             del stores[PACKAGED]
         return stores if len(stores) > 1 or PACKAGED in stores else {}
 
-    def runs_of(self, task: TaskFacts, mechanism: MechanismFacts) -> list[Row]:
-        """Return the rows of one cell, in the order of their seeds."""
-        return self.runs.get((task.key, mechanism.key), [])
-
-    @cached_property
-    def runs(self) -> dict[tuple[Key, Key], list[Row]]:
-        """The rows of every cell in the order of their seeds, by the keys of task and mechanism."""
-        return runs_by_cell(self.records)
-
     @cached_property
     def averages(self) -> pd.DataFrame | None:
         """Learning curves averaged over seeds; None if no curves are shown."""
-        return None if self.curves is None else mean_curves(self.cells, self.records, self.curves)
+        return None if self.curves is None else mean_curves(self.cells, self.curves)
 
     @cached_property
     def board(self) -> Leaderboard | None:
@@ -185,7 +174,7 @@ class Report:
         in_bits = cells.among([task for task in cells.tasks if task.is_in_bits])
         if not in_bits.tasks:
             return {}
-        return {"bits": Page("Bits per token", bits_tables(in_bits, self.runs), bits_verdict(in_bits))}
+        return {"bits": Page("Bits per token", bits_tables(in_bits), bits_verdict(in_bits))}
 
     @cached_property
     def pages(self) -> dict[str, Page]:
@@ -227,7 +216,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     if report.board is not None:
         tables = (*leaderboard_tables(report.board, report.own), *report.between_conditions)
         pages["leaderboard"] = Page("Leaderboard", tables, report.board.verdict())
-    for extra in (steps_table(cells), beyond_table(cells, report.runs)):
+    for extra in (steps_table(cells), beyond_table(cells)):
         if extra is not None:
             pages[extra.name] = Page.of(extra)
     if report.variants:

@@ -34,7 +34,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
         runs = {task: cells.cell(task, mechanism) for task in tasks if cells.cell(task, mechanism).runs}
         if not runs:  # it ran only on tasks that are not ranked
             continue
-        rows = [row for task in runs for row in made.runs_of(task, mechanism)]
+        rows = [row for cell in runs.values() for row in cell.rows]
         means = {name: part.skill_of(mechanism) for name, part in parts.items()}
         mechanisms.append(
             {

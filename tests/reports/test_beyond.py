@@ -7,7 +7,7 @@ import pandas as pd
 
 from synthbench.reports.beyond import beyond_table
 from synthbench.reports.build import build
-from synthbench.reports.cells import grid, records, runs_by_cell
+from synthbench.reports.cells import grid
 from synthbench.reports.table import NOTHING, Table
 
 Skills = tuple[float | None, float | None]
@@ -25,7 +25,7 @@ def with_skills(rows: pd.DataFrame, skills: dict[tuple[str, int], Skills]) -> pd
 
 
 def table_of_rows(rows: pd.DataFrame) -> Table | None:
-    return beyond_table(grid(rows), runs_by_cell(records(rows)))
+    return beyond_table(grid(rows))
 
 
 def printed(rows: pd.DataFrame) -> dict[str, list[str]]:

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.reports.cells import grid, records
+from synthbench.reports.cells import grid
 from synthbench.reports.curves import mean_curves
 
 MakeFrame = Callable[..., pd.DataFrame]
 
 
 def test_mean_curves_agree_with_pandas_and_forget_unknown_runs(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    averages = mean_curves(grid(paper), records(paper), paper_curves)
+    averages = mean_curves(grid(paper), paper_curves)
     merged = paper_curves.merge(paper[paper["status"] == "ok"], on="run_id")
     expected = merged.groupby(["task", "mech_label", "step"])["value"].agg(["mean", "std", "count"])
 
@@ -26,7 +26,7 @@ def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean(make_frame: M
     points = [(slow, 20, 0.1), (slow, 40, 0.3), (fast, 20, 0.9)]
     curves = pd.DataFrame(points, columns=["run_id", "step", "value"]).assign(split="validation", metric="accuracy")
 
-    averages = mean_curves(grid(rows), records(rows), curves).set_index("step")
+    averages = mean_curves(grid(rows), curves).set_index("step")
 
     assert averages["mean"].to_dict() == pytest.approx({20: 0.5, 40: 0.6})
     assert averages["n"].to_dict() == {20: 2, 40: 2}

@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import grid, records
+from synthbench.reports.cells import grid
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.render.figures import Drawing, Facts, drawings, render
@@ -82,7 +82,7 @@ def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
 def drawn(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """All drawings of some rows by name."""
     board = leaderboard(grid(rows)) if len(set(rows["seed"])) > 1 else None
-    averages = None if curves is None else mean_curves(grid(rows), records(rows), curves)
+    averages = None if curves is None else mean_curves(grid(rows), curves)
     return {one.name: one for one in drawings(Facts(grid(rows), averages, board))}
 
 

@@ -59,7 +59,7 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
             clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
             for end in cells.interval(task, mechanism)
         )
-        failures = Counter(_failure(run) for run in report.runs_of(task, mechanism) if run["status"] != "ok")
+        failures = Counter(_failure(run) for run in estimate.rows if run["status"] != "ok")
         shown[keys] = Result(
             task=task,
             mechanism=mechanism,
