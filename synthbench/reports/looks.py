@@ -53,10 +53,11 @@ class Findings(NamedTuple):
     """The smallest p value that the last look could have given, adjusted for looks only."""
     separates: Bool[np.ndarray, " tasks"]
     """True if, at some look, p is significant and the highest and lowest means are at least the margin apart."""
-    tested: Bool[np.ndarray, "tasks pairs"]
-    """True for pairs that have a t test; pairs are in the order of ``numpy.triu_indices(cells, 1)``."""
-    differs: Bool[np.ndarray, "tasks pairs"]
-    """True for pairs that differ significantly by any amount, without adjustment for the other pairs."""
+    alike: Bool[np.ndarray, "tasks pairs"]
+    """True for pairs that have a t test and do not differ significantly, without adjustment for the other pairs.
+
+    Pairs are in the order of ``numpy.triu_indices(cells, 1)``.
+    """
     apart: Bool[np.ndarray, "tasks pairs"]
     """True for pairs with a difference of at least the margin that is significant after Holm over the task's pairs.
 
@@ -153,8 +154,7 @@ def examine(
         p=p,
         least_p=np.array([0.0 if has_one_pair else test.least_p for test in tests], dtype=float),
         separates=separates,
-        tested=tested,
-        differs=differs,
+        alike=tested & ~differs,
         apart=apart,
         within=within,
         outlier=np.array([test.outlier for test in tests], dtype=int),

@@ -108,7 +108,7 @@ def judge(cells: Cells) -> Verdicts:
         separates, p_outlier = bool(findings.separates[index]), float(findings.p_outlier[index])
         named, not_told = (
             frozenset(pair for pair, is_one in zip(pairs, of_pairs[index], strict=True) if is_one)
-            for of_pairs in (findings.apart, findings.tested & ~findings.differs)
+            for of_pairs in (findings.apart, findings.alike)
         )
         stands_out = separates and not named and p_outlier < SIGNIFICANCE
         best = cells.ranked(task)[0] if separates and set(cells.mechanisms) <= set(ranked) else None

@@ -26,17 +26,6 @@ def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame)
     assert (cell.n, cell.num_failed) == (1, 1)
 
 
-def test_evaluation_noise_is_read_from_the_metrics(make_frame: MakeFrame) -> None:
-    known = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": 0.2}')
-    unknown = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": null}')
-
-    (cell,) = grid(known).estimates.values()
-    assert cell.evaluation_std == pytest.approx(0.2)
-    assert cell.evaluation_error == pytest.approx(0.2 / math.sqrt(2 * 1000))
-    (cell,) = grid(unknown).estimates.values()
-    assert math.isnan(cell.evaluation_error)
-
-
 def test_labels_that_collide_name_what_differs(make_frame: MakeFrame) -> None:
     learned, espr = make_frame({"slay": [0.1]}), make_frame({"slay": [0.2], "linear": [0.3]}, positions="espr")
     impostor = make_frame({"stranger": [0.4]}, mech_label="SLAY")

@@ -103,23 +103,15 @@ def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs(make_
 def test_seeds_that_go_together_are_compared_seed_by_seed(make_frame: MakeFrame) -> None:
     """The same mechanism before and after a change that costs 0.01 on every seed of six tasks."""
     draws = np.random.default_rng(0)
-    before = {f"task_{index}": list(0.5 + 0.1 * draws.standard_normal(5)) for index in range(6)}
+    scores = 0.5 + 0.1 * draws.standard_normal((6, 5))
     first, second = (
-        pd.concat(
-            [
-                make_frame({"slay": [score - loss + 0.001 * draws.standard_normal() for score in scores]}, task=task)
-                for task, scores in before.items()
-            ],
-            ignore_index=True,
-        )
-        for loss in (0.0, 0.01)
+        pd.concat([make_frame({"slay": list(one)}, task=f"task_{index}") for index, one in enumerate(after)])
+        for after in (scores, scores - 0.01 + 0.001 * draws.standard_normal((6, 5)))
     )
     comparison = as_stores(first, second)
 
     assert comparison.is_paired
     assert all(task.p < 0.05 for task in comparison.tasks)
-    assert comparison.mean_difference is not None
-    assert comparison.mean_difference.value == pytest.approx(-0.01, abs=0.001)
     assert comparison.is_below(-0.005)
     assert "they differ by 0.05 or more on 0 of the tasks" in comparison.summary()
 

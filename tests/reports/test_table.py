@@ -108,16 +108,6 @@ def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_fr
     assert column(mixed)["Linear"].remarks == ("n = 2",)
 
 
-def test_failures_are_counted_and_what_is_missing_is_a_dash(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.1, 0.2, None], "linear": [None, None], "performer": [0.1, 0.3]})
-    cells = column(basic(rows))
-
-    assert cells["SLAY"].remarks == ("1 failed",)
-    assert (cells["Linear"].value, cells["Linear"].std, cells["Linear"].remarks) == ("--", "", ("2 failed",))
-    other = make_frame({"yat": [0.5]}, task_category="memory", task="kv_recall")
-    assert column(table_of(pd.concat([rows, other]), "memory"))["SLAY"] == Cell("--")
-
-
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

@@ -53,14 +53,6 @@ def test_a_setting_on_fewer_tasks_changes_nothing_in_the_tables_of_all(
     assert "- Variants: 12 rows of other settings" in str(after["README.md"])
 
 
-def test_settings_on_the_same_tasks_share_the_tables(convolved: pd.DataFrame) -> None:
-    both = convolved[convolved["task"].isin(["mqar", "parity_running"])]
-    selection = select(both, "core").without_variants()
-
-    assert selection.variants.empty
-    assert "Linear (transformer:conv=4)" in {mechanism.label for mechanism in grid(selection.rows).mechanisms}
-
-
 def test_differences_are_of_the_runs_that_both_have(convolved: pd.DataFrame) -> None:
     softmax, linear = _variants(convolved)
 
