@@ -1,8 +1,8 @@
-"""Messages and exit codes of the exceptions."""
+"""Messages of the exceptions."""
 
 import pytest
 
-from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
+from synthbench.errors import UnknownName
 
 
 @pytest.mark.parametrize(
@@ -18,18 +18,3 @@ def test_an_unknown_name_suggests_near_ones_or_else_all(kind: str, name: str, al
     error = UnknownName(kind, name, allowed)
 
     assert (str(error), error.kind, error.name) == (message, kind, name)
-
-
-@pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [
-        (SynthbenchError, 1),
-        (UsageError, 2),
-        (UnknownName, 2),
-        (StoreError, 3),
-        (ContractError, 4),
-    ],
-)
-def test_each_exception_has_its_exit_code(error: type[SynthbenchError], exit_code: int) -> None:
-    assert error.exit_code == exit_code
-    assert issubclass(error, SynthbenchError)

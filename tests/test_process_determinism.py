@@ -56,13 +56,10 @@ def test_it_is_refused_once_cuda_has_started(found: str | None, said: str, monke
         pytest.fail("it began")
 
 
-@pytest.mark.parametrize("found", [":4096:8", ":16:8"])
-def test_a_workspace_that_was_reserved_in_time_will_do(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("device", "found"), [("cuda", ":4096:8"), ("cuda", ":16:8"), ("cpu", ":0:0")])
+def test_a_workspace_that_was_reserved_in_time_will_do_and_a_cpu_needs_none(
+    device: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setenv(WORKSPACE, found)
-    reserve_workspace(GPU)
-
-
-def test_a_cpu_needs_no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    reserve_workspace(torch.device("cpu"))
+    reserve_workspace(torch.device(device))

@@ -8,22 +8,18 @@ from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
 from synthbench.options import RUN_SUITE
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
+
+
+@pytest.fixture(autouse=True)
+def _no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
 
 
 def timed(mechanism: str, *, num_runs: Sequence[int] = (2,), num_rates: int = 1, num_steps: int = 1) -> list[Row]:
     table = Table(suite.IDENTITY, torch.device("cpu"))
-    return list(
-        suite.measure(
-            [mechanism],
-            [8],
-            table,
-            num_runs=num_runs,
-            num_rates=num_rates,
-            num_steps=num_steps,
-            num_repeats=1,
-        )
-    )
+    how = {"num_rates": num_rates, "num_steps": num_steps, "num_repeats": 1}
+    return list(suite.measure([mechanism], [8], table, num_runs=num_runs, **how))
 
 
 @pytest.mark.end_to_end
@@ -39,30 +35,16 @@ def test_the_ways_to_train_are_timed_side_by_side(monkeypatch: pytest.MonkeyPatc
     assert torch.get_num_threads() == threads
 
 
-def test_what_has_no_published_form_of_its_own_is_not_compared_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
+def test_what_has_no_published_form_of_its_own_is_not_compared_with_one() -> None:
     (fact,) = timed("mean")
 
     assert (fact["published"], fact["loop/published"]) == (None, None)
     assert (fact["captured"], fact["captured/loop"]) == (None, None)  # there is no graph on a CPU
 
 
-def test_a_mechanism_is_timed_with_the_arguments_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    cells: list[Cell] = []
-
-    def rates(runs: list[Run], *_: object) -> dict[str, float]:
-        cells.append(runs[0].cell)
-        return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
-
-    monkeypatch.setattr(suite, "_rates", rates)
-    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
-    (fact,) = timed("slay:P=5")
-
-    assert cells[0].mechanism_arguments["P"] == 5
-    assert "P=5" in fact["mechanism"]
-
-
-def test_runs_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_seeds_times_learning_rates_of_the_mechanism_with_its_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     trained: list[list[Run]] = []
 
     def rates(runs: list[Run], *_: object) -> dict[str, float]:
@@ -70,10 +52,13 @@ def test_runs_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) ->
         return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
 
     monkeypatch.setattr(suite, "_rates", rates)
-    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
-    rows = timed("linear", num_runs=[2, 6], num_rates=2)
+    rows = timed("slay:P=5", num_runs=[2, 6], num_rates=2)
 
-    assert [(row["members"], row["rates"]) for row in rows] == [(2, 2), (6, 2)]
+    assert [(row["mechanism"], row["members"], row["rates"]) for row in rows] == [
+        ("slay:P=5", 2, 2),
+        ("slay:P=5", 6, 2),
+    ]
+    assert trained[0][0].cell.mechanism_arguments["P"] == 5
     assert {run.seed for run in trained[1]} == {0, 1, 2}
     assert len({run.learning_rate for run in trained[1]}) == 2
     with pytest.raises(UsageError, match="runs are 3"):

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,30 +9,16 @@ from synthbench.bench.rows import Row, Table
 CPU = torch.device("cpu")
 
 
-def found(
-    mechanism: str,
-    gigabytes: float,
-    *,
-    longest: int = 2**20,
-    max_seconds: float = 1e6,
-    table: Table | None = None,
-) -> Row:
-    forward, _ = context.measure(
-        {mechanism: {}},
-        table or Table(context.IDENTITY, CPU),
-        gigabytes=gigabytes,
-        longest=longest,
-        max_seconds=max_seconds,
-        batch_size=1,
-        dtype="float32",
-    )
-    return forward
+def found(mechanism: str, gigabytes: float, *, table: Table | None = None, **limits: float) -> list[Row]:
+    """Measure forward and backward; a table that has both gives nothing."""
+    how: dict[str, Any] = {"longest": 2**20, "max_seconds": 1e6, "batch_size": 1, "dtype": "float32", **limits}
+    return list(context.measure({mechanism: {}}, table or Table(context.IDENTITY, CPU), gigabytes=gigabytes, **how))
 
 
 def test_what_was_found_fits_and_a_sixteenth_more_does_not() -> None:
     budget = 2**-8
 
-    fact = found("mean", budget)
+    fact, _ = found("mean", budget)
 
     assert fact["ended"] == "memory"
     assert 15 / 16 * budget * 2**30 < fact["peak_bytes"] * 17 / 16
@@ -38,27 +26,20 @@ def test_what_was_found_fits_and_a_sixteenth_more_does_not() -> None:
 
 
 def test_more_memory_is_a_longer_context_in_proportion_where_the_cost_is_linear() -> None:
-    small, large = found("mean", 2**-9), found("mean", 2**-7)
+    (small, _), (large, _) = found("mean", 2**-9), found("mean", 2**-7)
 
     assert large["length"] / small["length"] == pytest.approx(4, rel=0.15)
 
 
 def test_it_says_why_it_ended() -> None:
-    assert found("identity", 1.0, longest=512)["ended"] == "longest"
-    assert found("mean", 1.0, max_seconds=0.0)["ended"] == "time"
-
-
-def test_not_even_one_token_may_fit() -> None:
-    assert found("mean", 1e-9)["length"] is None
+    assert found("identity", 1.0, longest=512)[0]["ended"] == "longest"
+    assert found("mean", 1.0, max_seconds=0.0)[0]["ended"] == "time"
+    assert found("mean", 1e-9)[0]["length"] is None  # not even one token fits
 
 
 def test_what_is_known_is_not_tried_again() -> None:
     table = Table(context.IDENTITY, CPU)
-    found("identity", 1.0, longest=256, table=table)
+    assert len(found("identity", 1.0, longest=256, table=table)) == 2
 
-    again = context.measure(
-        {"identity": {}}, table, gigabytes=1.0, longest=256, max_seconds=1e6, batch_size=1, dtype="float32"
-    )
-
-    assert list(again) == []
-    assert found("identity", 1.0, longest=512, table=table)["length"] == 512
+    assert found("identity", 1.0, longest=256, table=table) == []
+    assert found("identity", 1.0, longest=512, table=table)[0]["length"] == 512

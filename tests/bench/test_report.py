@@ -1,6 +1,7 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,33 +18,19 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the rows of one device, some measured and some made up."""
-    folder = tmp_path_factory.mktemp("rows") / "a-device"
+    folder, how = tmp_path_factory.mktemp("rows") / "a-device", {"batch_size": 1, "dtype": "float32"}
     with Table(scaling.IDENTITY, CPU, folder / "scaling.parquet") as table:
-        limits = scaling.Limits(1e6, 1e6)
-        for name in ("linear", "softmax"):
-            list(
-                scaling.measure(
-                    {name: {}},
-                    [16, 32],
-                    table,
-                    forms=["layer", "gram", "dense"],
-                    batch_size=1,
-                    num_repeats=1,
-                    dtype="float32",
-                    limits=limits,
-                )
-            )
+        sizes: dict[str, Any] = {"num_repeats": 1, "limits": scaling.Limits(1e6, 1e6), **how}
+        forms = ["layer", "gram", "dense"]
+        assert list(scaling.measure({"linear": {}, "softmax": {}}, [16, 32], table, forms=forms, **sizes))
         table.add({**table.rows[0], "form": "gram", "length": 64, "status": "oom", "median_ms": None})
     with Table(fidelity.IDENTITY, CPU, folder / "fidelity.parquet") as table:
         for estimator, error in (("mean", 0.64), ("slay", 0.67)):
             errors = {"rel_l2": error, "cosine": 0.5, "mse": 0.1, "latency_ms": 1.0}
             table.add({"budget": "small", "estimator": estimator, "bias": True, "seed": 0, **errors})
     with Table(context.IDENTITY, CPU, folder / "context.parquet") as table:
-        list(
-            context.measure(
-                {"identity": {}}, table, gigabytes=1.0, longest=256, max_seconds=1e6, batch_size=1, dtype="float32"
-            )
-        )
+        tried: dict[str, Any] = {"gigabytes": 1.0, "longest": 256, "max_seconds": 1e6, **how}
+        assert list(context.measure({"identity": {}}, table, **tried))
     with Table(suite.IDENTITY, CPU, folder / "suite.parquet") as table:
         for runs in (1, 4):
             rates = dict.fromkeys(suite.SHOWN) | {"mechanism": "linear", "length": 32, "members": runs}

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -9,14 +10,12 @@ from typer.testing import CliRunner
 
 from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
-from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.bench.rows import Row, Table, load
 from synthbench.cli.app import app
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.forms import kernels, linear
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
-from synthbench.mechanisms.slay._base import ProductAttention
 
 CPU = torch.device("cpu")
 GENEROUS = scaling.Limits(seconds=1e6, gigabytes=1e6)
@@ -73,11 +72,12 @@ def test_features_that_a_module_makes_are_measured_in_blocks_too() -> None:
 
 @pytest.mark.parametrize("name", ["slay", "softmax", "yat-spherical", "cosformer"])
 def test_forms_of_the_heads_are_one_function(name: str) -> None:
-    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=40, generator=torch.Generator().manual_seed(0))
-    unit = unit.double()
-    q, k, v = (torch.randn(1, 2, 40, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for _ in "qkv")
+    """At a length of several chunks of the published code."""
+    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=300, generator=torch.Generator().manual_seed(0))
+    unit, generator = unit.double(), torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 300, 8, dtype=torch.float64, generator=generator) for _ in "qkv")
 
-    forms = forms_of(unit, setting_of(40, torch.float64))
+    forms = forms_of(unit, setting_of(300, torch.float64))
     first, *others = (form.call(q, k, v) for form in forms if form.takes == "heads")
 
     for other in others:
@@ -90,20 +90,6 @@ def test_every_form_can_be_asked_for() -> None:
     assert {form.name for unit in units for form in forms_of(unit, setting_of(40))} <= set(FORMS)
 
 
-def test_the_published_forms_compute_the_definition() -> None:
-    slay = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0)).double()
-    assert isinstance(slay, ProductAttention)
-    q, k, v = (
-        torch.randn(2, 2, 300, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for _ in "qkv"
-    )
-    factors = slay.factors(q, "query"), slay.factors(k, "key")
-    expected = linear.gram(*factors, v, guard=slay.guard, delta=slay.delta)
-
-    torch.testing.assert_close(per_node_chunks(slay, q, k, v), expected)
-    query, key = (linear.outer(*factor) for factor in factors)
-    torch.testing.assert_close(prefix_sums(query, key, v, guard=slay.guard, delta=slay.delta), expected)
-
-
 def test_a_form_that_would_exceed_a_limit_says_so_and_is_measured_no_further() -> None:
     # Scores of 2 x 8 heads take 64 KiB at length 32, 256 KiB at 64 and 1 MiB at 128.
     rows = measured("softmax", [32, 64, 128, 256], scaling.Limits(seconds=1e6, gigabytes=0.9 / 1024))
@@ -112,28 +98,23 @@ def test_a_form_that_would_exceed_a_limit_says_so_and_is_measured_no_further() -
     assert dense == [(32, "ok"), (64, "ok"), (128, "over budget")]
 
 
-def test_running_out_of_memory_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "name", "others"),
+    [
+        (linear, "gram", [("streamed", 16, "ok"), ("streamed", 32, "ok")]),
+        (scaling, "inputs_of", [("streamed", 16, "oom")]),
+    ],
+)
+def test_running_out_of_memory_is_a_row(
+    place: ModuleType, name: str, others: list[tuple[str, int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_arguments: object, **_options: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(linear, "gram", fail)
+    monkeypatch.setattr(place, name, fail)
     rows = measured("linear", [16, 32], forms=["gram", "streamed"])
 
-    assert {row["form"]: row["status"] for row in rows if row["length"] == 16} == {"gram": "oom", "streamed": "ok"}
-    assert {row["form"] for row in rows if row["length"] == 32} == {"streamed"}
-
-
-def test_inputs_that_do_not_fit_are_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_setting: Setting) -> None:
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(scaling, "inputs_of", fail)
-
-    rows = measured("linear", [16, 32], forms=["gram", "streamed"])
-
-    assert [(row["form"], row["length"], row["status"]) for row in rows] == [
-        (form, 16, "oom") for _direction in DIRECTIONS for form in ("gram", "streamed")
-    ]
+    assert [(row["form"], row["length"], row["status"]) for row in rows] == 2 * [("gram", 16, "oom"), *others]
 
 
 def test_lengths_and_forms_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,17 +24,6 @@ def _is_installed(need: Callable[[str, bool, str], None]) -> None:
     need("example", "synthbench-example" in names, "pip install --no-deps ./tests/plugin")
 
 
-def test_its_units_are_listed_with_what_is_broken(synthbench: Command) -> None:
-    listed = {fact["name"]: fact for fact in json.loads(synthbench("list", "mechanisms", "--json").stdout)}
-
-    assert listed["synthbench-example/decay"]["origin"] == "synthbench-example==1.0"
-    assert "No module named 'a_module_that_nobody_has'" in listed["synthbench-example/broken"]["broken"]
-    assert "softmax" in listed
-    assert "synthbench-example/tiny" in synthbench("list", "suites").stdout
-    off = json.loads(synthbench("list", "mechanisms", "--json", SYNTHBENCH_PLUGINS="off").stdout)
-    assert {fact["name"] for fact in off} == {name for name in listed if "/" not in name}
-
-
 def test_a_broken_unit_is_refused_where_it_is_chosen_and_passed_over_where_it_is_not(synthbench: Command) -> None:
     refused = synthbench("run", "--suite", "smoke", "--mech", "synthbench-example/broken")
     planned = synthbench(

@@ -1,42 +1,29 @@
 """The page on the rows of climb, for made-up rows."""
 
-import json
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from studies.climb import page as climb
-from synthbench.levels import LevelScore, metrics_of_levels
+from studies.climb.page import SUITE
 from synthbench.reports.cells import grid
-from synthbench.suites import load_suite
-from synthbench.tasks import TASKS
 
-SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 NUM_LEVELS = 8
+LOADS = [2.0**level for level in range(NUM_LEVELS)]
 SEEDS = (1, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+def rows_of(ladder_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
     """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
-
-    def made(task: str, mech: str, seed: int, height: float) -> dict[str, Any]:
-        levels = [LevelScore(2.0**level, min(1.0, max(0.0, height - level)), 0.0, 1.0) for level in range(NUM_LEVELS)]
-        arguments = {"load": "pairs", "rungs": [{"load": level.load, "length": 2} for level in levels]}
-        return make_row(
-            suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(), mech=mech,
-            mech_family="a family", seed=seed, score=height / NUM_LEVELS, floor=0.0, ceiling=1.0,
-            task_args=json.dumps(arguments), metrics=json.dumps(metrics_of_levels(levels)),
-        )  # fmt: skip
 
     @cache
     def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
         return [
-            made(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))))
+            ladder_row(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))), LOADS)
             for number, task in enumerate(SUITE.tasks)
             for seed in SEEDS
         ]

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,9 @@ import pandas as pd
 import pytest
 
 from studies.depth import page as depth
-from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.selection import select
-from synthbench.suites import load_suite
 
-SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TASKS = ("khop_induction", "tree_compose")
 Heights = Sequence[float | None]
@@ -24,25 +20,19 @@ RowsAt = Callable[..., pd.DataFrame]
 
 
 @pytest.fixture
-def rows_at(make_row: Callable[..., dict[str, Any]]) -> RowsAt:
+def rows_at(ladder_row: Callable[..., dict[str, Any]]) -> RowsAt:
     """Rows of a mechanism on a task, with one height a seed; None is a run that diverged."""
 
     def make(mech: str, task: str, layers: int, heights: Heights, **changes: Any) -> pd.DataFrame:
-        block = "transformer" if layers == SUITE.model.num_layers else f"transformer:layers={layers}"
-        rows = []
-        for seed, height in enumerate(heights, start=1):
-            skills = [min(1.0, max(0.0, (height or 0.0) - level)) for level in range(len(LOADS))]
-            levels = [LevelScore(load, skill, 0.0, 1.0) for load, skill in zip(LOADS, skills, strict=True)]
-            made = make_row(
-                suite="climb", suite_version=SUITE.version, task=task, mech=mech, mech_family="a family", seed=seed,
-                floor=0.0, metric_name=LADDER_SCORE, block=block,
-                metrics="{}" if height is None else json.dumps(metrics_of_levels(levels)),
-                score=None if height is None else height / len(LOADS), status="diverged" if height is None else "ok",
-                task_args=json.dumps({"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}),
-                run_id=f"{task}-{mech}-{layers}-{seed}-{changes}",
-            )  # fmt: skip
-            rows.append(made | changes)
-        return pd.DataFrame(rows)
+        arguments = {"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}
+        block = "transformer" if layers == depth.MODEL.num_layers else f"transformer:layers={layers}"
+        common = {"block": block, "task_args": json.dumps(arguments)} | changes
+        lost = {"metrics": "{}", "score": None, "status": "diverged"}
+        return pd.DataFrame(
+            ladder_row(task, mech, seed, height or 0.0, LOADS, **common, **(lost if height is None else {}),
+                       run_id=f"{task}-{mech}-{layers}-{seed}-{changes}")
+            for seed, height in enumerate(heights, start=1)
+        )  # fmt: skip
 
     return make
 

@@ -1,46 +1,30 @@
 """The page on disputes, for made-up rows and states that it counts."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from studies.disputes import page as disputes
-from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
-from synthbench.suites import load_suite
-from synthbench.tasks import TASKS
+from studies.disputes.page import SUITE
 
-SUITE = load_suite(str(Path(__file__).parents[2] / "studies" / "climb.toml"))
 NUM_LEVELS = 8
+LOADS = [2.0**level for level in range(NUM_LEVELS)]
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 
 
 @pytest.fixture
-def rows_at(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+def rows_at(ladder_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
     """Rows of one mechanism with every seed, at one rate, from its height on each task."""
 
     def make(mech: str, rate: float, height: Callable[[int], float], **changes: Any) -> pd.DataFrame:
-        rows = []
-        for number, task in enumerate(SUITE.tasks):
-            reached = height(number)
-            levels = [
-                LevelScore(2.0**level, min(1.0, max(0.0, reached - level)), 0.0, 1.0) for level in range(NUM_LEVELS)
-            ]
-            arguments = {"load": "pairs", "rungs": [{"load": level.load, "length": 2} for level in levels]}
-            metrics = metrics_of_levels(levels) | {"validation_accuracy": reached / NUM_LEVELS}
-            rows += [
-                make_row(
-                    suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(),
-                    mech=mech, mech_family="a family", seed=seed, lr=rate, score=reached / NUM_LEVELS, floor=0.0,
-                    ceiling=1.0, metric_name=LADDER_SCORE, task_args=json.dumps(arguments), metrics=json.dumps(metrics),
-                    tuning_trials=2, run_id=f"{task}-{mech}-{seed}-{rate}-{changes}", **changes,
-                )
-                for seed in SUITE.seeds
-            ]  # fmt: skip
-        return pd.DataFrame(rows)
+        return pd.DataFrame(
+            ladder_row(task, mech, seed, height(number), LOADS, lr=rate, tuning_trials=2, **changes,
+                       run_id=f"{task}-{mech}-{seed}-{rate}-{changes}")
+            for number, task in enumerate(SUITE.tasks)
+            for seed in SUITE.seeds
+        )  # fmt: skip
 
     return make
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 
-from studies.pages import filled
 from studies.prototypes import data as files
 from studies.prototypes import freeze, page, train
 from studies.prototypes.data import Data, Split
@@ -209,11 +208,6 @@ def test_a_run_of_the_script_has_the_score_of_its_row_but_for_rounding() -> None
 
     assert len(spread) > 10
     assert spread.max() < 0.01
-
-
-def test_the_page_has_the_tables_that_the_rows_make() -> None:
-    path = Path(page.__file__).with_name("README.md")
-    assert path.read_text(encoding="utf-8") == filled(path, page.blocks(ROWS)), "python -m studies.prototypes.page"
 
 
 def test_a_seed_takes_the_rate_that_did_best_in_validation_and_of_equal_ones_the_smallest() -> None:

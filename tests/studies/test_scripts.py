@@ -93,16 +93,6 @@ def test_every_value_names_its_source_and_its_table_and_is_given_once() -> None:
     assert [(recall == phase).sum() for phase in compare.SEEN] == [5, 6]
 
 
-@pytest.mark.end_to_end
-def test_the_page_has_the_tables_that_the_rows_make() -> None:
-    assert compare.main(["--check"]) == 0, "python -m studies.language_models.compare writes them anew"
-
-
-@pytest.mark.end_to_end
-def test_the_suite_has_the_tasks_that_the_rule_chooses() -> None:
-    assert choose.main(["--check"]) == 0, "python -m studies.core.choose prints the tasks and writes the page anew"
-
-
 def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the_same() -> None:
     rows = pd.read_csv(STUDIES / "papers/fidelity/published.csv")
     keys = ["version", "table", "budget", "mechanism"]
