@@ -4,18 +4,31 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 
-MARK = "<!-- Written by {} from the rows; edit that. -->"
+from synthbench.results import Store
+
+ROOT = Path(__file__).parents[1]
 MARKS = "<!-- tables, written from the rows -->", "<!-- end of tables -->"
 
 
-def headed(page: Iterable[str], script: str) -> str:
-    """Join the blocks of a page, the title first; a note below the title names the script."""
-    title, *blocks = page
-    return "\n\n".join([title, MARK.format(script), *blocks]) + "\n"
+def store() -> Store:
+    """Open the store of the committed rows."""
+    return Store.open(ROOT / "results", create=False)
+
+
+def write(script: str, page: Iterable[str]) -> NoReturn:
+    """Write or check the page beside a script, and exit; a note below the title names the script.
+
+    Args:
+        script: The file of the script.
+        page: Blocks of the page, the title first.
+    """
+    (title, *blocks), path = page, Path(script)
+    note = f"<!-- Written by {path.relative_to(ROOT).as_posix()} from the rows; edit that. -->"
+    sys.exit(main({path.with_name("README.md"): "\n\n".join([title, note, *blocks]) + "\n"}))
 
 
 def filled(page: Path, blocks: Iterable[str], marks: tuple[str, str] = MARKS) -> str:
@@ -51,5 +64,5 @@ def main(files: Mapping[Path, str], arguments: Sequence[str] | None = None) -> i
     for path in stale:
         if not is_check:
             path.write_text(files[path], encoding="utf-8")
-        sys.stdout.write(f"{'stale: ' if is_check else ''}{path.relative_to(Path(__file__).parents[1])}\n")
+        sys.stdout.write(f"{'stale: ' if is_check else ''}{path.relative_to(ROOT)}\n")
     return int(is_check and bool(stale))

@@ -373,12 +373,9 @@ def _request(given: dict[str, Any]) -> Request:
     changes = {option: value for option, value in given.items() if value is not defaults[option]}
     for listed in {"tasks", "mechanisms", "plugins"} & changes.keys():
         changes[listed] = _listed(listed, changes[listed])
-    if "seeds" in changes:
-        changes["seeds"] = _seeds(changes["seeds"])
-    if "rates" in changes:
-        changes["rates"] = _rates(changes["rates"])
-    for folder in {"results", "predictions"} & changes.keys():
-        changes[folder] = changes[folder] and Path(changes[folder])
+    for option, read in {"seeds": _seeds, "rates": _rates, "results": _folder, "predictions": _folder}.items():
+        if option in changes:
+            changes[option] = read(changes[option])
     request = replace(request, **changes)
     if module is not None:
         name = _checked(module, request.device)
@@ -407,19 +404,16 @@ def _rates(given: Any) -> tuple[float, ...]:
     return parse_rates(given) if isinstance(given, str) else tuple([given] if isinstance(given, int | float) else given)
 
 
+def _folder(given: str | Path | None) -> Path | None:
+    return Path(given) if given else None
+
+
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
     """Return the rows that a suite shows, including fitting rows of other suites, and the suite's name."""
-    name = _suite(rows, suite)
-    return view.seen_from(rows, name), name
-
-
-def _suite(rows: pd.DataFrame, suite: str | None) -> str:
     if missing := [name for name in RUNS.names if name not in rows]:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
-    if suite is not None:
-        return suite
-    suites = suites_in(rows)
+    suites = suites_in(rows) if suite is None else [suite]
     if len(suites) != 1:
         named = ", ".join(sorted(set(rows["suite"]))) or "none"
         raise UsageError(f"the rows are of the suites {named}; name one in suite")
-    return suites[0]
+    return view.seen_from(rows, suites[0]), suites[0]

@@ -12,9 +12,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 import numpy as np
 import pandas as pd
@@ -238,7 +239,7 @@ class Ledger:
 
         The decision ``keep`` is written as ``undecided`` until it is confirmed.
         """
-        with self._locked():
+        with self._appending() as file:
             known = self.entries()
             for entry in known:
                 if entry.asked == asked:
@@ -257,7 +258,7 @@ class Ledger:
                 level=level,
                 decision="undecided" if decision == "keep" else decision,
             )
-            self._append(entry)
+            file.write(entry.model_dump_json() + "\n")
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
@@ -267,21 +268,17 @@ class Ledger:
         """
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
-        with self._locked():
-            self._append(confirmed)
+        with self._appending() as file:
+            file.write(confirmed.model_dump_json() + "\n")
         return confirmed
 
-    def _locked(self) -> FileLock:
+    @contextmanager
+    def _appending(self) -> Iterator[TextIO]:
+        """Open the file for a further line; nobody else writes meanwhile."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise StoreError(f"cannot write the ledger {self.path}: {problem}") from problem
-        return FileLock(f"{self.path}.lock")
-
-    def _append(self, entry: Entry) -> None:
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(entry.model_dump_json() + "\n")
+            with FileLock(f"{self.path}.lock"), self.path.open("a", encoding="utf-8") as file:
+                yield file
         except OSError as problem:
             raise StoreError(f"cannot write the ledger {self.path}: {problem}") from problem
 
@@ -803,12 +800,11 @@ def _step_ms(runs: pd.DataFrame) -> float | None:
 
 def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
     """Return kind and message of the first run without a score; None if every run has a score."""
-    failed = runs[runs["status"] != "ok"].to_dict("records")
-    return (
-        {"kind": failed[0]["status"], "message": f"{failed[0]['task']}: {failed[0]['error_message']}"}
-        if failed
-        else None
-    )
+    failed = runs[runs["status"] != "ok"]
+    if failed.empty:
+        return None
+    first = failed.iloc[0]
+    return {"kind": first["status"], "message": f"{first['task']}: {first['error_message']}"}
 
 
 def _next_command(request: Request) -> str:

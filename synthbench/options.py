@@ -68,14 +68,10 @@ def option(
     default. ``is_location=True`` marks the path of a file or folder. A second option then holds the hash of the
     content.
     """
-    metadata = {
-        "meaning": meaning,
-        "low": low,
-        "high": high,
-        "absent": default if is_addition else absent,
-        "is_location": is_location,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    absent = default if is_addition else absent
+    # Name, type and choices are those of the field, once there is one.
+    declared = Option("", type(default), default, low, high, (), meaning, absent, is_location)
+    return dataclasses.field(default=default, metadata={"option": declared})
 
 
 def options_of(unit: type) -> Mapping[str, Option]:
@@ -88,21 +84,11 @@ def _options_of(unit: type) -> Mapping[str, Option]:
     hints = get_type_hints(unit)
     options = {}
     for field in dataclasses.fields(unit):
-        if "meaning" not in field.metadata or field.default is dataclasses.MISSING:
-            continue
-        hint = hints[field.name]
-        choices = tuple(get_args(hint)) if get_origin(hint) is Literal else ()
-        options[field.name] = Option(
-            name=field.name,
-            type=str if choices else hint,
-            default=field.default,
-            low=field.metadata["low"],
-            high=field.metadata["high"],
-            choices=choices,
-            meaning=field.metadata["meaning"],
-            absent=field.metadata["absent"],
-            is_location=field.metadata["is_location"],
-        )
+        if (declared := field.metadata.get("option")) is not None:
+            hint = hints[field.name]
+            choices = get_args(hint) if get_origin(hint) is Literal else ()
+            kind = str if choices else hint
+            options[field.name] = dataclasses.replace(declared, name=field.name, type=kind, choices=choices)
     return MappingProxyType(options)
 
 

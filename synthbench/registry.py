@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from synthbench.errors import ContractError, UnknownName, UsageError
@@ -69,9 +69,6 @@ class Registry(Mapping[str, type[T]]):
             name is the entry-point group in which other packages declare their components.
     """
 
-    all: ClassVar["list[Registry[Any]]"] = REGISTRIES
-    """All registries created so far."""
-
     def __init__(self, kind: str, room: str) -> None:
         """Create an empty registry; the package ``room`` is imported on first use."""
         self.kind = kind
@@ -79,7 +76,7 @@ class Registry(Mapping[str, type[T]]):
         self._units: dict[str, type[T]] = {}
         self._faults: dict[str, str] = {}
         self._is_loaded = False
-        Registry.all.append(self)
+        REGISTRIES.append(self)
 
     def register(self, unit: type[Any]) -> None:
         """Bind a class to the ``name`` that it declares, or to ``distribution/name`` if a package offers it.
@@ -105,10 +102,6 @@ class Registry(Mapping[str, type[T]]):
         if known is not unit and not _is_reloaded(known, unit):
             raise UsageError(f"two {self.kind}s are called {name!r}: {_full_name(known)} and {_full_name(unit)}")
         self._units[name] = unit
-
-    def withdraw(self, unit: type[Any]) -> None:
-        """Remove a registered class."""
-        del self._units[unit.name]
 
     def __getitem__(self, name: str) -> type[T]:
         """Return the class called ``name``.

@@ -21,7 +21,7 @@ from synthbench import plugins
 from synthbench.bench.instruments import keep_freed_memory
 from synthbench.canonical import canonical_json
 from synthbench.cli import main
-from synthbench.registry import Registry, is_built_in
+from synthbench.registry import is_built_in
 from synthbench.results.schema import (
     RUN_COLUMNS,
     SCHEMA_VERSION,
@@ -164,10 +164,10 @@ def _units_of_tests_are_no_plugins() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _forget_units() -> Iterator[None]:
     """Remove what a test registers or loads before the next one; built-in components stay."""
-    registries = [registry for registry in Registry.all if registry._room.startswith("synthbench.")]
+    registries = [registry for registry in plugins.REGISTRIES if registry._room.startswith("synthbench.")]
     before = [set(registry.registered()) for registry in registries]
     yield
-    Registry.all[:] = registries
+    plugins.REGISTRIES[:] = registries
     for registry, known in zip(registries, before, strict=True):
         kept = {name: unit for name, unit in registry._units.items() if unit in known or is_built_in(unit)}
         registry._units.clear()

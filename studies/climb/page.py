@@ -4,7 +4,6 @@ The page shows from the rows in ``results`` which scores are at an end of their 
 order of the mechanisms.
 """
 
-import sys
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -15,23 +14,22 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import kendalltau
 
-from studies.pages import headed, main
+from studies.pages import store, write
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import balanced
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
+from synthbench.reports.statistics import CONFIDENCE
+from synthbench.reports.table import counted
 from synthbench.reports.verdicts import judge
-from synthbench.results import Store
 from synthbench.suites import load_suite
 
-RESULTS = Path(__file__).parents[2] / "results"
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
 """The protocol of the rows in question."""
 END = 0.1
 """A run closer to the ground or the top than this, in levels, is at an end."""
 NUM_RESAMPLES = 2000
-CONFIDENCE = 0.95
 
 
 class Order(NamedTuple):
@@ -49,8 +47,7 @@ class Order(NamedTuple):
 
 def read() -> pd.DataFrame:
     """Read the rows of the suite's tasks that a report shows, without controls."""
-    rows = Store.open(RESULTS, create=False).runs()
-    shown = select(rows, SUITE.name, SUITE.version).without_variants().rows
+    shown = select(store().runs(), SUITE.name, SUITE.version).without_variants().rows
     return shown[shown["task"].isin(SUITE.tasks) & (shown["mech_family"] != CONTROL)]
 
 
@@ -124,10 +121,9 @@ def page() -> Iterator[str]:
         ]
         for one in at
     ]  # fmt: skip
-    num_mechanisms, num_seeds = rows["mech"].nunique(), rows["seed"].nunique()
     yield "# Rows of climb: saturation and agreement of seeds"
     yield (
-        f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
+        f"{len(rows)} runs, {rows['mech'].nunique()} mechanisms, {counted(rows['seed'].nunique(), 'seed')}; controls "
         "are left out. [ladder.md](../../docs/ladder.md) defines levels and scores. Pages about these rows count "
         "scores from the baselines stored with them; reports count them from the committed ones."
     )
@@ -160,4 +156,4 @@ def _tau(first: Float[np.ndarray, " mechanisms"], second: Float[np.ndarray, " me
 
 
 if __name__ == "__main__":
-    sys.exit(main({Path(__file__).with_name("README.md"): headed(page(), "studies/climb/page.py")}))
+    write(__file__, page())

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from studies import pages
+from studies.climb import page as climb
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.suites import load_suite
@@ -122,12 +123,11 @@ def chosen(judged: Sequence[Judged]) -> list[Judged]:
 
 def relative_cost(tasks: Sequence[str]) -> float:
     """Divide the training tokens of the given tasks by those of the 24 tasks of suite ``climb``."""
-    now, before = load_suite(SUITE), load_suite(str(Path(__file__).parents[1] / "climb.toml"))
-    tokens = (
+    now, before = (
         sum(course_of(suite, task).tokens(suite.training.steps) for task in names)
-        for suite, names in ((now, tasks), (before, before.tasks))
+        for suite, names in ((load_suite(SUITE), tasks), (climb.SUITE, climb.SUITE.tasks))
     )
-    return next(tokens) / next(tokens)
+    return now / before
 
 
 def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:

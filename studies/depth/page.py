@@ -6,9 +6,7 @@ The page compares rows of suite ``climb`` with rows that have another number of 
 
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -17,14 +15,13 @@ import pandas as pd
 from jaxtyping import Float
 
 from studies.climb import page as climb
-from studies.pages import headed, main
+from studies.pages import store, write
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
 from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select, settings
 from synthbench.reports.table import NOTHING, counted, fixed
-from synthbench.results import Store
 
 MODEL = climb.SUITE.model
 BLOCKS = re.compile(rf"{re.escape(MODEL.block)}(?::layers=(\d+))?")
@@ -117,13 +114,8 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
     return Interval(*(math.exp(longest * part) for part in mean))
 
 
-def page() -> Iterator[str]:
-    """Yield the paragraphs of the page; without rows there are none."""
-    yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
-
-
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the paragraphs of the page from the given rows."""
+    """Yield the paragraphs of the page; without rows there are none."""
     cells = depths_in(rows)
     if not cells.tasks:
         return
@@ -216,4 +208,4 @@ def _reached(task: TaskFacts, cell: Estimate) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main({Path(__file__).with_name("README.md"): headed(page(), "studies/depth/page.py")}))
+    write(__file__, paragraphs(store().runs()))

@@ -4,7 +4,6 @@ Every number comes from the rows in ``results``, or from the code of a mechanism
 """
 
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from studies.climb import page as climb
-from studies.pages import each, headed, main
+from studies.pages import each, store, write
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
@@ -24,7 +23,6 @@ from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import counted, fixed, in_words
 from synthbench.reports.variants import Variant, changes_of, of_sizes, variants_of
-from synthbench.results import Store
 
 STATES = Path(__file__).with_name("states.csv")
 SUITE = climb.SUITE
@@ -48,7 +46,7 @@ class Rates(NamedTuple):
 
 def page() -> Iterator[str]:
     """Yield the paragraphs of the page, except those without rows."""
-    rows = Store.open(climb.RESULTS, create=False).runs()
+    rows = store().runs()
     yield "# Disputes between papers"
     yield (
         "Papers differ on these questions. The answers come from rows of `climb`, one protocol for all mechanisms, "
@@ -251,4 +249,4 @@ def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np
 
 
 if __name__ == "__main__":
-    sys.exit(main({Path(__file__).with_name("README.md"): headed(page(), "studies/disputes/page.py")}))
+    write(__file__, page())

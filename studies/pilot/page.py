@@ -20,7 +20,8 @@ import pandas as pd
 import torch
 from scipy.stats import kendalltau
 
-from studies.pages import each
+from studies.climb.page import SUITE
+from studies.pages import each, store
 from synthbench import mechanisms
 from synthbench.levels import LevelScore, profile
 from synthbench.registry import CONTROL
@@ -28,8 +29,7 @@ from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
-from synthbench.results import Store
-from synthbench.suites import Suite, load_suite
+from synthbench.suites import Suite
 from synthbench.tasks import level_bounds
 from synthbench.training.cell import Cell, Run
 from synthbench.training.evaluate import evaluate
@@ -38,7 +38,6 @@ from synthbench.training.stream import DeviceBlock
 from synthbench.training.train import Trainer, on_levels
 
 ROWS = Path(__file__).with_name("ladder.csv")
-RESULTS = Path(__file__).parents[2] / "results"
 
 TASKS = ("string_copy", "dyck", "s5_words", "parity_running", "bucket_sort", "mqar")
 MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
@@ -46,8 +45,6 @@ FEW_TASKS = ("string_copy", "dyck", "s5_words")
 FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 MANY_SEEDS = tuple(range(101, 111))
 SEEDS = MANY_SEEDS[:3]
-SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
-"""The protocol that resulted from the pilot."""
 EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
 EDGES = (1e-3, 3e-2)
 """Rates below and above those of the suite."""
@@ -289,7 +286,7 @@ class Edge(NamedTuple):
 def edges() -> list[Edge]:
     """Return the complete cells of part ``edges``, joined with the rows in ``results``."""
     made = heights()
-    rows = Store.open(RESULTS, create=False).runs()
+    rows = store().runs()
     shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).without_variants().rows)
     tasks = {task.name: task for task in shown.tasks}
     keys = {mechanism.name: mechanism.key for mechanism in shown.mechanisms}

@@ -17,12 +17,12 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from studies.climb import page as climb
+from studies.pages import store
 from studies.real import tangent
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_runs
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import fixed, in_words
-from synthbench.results import Store
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 """A function of the rows of a suite that gives a number for each seed, or for each row."""
@@ -94,7 +94,7 @@ def tokens_needed(losses: pd.DataFrame, mechanism: str, baseline: str) -> "pd.Se
 def losses_of(rows: pd.DataFrame, *mechanisms: str) -> pd.DataFrame:
     """Read the training losses of mechanisms, in the form that :func:`tokens_needed` takes."""
     own = rows.loc[rows["mech"].isin(mechanisms), ["run_id", "mech", "task", "seed"]]
-    curves = Store.open(climb.RESULTS, create=False).curves(own["run_id"])
+    curves = store().curves(own["run_id"])
     return curves[(curves["split"] == "train") & (curves["metric"] == "loss")].merge(own, on="run_id")
 
 
@@ -136,9 +136,8 @@ PREDICTIONS = (
 )  # fmt: skip
 
 
-def page() -> Iterator[str]:
-    """Yield the paragraphs of the page."""
-    rows = Store.open(climb.RESULTS, create=False).runs()
+def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the first paragraphs of the page."""
     yield "# Published claims on real data, and the rows here"
     yield (
         "The papers' experiments are larger than those here, so a claim is compared by its sign. It holds if the 95 % "

@@ -12,7 +12,6 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from studies.climb import page as climb
 from studies.real.claims import (
     REWA,
     Claim,
@@ -30,7 +29,6 @@ from studies.validity.page import CHOOSING_SEED, MATCH, TEXT, TEXTS
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import fixed, in_words
-from synthbench.results import Store
 from synthbench.results.schema import split_match
 
 DOCSTRINGS, LIBRARY = TEXTS
@@ -121,11 +119,6 @@ KAPPA = (
             between(_kappa(corpus=LIBRARY), _kappa(corpus=corpus)))
       for words, corpus in (("the dictionary", DICTIONARY), ("prose", PROSE))),
 )  # fmt: skip
-
-
-def page() -> Iterator[str]:
-    """Yield the paragraphs from the committed rows."""
-    yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
 
 
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:

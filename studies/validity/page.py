@@ -17,7 +17,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from studies.pages import main
+from studies.pages import main, store
 from studies.validity.correlation import (
     LEAST,
     complete,
@@ -47,13 +47,11 @@ from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import Cell, Column, Table, fixed, in_words, interval_cell, table_of
 from synthbench.reports.verdicts import is_ranked
-from synthbench.results import Store
 from synthbench.results.schema import split_match
 from synthbench.training.ladder_scores import rescored
 
 Numbers = Float[np.ndarray, " mechanisms"]
 
-RESULTS = Path(__file__).parents[2] / "results"
 SYNTHETIC, PUBLISHED, TEXT = "climb", "paper", "text"
 """Names of suites: the synthetic tasks in question, the published tasks, and the language model."""
 
@@ -527,8 +525,7 @@ def _mechanisms_table(study: Study) -> Table:
 
 def pages() -> dict[Path, str]:
     """Make the files of the study from the rows in ``results``."""
-    store = Store.open(RESULTS, create=False)
-    study = study_of(rescored(store.runs()), store.curves())
+    study = study_of(rescored(store().runs()), store().curves())
     return {Path(__file__).with_name(name): str(text) for name, text in files_of(study, tables_of(study)).items()}
 
 

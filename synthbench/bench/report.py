@@ -114,30 +114,25 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing | None:
     """Draw the cost of a layer of each mechanism that the papers compare."""
-    names = load_suite(RUN_SUITE).mechanisms
-    chosen = {name: [row for row in rows if (row["mechanism"], row["form"]) == (name, "layer")] for name in names}
-    return _drawing(
-        f"layers-{suffix}",
-        f"Cost of a layer against the length, {direction}",
-        "Width 256, 8 heads, with projections; both axes are logarithmic.",
-        chosen,
-    )
+    title = f"Cost of a layer against the length, {direction}"
+    caption = "Width 256, 8 heads, with projections; both axes are logarithmic."
+    curves = {name: (name, "layer") for name in load_suite(RUN_SUITE).mechanisms}
+    return _drawing(rows, curves, f"layers-{suffix}", title, caption)
 
 
 def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) -> Drawing | None:
     """Draw the cost of the forms of one mechanism's attention."""
-    names = [form for form in forms.FORMS if form not in ("layer", "attend")]
-    chosen = {form: [row for row in rows if (row["mechanism"], row["form"]) == (mechanism, form)] for form in names}
-    return _drawing(
-        f"forms-{mechanism}-{suffix}",
-        f"Forms of {mechanism}, {direction}",
-        "8 heads of 32, from queries, keys and values to the outputs of the heads.",
-        chosen,
-    )
+    caption = "8 heads of 32, from queries, keys and values to the outputs of the heads."
+    curves = {form: (mechanism, form) for form in forms.FORMS if form not in ("layer", "attend")}
+    return _drawing(rows, curves, f"forms-{mechanism}-{suffix}", f"Forms of {mechanism}, {direction}", caption)
 
 
-def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[Row]]) -> Drawing | None:
-    ordered = {label: sorted(rows, key=lambda row: row["length"]) for label, rows in curves.items() if rows}
+def _drawing(
+    rows: Sequence[Row], curves: Mapping[str, tuple[str, str]], name: str, title: str, caption: str
+) -> Drawing | None:
+    """Draw curves over the length, each of the rows of a mechanism and form."""
+    chosen = {label: [row for row in rows if (row["mechanism"], row["form"]) == of] for label, of in curves.items()}
+    ordered = {label: sorted(found, key=lambda row: row["length"]) for label, found in chosen.items() if found}
     if not ordered:
         return None
     panels = [_panel(label, ordered, "length", column, label, factor) for column, label, factor in NUMBERS]

@@ -5,7 +5,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from studies.pages import each, headed, main
+from studies.pages import each, write
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import NOTHING, fixed
@@ -183,4 +182,4 @@ def verdict(one: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main({HERE / "README.md": headed(page(), "studies/papers/differences/page.py")}))
+    write(__file__, page())

@@ -2,16 +2,14 @@
 
 from collections.abc import Hashable, Mapping
 from functools import cache
-from pathlib import Path
 
 import pandas as pd
 
 import synthbench
+from studies.pages import store
 from studies.papers.figures.curves import Axis, Curve, Curves, Panel
 from studies.papers.figures.figure import figure
-from synthbench.results import Store
 
-RESULTS = Path(__file__).parents[3] / "results"
 CORPUS = "sha256-837739805885dfce"
 """The text that comes with the package."""
 
@@ -26,7 +24,7 @@ def losses() -> dict[Hashable, pd.DataFrame]:
     rows = synthbench.load("packaged", names)
     rows = rows[(rows["suite"] == "text") & rows["task_args"].str.contains(CORPUS)]
     best = rows.sort_values("best_eval_loss").drop_duplicates(["mech", "block", "seed"])
-    points = Store.open(RESULTS, create=False).curves(best["run_id"])
+    points = store().curves(best["run_id"])
     groups = points[points["metric"] == "loss"].merge(best, on="run_id").groupby(["split", "mech", "block"])
     return {key: of.pivot_table(index="step", columns="seed", values="value") for key, of in groups}
 

@@ -12,11 +12,10 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from studies.pages import filled, main
+from studies.pages import filled, main, store
 from synthbench.reports.aggregates import over_runs
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.table import NOTHING, fixed
-from synthbench.results import Store
 from synthbench.suites import load_suite
 
 PAGE = Path(__file__).with_name("README.md")
@@ -136,8 +135,7 @@ def tables(lines: pd.DataFrame) -> Iterator[str]:
 
 def files() -> dict[Path, str]:
     """Return the text of the page with the tables of encodings and of claims."""
-    rows = Store.open(PAGE.parents[3] / "results", create=False).outline(COLUMNS).to_pandas()
-    return {PAGE: filled(PAGE, tables(frame_of(rows)), MARKS)}
+    return {PAGE: filled(PAGE, tables(frame_of(store().outline(COLUMNS).to_pandas())), MARKS)}
 
 
 if __name__ == "__main__":
