@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,9 +26,10 @@ from benchmarks.archive import RESERVED_S
 from benchmarks.archive import archive as write_archives
 from benchmarks.script import make_app, run
 from benchmarks.steps import Step, steps_for
+from synthbench import options
 from synthbench.cli.options import AsJson, Device
 from synthbench.cli.output import print_facts
-from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.errors import StoreError, UsageError
 from synthbench.runner.environment import hardware, resolve_device, stated_commit
 
 app = make_app()
@@ -66,10 +66,8 @@ def select(steps: Sequence[Step], patterns: Sequence[str]) -> list[Step]:
     Raises:
         UnknownName: If a glob matches none.
     """
-    for pattern in patterns:
-        if not any(fnmatchcase(step.name, pattern) for step in steps):
-            raise UnknownName("step", pattern, [step.name for step in steps])
-    return [step for step in steps if not patterns or any(fnmatchcase(step.name, pattern) for pattern in patterns)]
+    chosen = options.select("step", patterns or ["all"], [step.name for step in steps], str)
+    return [step for step in steps if step.name in chosen]
 
 
 def is_there(step: Step, folder: Path) -> bool:

@@ -108,13 +108,15 @@ def _on_cpu(place: _Place) -> Iterator[Step]:
     to_16k = {"lengths": _powers(7, 14), "max_gigabytes": 8}
     chosen = {"forms": "layer,attend,streamed"}
     yield Step("doctor", _synthbench("doctor"))
-    yield place.bench("scaling", "scaling", mech=_linear_time(), **to_16k, **chosen, max_seconds=240)
+    yield place.bench("scaling", "scaling", mech=_mechanisms(is_quadratic=False), **to_16k, **chosen, max_seconds=240)
     yield place.bench("scaling-forms", "scaling", mech=KERNELS, **to_16k, max_seconds=20)
     yield place.bench("fidelity", "fidelity", budget="small,medium,large")
     yield place.bench("fidelity-sweep", "fidelity", sweep=True)
     yield place.bench("context", "context", gigabytes=1, longest=2**17, max_seconds=10)
     yield place.bench("suite", "suite", batched=4, steps=20, lengths="32,64,256")
-    yield place.bench("scaling-quadratic", "scaling", mech=_quadratic(), **to_16k, **chosen, max_seconds=10)
+    yield place.bench(
+        "scaling-quadratic", "scaling", mech=_mechanisms(is_quadratic=True), **to_16k, **chosen, max_seconds=10
+    )
 
 
 def _on_gpu(place: _Place) -> Iterator[Step]:
@@ -192,16 +194,10 @@ def _test(name: str, file: str, *options: str) -> Step:
     return Step(name, ("-m", "pytest", "-m", "gpu", "-q", *plainly, *options, str(TESTS / file)))
 
 
-def _linear_time() -> str:
-    return ",".join(name for name in MECHANISMS.usable() if not _is_quadratic(name))
-
-
-def _quadratic() -> str:
-    return ",".join(name for name in MECHANISMS.usable() if _is_quadratic(name))
-
-
-def _is_quadratic(name: str) -> bool:
-    return MECHANISMS[name].complexity.startswith("T^2")
+def _mechanisms(*, is_quadratic: bool) -> str:
+    """All whose time grows with the square of the length, or all others."""
+    names = MECHANISMS.usable()
+    return ",".join(name for name in names if MECHANISMS[name].complexity.startswith("T^2") == is_quadratic)
 
 
 def _powers(first: int, last: int) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -108,18 +109,13 @@ def rising(num_steps: int, num_levels: int, slowness: float = 2.5) -> list[int]:
     return levels
 
 
-def slow_rise(num_steps: int, num_levels: int) -> list[int]:
-    """Order the levels as in :func:`rising`, with a centre that stays low for longer."""
-    return rising(num_steps, num_levels, slowness=5.0)
-
-
 def spread(step: int, num_levels: int) -> int:
     """Return the level of a step; consecutive steps are spread evenly over the first ``num_levels`` levels."""
     return int(evenly(step) * num_levels)
 
 
 ORDERS: dict[str, Callable[[int, int], list[int]]] = {
-    "low first": mixture, "rising": rising, "slow rise": slow_rise, "uniform": uniform,
+    "low first": mixture, "rising": rising, "slow rise": partial(rising, slowness=5.0), "uniform": uniform,
 }  # fmt: skip
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)

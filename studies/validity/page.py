@@ -176,28 +176,21 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     }
     by_task = {task.name: heights[:, number] for number, task in enumerate(synthetic.tasks)}
     mad = [by_task[name] for name in MAD if name in by_task]
+    names = list(pairs)
     # Of the seed that chose the rates, which ran on one device; times on several do not compare.
-    steps = [
-        [
-            row["step_ms_median"]
-            for task in text.tasks
-            for row in text.cell(task, one).rows
-            if row["seed"] == CHOOSING_SEED
-        ]
-        for one in mechanisms
-    ]
+    steps = chosen[chosen["seed"] == CHOOSING_SEED].groupby("mech")["step_ms_median"].median()
     covariates = {
         # The language models have the same size, so what size may explain is the other side.
         PARAMETERS: np.array([one.num_parameters for one in main]),
         STATE: np.array([one.state for one in mechanisms]),
-        STEP: np.array([np.median(values) for values in steps]),
+        STEP: steps[names].to_numpy(dtype=float),
     }
     predictors = {
         SYNTHETIC: heights @ weights,
         f"{SYNTHETIC}, every task alike": heights.mean(axis=1),
         **({"mqar": by_task["mqar"]} if "mqar" in by_task else {}),
         **({f"{len(mad)} tasks of MAD": np.mean(mad, axis=0)} if mad else {}),
-        **_published(rows, list(pairs)),
+        **_published(rows, names),
         f"{PARAMETERS} alone": covariates[PARAMETERS],
         f"{STATE} alone": covariates[STATE],
     }
@@ -211,9 +204,8 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     halves |= {name: _halves(text, mechanisms, [task], np.ones(1)) for name, task in texts.items()}
     num_seeds = {SYNTHETIC: [min(synthetic.cell(task, one).n for task in synthetic.tasks) for one in main]}
     num_seeds |= {name: [text.cell(task, one).n for one in mechanisms] for name, task in texts.items()}
-    early = {name: _early(text, task, mechanisms, curves) for name, task in texts.items()}
-    of_name = chosen.drop_duplicates("mech").set_index("mech")["lr"]
-    rates = of_name[list(pairs)].to_numpy(dtype=float)
+    early = {name: _early(chosen[chosen["task_args"] == task.key[2]], names, curves) for name, task in texts.items()}
+    rates = chosen.groupby("mech")["lr"].first()[names].to_numpy(dtype=float)
     return Study(main, predictors, categories, outcomes, early, covariates, rates, num_seeds, halves)
 
 
@@ -430,22 +422,12 @@ def _halves(
     return mean(cells.seeds[:at]), mean(cells.seeds[at:])
 
 
-def _early(
-    cells: Cells,
-    task: TaskFacts,
-    mechanisms: Sequence[MechanismFacts],
-    curves: pd.DataFrame,
-) -> Numbers:
+def _early(runs: pd.DataFrame, names: Sequence[str], curves: pd.DataFrame) -> Numbers:
     """Compute minus the mean validation loss at the first point after one ``EARLY``-th of the steps, or NaN."""
-    losses = curves[(curves["split"] == "validation") & (curves["metric"] == "loss")]
-    found = []
-    for mechanism in mechanisms:
-        estimate = cells.cell(task, mechanism)
-        ids = [row["run_id"] for row in estimate.rows]
-        points = losses[losses["run_id"].isin(ids) & (losses["step"] >= estimate.steps_planned / EARLY)]
-        first = points.sort_values("step").groupby("run_id")["value"].first()
-        found.append(-float(first.mean()) if len(first) else math.nan)
-    return np.array(found)
+    losses = curves[(curves["split"] == "validation") & (curves["metric"] == "loss")].merge(runs, on="run_id")
+    late = losses[losses["step"] >= losses["steps_planned"] / EARLY].sort_values("step")
+    first = late.drop_duplicates("run_id").astype({"value": float}).groupby("mech")["value"].mean()
+    return -first.reindex(names).to_numpy()
 
 
 def _plain(x: Numbers, y: Numbers) -> float:

@@ -18,7 +18,7 @@ form             algorithm for attention by features
 Attention by scores has the forms ``dense``, ``blocked``, ``tiled`` and ``kernel``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -102,13 +102,10 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
         sample = zero.expand(1, NUM_HEADS, setting.length, unit.head_dim)  # takes no memory
         kernel = unit.gpu_kernel(sample, sample, sample)
         if kernel is not None:
-            by_torch = _named("streamed" if isinstance(unit, FeatureAttention) else "blocked", forms)
-            forms.append(Form("kernel", "heads", kernel, counted=by_torch.call))
+            name = "streamed" if isinstance(unit, FeatureAttention) else "blocked"
+            by_torch = next(form.call for form in forms if form.name == name)
+            forms.append(Form("kernel", "heads", kernel, counted=by_torch))
     return forms
-
-
-def _named(name: str, forms: Iterable[Form]) -> Form:
-    return next(form for form in forms if form.name == name)
 
 
 def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:

@@ -97,9 +97,8 @@ def measure(
                         continue
                     runs = _runs(cell, count, num_rates)
                     rates = _rates(runs, num_steps, num_repeats, device)
-                    rates["processes"] = (
-                        _process_rate(cell, num_steps, num_repeats, num_workers) if num_workers else None
-                    )
+                    worker_rate = partial(_worker_rate, num_steps=num_steps, num_repeats=num_repeats)
+                    rates["processes"] = sum(side_by_side(worker_rate, [cell] * num_workers)) if num_workers else None
                     row = {**about, **rates, **_ratios(rates)}
                     table.add(row)
                     yield row
@@ -185,23 +184,15 @@ class Program:
 
     def run(self) -> None:
         """Take all steps and wait until the device is done."""
-        self.take_steps()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def take_steps(self) -> None:
-        """Take all steps; a GPU may still be working on them afterwards."""
         for inputs, targets, columns in self.blocks:
             for batch, labels in zip(inputs, targets, strict=True):
                 self.trainer.step(batch, labels, columns)
-
-
-def _process_rate(cell: Cell, num_steps: int, num_repeats: int, num_workers: int) -> float:
-    """Measure the run-steps per second of all worker processes together, each with one run and one thread."""
-    return sum(side_by_side(partial(_worker_rate, num_steps=num_steps, num_repeats=num_repeats), [cell] * num_workers))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:
+    """Measure the run-steps per second of one of several worker processes, with one run and one thread."""
     program = Program(_runs(cell, 1, 1), num_steps, torch.device("cpu"))
     wait_for_all()
     return _rate([program], num_repeats)

@@ -189,7 +189,7 @@ def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: 
 
 
 def test_the_linear_and_the_quadratic_mechanisms_are_all_of_them() -> None:
-    linear, quadratic = steps._linear_time().split(","), steps._quadratic().split(",")
+    linear, quadratic = (steps._mechanisms(is_quadratic=is_so).split(",") for is_so in (False, True))
 
     assert sorted(linear + quadratic) == sorted(MECHANISMS)
     assert {"slay", "linear", "gla"} <= set(linear)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -17,11 +18,15 @@ from synthbench.mechanisms import Mechanism, mechanism
 
 
 class Late(Mechanism):
-    """Sound in small models, else whatever ``misbehave`` does."""
+    """Sound in small models, else whatever ``misbehave`` does; its name is that of the class, as in ``cannot-be-built``."""
 
     label: ClassVar = "a fault"
     family: ClassVar = "fault"
     source: ClassVar = "unpublished"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
     def initialise(self, generator: torch.Generator | None) -> None:
         self.weight = nn.Parameter(torch.rand(self.model_dim, generator=generator))
@@ -40,13 +45,11 @@ class Late(Mechanism):
 
 @mechanism
 class Sound(Late):
-    name: ClassVar = "sound"
+    """As a mechanism should be."""
 
 
 @mechanism
 class Raises(Late):
-    name: ClassVar = "raises"
-
     def misbehave(self) -> None:
         raise ArithmeticError("not at this width")
 
@@ -63,8 +66,6 @@ class Refusal(torch.autograd.Function):
 
 @mechanism
 class RaisesBackward(Late):
-    name: ClassVar = "raises-backward"
-
     def forward(self, x: Tensor) -> Tensor:
         out = super().forward(x)
         return Refusal.apply(out) if self.model_dim == 64 else out  # type: ignore[no-untyped-call]
@@ -72,16 +73,12 @@ class RaisesBackward(Late):
 
 @mechanism
 class Sleeps(Late):
-    name: ClassVar = "sleeps"
-
     def misbehave(self) -> None:
         time.sleep(10**6)
 
 
 @mechanism
 class Loops(Late):
-    name: ClassVar = "loops"
-
     def misbehave(self) -> None:
         while True:
             pass
@@ -89,24 +86,18 @@ class Loops(Late):
 
 @mechanism
 class Exits(Late):
-    name: ClassVar = "exits"
-
     def misbehave(self) -> None:
         sys.exit(3)
 
 
 @mechanism
 class Dies(Late):
-    name: ClassVar = "dies"
-
     def misbehave(self) -> None:
         os._exit(7)
 
 
 @mechanism
 class Meddles(Late):
-    name: ClassVar = "meddles"
-
     def misbehave(self) -> None:
         print("printed by python")
         os.write(1, b"written by a library\n")
@@ -122,8 +113,6 @@ class Meddles(Late):
 class HoldsTheLock(Late):
     """Hangs in C with the interpreter's lock, and ignores a polite request to end; leaves its process id."""
 
-    name: ClassVar = "holds-the-lock"
-
     def misbehave(self) -> None:
         written = Path(__file__).with_suffix(".tmp")
         written.write_text(str(os.getpid()))
@@ -136,8 +125,6 @@ class HoldsTheLock(Late):
 class HoldsTheLockAlways(HoldsTheLock):
     """The same at any width, so when it is examined."""
 
-    name: ClassVar = "holds-the-lock-always"
-
     def forward(self, x: Tensor) -> Tensor:
         self.misbehave()
         return x
@@ -147,7 +134,6 @@ class HoldsTheLockAlways(HoldsTheLock):
 class TurnsToNothing(Late):
     """Its output is no number after some steps: a step calls each of two layers, and so does an evaluation."""
 
-    name: ClassVar = "turns-to-nothing"
     calls: ClassVar = 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,26 +161,22 @@ class AsksForMemory(Late):
 
 @mechanism
 class AsksForTooMuch(AsksForMemory):
-    name: ClassVar = "asks-for-too-much"
+    """Even for one run."""
 
 
 @mechanism
 class FitsAlone(AsksForMemory):
-    name: ClassVar = "fits-alone"
     most_runs: ClassVar = 1
 
 
 @mechanism
 class FitsAlways(AsksForMemory):
-    name: ClassVar = "fits-always"
     most_runs: ClassVar = 8
 
 
 @mechanism
 class FillsMemory(Late):
     """Notes when it began, then takes memory until the system ends it."""
-
-    name: ClassVar = "fills-memory"
 
     def misbehave(self) -> None:
         with Path(__file__).with_name("tries").open("a") as notes:
@@ -211,8 +193,6 @@ class FillsMemory(Late):
 class Rummages(Late):
     """Overwrites every whole number tensor that the frames around it hold: inputs, targets and all."""
 
-    name: ClassVar = "rummages"
-
     def misbehave(self) -> None:
         frame, found = sys._getframe(), 0
         while frame.f_back is not None:
@@ -226,8 +206,6 @@ class Rummages(Late):
 
 @mechanism
 class WritesIntoItsInput(Late):
-    name: ClassVar = "writes-into-its-input"
-
     def forward(self, x: Tensor) -> Tensor:
         if self.model_dim == 64:
             x.detach().fill_(1.0)
@@ -236,16 +214,12 @@ class WritesIntoItsInput(Late):
 
 @mechanism
 class Leaks(Late):
-    name: ClassVar = "leaks"
-
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight - x.mean(-2, keepdim=True)
 
 
 @mechanism
 class HangsAlways(Late):
-    name: ClassVar = "hangs-always"
-
     def forward(self, x: Tensor) -> Tensor:
         while True:
             pass
@@ -253,15 +227,11 @@ class HangsAlways(Late):
 
 @mechanism
 class DiesAlways(Late):
-    name: ClassVar = "dies-always"
-
     def forward(self, x: Tensor) -> Tensor:
         os._exit(9)
 
 
 @mechanism
 class CannotBeBuilt(Late):
-    name: ClassVar = "cannot-be-built"
-
     def initialise(self, generator: torch.Generator | None) -> None:
         raise OSError("no weights")

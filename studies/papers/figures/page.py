@@ -6,13 +6,11 @@ figure.
 """
 
 import argparse
-import fnmatch
 import io
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import pandas as pd
 
 from studies.papers.figures import losses, nmn, slay_errors, slay_kernels, slay_weights  # noqa: F401 - have figures
 from studies.papers.figures.figure import FIGURES, Figure
+from synthbench import options
 from synthbench.errors import UnknownName
 from synthbench.reports.render.figures.drawing import Drawing, mark_in, render
 
@@ -58,11 +57,7 @@ def select(patterns: Sequence[str]) -> list[Figure]:
     Raises:
         UnknownName: If a glob matches no figure.
     """
-    chosen = {pattern: fnmatch.filter(FIGURES, pattern) for pattern in patterns or ["*"]}
-    for pattern, names in chosen.items():
-        if not names:
-            raise UnknownName("figure", pattern, FIGURES)
-    return [FIGURES[name] for name in sorted({*chain(*chosen.values())})]
+    return [FIGURES[name] for name in options.select("figure", patterns or ["all"], sorted(FIGURES), str)]
 
 
 def files(drawing: Drawing) -> dict[str, bytes]:
