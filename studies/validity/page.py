@@ -422,7 +422,7 @@ def _halves(
     return mean(cells.seeds[:at]), mean(cells.seeds[at:])
 
 
-def _early(runs: pd.DataFrame, names: Sequence[str], curves: pd.DataFrame) -> Numbers:
+def _early(runs: pd.DataFrame, names: list[str], curves: pd.DataFrame) -> Numbers:
     """Compute minus the mean validation loss at the first point after one ``EARLY``-th of the steps, or NaN."""
     losses = curves[(curves["split"] == "validation") & (curves["metric"] == "loss")].merge(runs, on="run_id")
     late = losses[losses["step"] >= losses["steps_planned"] / EARLY].sort_values("step")

@@ -132,14 +132,20 @@ def test_a_gpu_is_asked_first_whether_it_computes_then_for_rows_then_for_its_ker
     assert len(set(stores)) == len(stores)
 
 
+@pytest.fixture
+def _one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(total_memory=80 * 2**30))
+
+
+@pytest.mark.usefixtures("_one_gpu")
 @pytest.mark.parametrize("chosen", [None, "old/ptxas"])
 def test_steps_on_a_gpu_get_a_good_assembler_unless_the_caller_chose_one(
     tmp_path: Path, chosen: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = {(9, 0): {"TRITON_PTXAS_PATH": "good/ptxas"}}
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(total_memory=2**36))
     monkeypatch.setattr(kernels, "load", {"_assembler": SimpleNamespace(substitute=good.__getitem__)}.__getitem__)
     monkeypatch.setattr(steps, "find_spec", lambda _name: object())
     monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
@@ -152,27 +158,18 @@ def test_steps_on_a_gpu_get_a_good_assembler_unless_the_caller_chose_one(
     assert {one.environment.get("TRITON_PTXAS_PATH") for one in planned} == {expected}
 
 
-def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-
+@pytest.mark.usefixtures("_one_gpu")
+def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path) -> None:
     result = run_campaign("--dry-run", "--device", "cuda:5", "--out", str(tmp_path))
 
     assert isinstance(result.exception, UsageError)
     assert "this machine has 1 CUDA devices" in str(result.exception)
 
 
-def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = {torch.device("cuda"): SimpleNamespace(total_memory=80 * 2**30)}
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (9, 0))
-    plans = [
-        steps_for(CPU, tmp_path),
-        steps_for(torch.device("cuda"), tmp_path),
-        steps_for(CPU, tmp_path, is_quick=True),
-    ]
-
+@pytest.mark.usefixtures("_one_gpu")
+def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path) -> None:
+    asked = ((CPU, False), (torch.device("cuda"), False), (CPU, True))
+    plans = [steps_for(device, tmp_path, is_quick=is_quick) for device, is_quick in asked]
     commands = {}  # one for each set of options, whatever their values
     for plan in plans:
         assert len({one.name for one in plan}) == len(plan)

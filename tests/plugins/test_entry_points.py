@@ -42,7 +42,6 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[
     import room_of_tests  # type: ignore[import-not-found]  # noqa: PLC0415 - it was written just now
 
     yield room_of_tests.UNITS
-    plugins.REGISTRIES.remove(room_of_tests.UNITS)
     for name in [name for name in sys.modules if name.startswith(("room_of_tests", "some_"))]:
         del sys.modules[name]
     forget()

@@ -112,9 +112,10 @@ def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Pa
 
 
 def test_a_file_that_ends_its_process_is_refused(tmp_path: Path) -> None:
+    """Of two files, the right one is blamed."""
     (tmp_path / "deadly.py").write_text("import os\nos._exit(0)\n")  # as if all were well
     with pytest.raises(ContractError, match=r"deadly.py' ends the process that it runs in, with exit code 0"):
-        run(request(tmp_path / "results", "softmax", plugins=(str(tmp_path / "deadly.py"),)))
+        run(request(tmp_path / "results", "softmax", plugins=(FAULTS, str(tmp_path / "deadly.py"))))
 
 
 def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None:

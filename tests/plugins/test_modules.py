@@ -71,14 +71,6 @@ def test_the_check_names_the_line_that_raised_or_that_of_the_class(synthbench: C
     assert (raising.returncode, wide.returncode) == (4, 4)
 
 
-def test_a_module_of_a_package_is_what_its_entry_point_names(synthbench: Command, install: Callable[..., Path]) -> None:
-    site = install("my-package", "[synthbench.mechanisms]\nmy_module = mine:MyModule\n", mine=MODULE)
-    checked = synthbench("check", "my-package/my_module", PYTHONPATH=str(site))
-
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "mechanism my-package/my_module" in checked.stdout
-
-
 def test_the_examples_of_the_documentation_keep_the_contract(synthbench: Command, tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "plugins.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

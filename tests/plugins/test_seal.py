@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from synthbench.contract.trial import Trial
-from synthbench.errors import ContractError
 from synthbench.process import STARTED_BY, end_orphans, orphans_ended
 from synthbench.results import Store
 from synthbench.runner import seal
@@ -139,16 +137,6 @@ def test_orphans_of_a_gone_worker_end_and_ones_own_children_and_strangers_stay(t
     assert own_end is None
     assert has_stranger
     assert STARTED_BY not in os.environ
-
-
-@pytest.mark.end_to_end
-def test_of_two_plugins_the_one_that_ends_the_process_is_blamed(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text(SOUND)
-    bad.write_text("import os\nos._exit(3)\n")
-
-    with Trial([str(good), str(bad)]) as trial, pytest.raises(ContractError, match=r"bad\.py' ends the process"):
-        trial.try_plugins()
 
 
 @pytest.mark.end_to_end

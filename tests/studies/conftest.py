@@ -13,7 +13,7 @@ from synthbench.tasks import TASKS
 
 @pytest.fixture(scope="session")
 def ladder_row(make_row: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Make a row of suite climb from a height in levels, which follow from their loads."""
+    """Make a row of suite climb whose levels follow from their loads and a height."""
 
     def make(task: str, mech: str, seed: int, height: float, loads: Sequence[float], **changes: Any) -> dict[str, Any]:
         skills = [min(1.0, max(0.0, height - level)) for level in range(len(loads))]
