@@ -42,7 +42,7 @@ def test_what_has_no_published_form_of_its_own_is_not_compared_with_one() -> Non
     assert (fact["captured"], fact["captured/loop"]) == (None, None)  # there is no graph on a CPU
 
 
-def test_runs_are_seeds_times_learning_rates_of_the_mechanism_with_its_arguments(
+def test_runs_are_seeds_times_learning_rates_of_what_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trained: list[list[Run]] = []
@@ -54,10 +54,8 @@ def test_runs_are_seeds_times_learning_rates_of_the_mechanism_with_its_arguments
     monkeypatch.setattr(suite, "_rates", rates)
     rows = timed("slay:P=5", num_runs=[2, 6], num_rates=2)
 
-    assert [(row["mechanism"], row["members"], row["rates"]) for row in rows] == [
-        ("slay:P=5", 2, 2),
-        ("slay:P=5", 6, 2),
-    ]
+    assert [(row["members"], row["rates"]) for row in rows] == [(2, 2), (6, 2)]
+    assert "P=5" in rows[0]["mechanism"]
     assert trained[0][0].cell.mechanism_arguments["P"] == 5
     assert {run.seed for run in trained[1]} == {0, 1, 2}
     assert len({run.learning_rate for run in trained[1]}) == 2
