@@ -262,7 +262,7 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
         UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column.
     """
     rows, suite = _seen(rows, suite)
-    files = build(rows, None, suite, formats=["md"])
+    files = build(rows, None, suite, formats=["md", "pages"])
     return Tables(
         (name.removesuffix(".md"), Markdown(text))
         for name, text in files.items()

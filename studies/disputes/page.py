@@ -80,7 +80,7 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
-        "[The report](../../reports/core/variants.md) has every mechanism and task."
+        "[The report](../../reports/core/README.md#what-one-factor-changes) has all factors."
         + " One seed has no interval." * (num_seeds == 1)
     )
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from tabulate import tabulate
 
-from synthbench.bench import context, fidelity, forms, scaling, suite
+from synthbench.bench import fidelity, forms, scaling, suite
 from synthbench.bench.rows import Row, load
 from synthbench.errors import StoreError
 from synthbench.options import RUN_SUITE
@@ -89,11 +89,12 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
         blocks += [
             f"### {escape(dtype)}, batch {batch_size}",
             (
-                "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length "
-                f"that time and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN} and on one side "
-                f"of {scaling.ONE_PIECE:,}, up to where mechanisms may attend in one piece, which grows otherwise."
+                "8 heads of 32. The longest length that was measured, the cost at this length, and the powers of the "
+                f"length with which time and memory grow, fitted over the last factor of {scaling.FITTED_SPAN}. The "
+                f"fit uses only lengths on the same side of {scaling.ONE_PIECE:,}: up to this length, mechanisms may "
+                "attend in one piece, and their cost grows differently. In brackets: why the next length failed."
             ),
-            _markdown(facts),
+            _markdown(_side_by_side(_with_ends(facts), ("mechanism", "form"), "direction", _OF_SCALING)),
         ]
         if ratios := scaling.against_naive(group):
             blocks += [
@@ -181,19 +182,31 @@ def _fidelity(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
     blocks = [
         "## Fidelity",
         (
-            "Relative L2 error of a layer's outputs against the exact spherical Yat kernel, mean over seeds. What is "
-            "not better than the running mean knows no more of the queries and keys than nothing."
+            "Relative L2 error of a layer's outputs against the exact spherical Yat kernel: mean over seeds ± standard "
+            "deviation. An estimator is useful only if its error is below that of the running mean (`mean`), which "
+            "ignores queries and keys."
         ),
     ]
     for (bias,), group in _grouped(rows, "bias"):
-        blocks += [f"### Projections {'with' if bias else 'without'} biases", _markdown(fidelity.summary(group))]
+        blocks.append(f"### Projections {'with' if bias else 'without'} biases")
+        by_budget: dict[str, list[dict[str, Any]]] = {}
+        for fact in fidelity.summary(group):
+            spread = "" if fact["rel_l2_std"] is None else f" ± {_cell(fact['rel_l2_std'])}"
+            by_budget.setdefault(fact["budget"], []).append(fact | {"error": f"{_cell(fact['rel_l2'])}{spread}"})
+        tables: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for facts in by_budget.values():
+            tables.setdefault(tuple(fact["estimator"] for fact in facts), []).extend(facts)
+        for estimators, facts in tables.items():
+            num_budgets = len(facts) // len(estimators)
+            line, column = ("estimator", "budget") if len(estimators) > num_budgets else ("budget", "estimator")
+            blocks.append(_markdown(_side_by_side(facts, (line,), column, ("error",))))
     return blocks, []
 
 
 def _context(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
-    facts = [{name: row[name] for name in context.SHOWN} for row in rows]
-    about = "The longest sequence that a layer takes in so much memory, found by trying, to within a 16th."
-    return ["## Context", about, _markdown(facts)], []
+    about = "The longest sequence that fits in the given memory, to within a 16th, and what stopped the search there."
+    given = ("mechanism", "gigabytes", "batch_size", "dtype")
+    return ["## Context", about, _markdown(_side_by_side(rows, given, "direction", ("length", "ended")))], []
 
 
 def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
@@ -234,10 +247,31 @@ def _grouped(rows: Sequence[Row], *columns: str) -> list[tuple[tuple[Any, ...], 
     return [(values, list(group)) for values, group in itertools.groupby(sorted(rows, key=key), key=key)]
 
 
+_OF_SCALING = ("longest", "ms", "peak_mb", "time_exponent", "memory_exponent")
+
+
+def _with_ends(facts: Facts) -> Facts:
+    """Write behind each longest length why the next one was not measured, if it was tried."""
+    return [
+        fact if fact["ended"] == "ok" else {**fact, "longest": f"{fact['longest']} ({fact['ended']})"} for fact in facts
+    ]
+
+
+def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequence[str]) -> Facts:
+    """Put facts that differ only in ``across`` on one line, with a column for each shown fact and each such value."""
+    columns = [f"{name}, {value}" for name in shown for value in dict.fromkeys(fact[across] for fact in facts)]
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for fact in facts:
+        key = tuple(fact[name] for name in names)
+        line = lines.setdefault(key, dict(zip(names, key, strict=True)) | dict.fromkeys(columns))
+        line |= {f"{name}, {fact[across]}": fact[name] for name in shown}
+    return list(lines.values())
+
+
 def _markdown(facts: Facts) -> str:
     header = list(facts[0])
     lines = [[_cell(fact[name]) for name in header] for fact in facts]
-    is_number = [isinstance(fact, int | float) for fact in facts[0].values()]
+    is_number = [any(isinstance(fact[name], int | float) for fact in facts) for name in header]
     return tabulate(
         lines,
         headers=[escape(name) for name in header],

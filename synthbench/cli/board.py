@@ -75,7 +75,9 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
         yield from aligned([["rank", "mechanism", "skill", "seeds", *conditions, *parts], *body])
     if others:
         yield "Not ranked, as tasks are missing:" if facts["is_ranked"] else "With rows, in tables of their own:"
-        body = [[_called(one), f"{one['num_tasks']} of {num_tasks}", counted(one["num_seeds"], "seed")] for one in others]
+        body = [
+            [_called(one), f"{one['num_tasks']} of {num_tasks}", counted(one["num_seeds"], "seed")] for one in others
+        ]
         yield from aligned(body)
 
 

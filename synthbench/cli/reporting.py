@@ -78,7 +78,8 @@ def report(
         str | None,
         options.printing(
             "--format",
-            help="Formats to write, comma-separated: md, tex, csv (a line per cell), runs (CSV of runs and learning "
+            help="Formats to write, comma-separated: md (README and a page per category), tex (the categories), pages "
+            "(md and tex of all other tables), csv (a line per cell), runs (CSV of runs and learning "
             "curves), json, html, figures (SVG and PDF, with their numbers as CSV). Default: all. An earlier report's "
             "files in other formats are removed.",
         ),

@@ -12,7 +12,7 @@ from synthbench.reports.render import figures, latex, markdown
 from synthbench.reports.render.page import page
 from synthbench.reports.render.readme import readme
 from synthbench.reports.render.spreadsheet import csv_text, json_text
-from synthbench.reports.report import Report
+from synthbench.reports.report import RESERVED, Report
 from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
 
@@ -66,7 +66,7 @@ def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str
     for name, make in FORMATS.items():
         if name in formats:
             files |= make(report, files)
-    if not {"md", "tex"}.isdisjoint(formats):
+    if not {"md", "tex", "pages"}.isdisjoint(formats):
         files["sources.bib"] = report.cited[0]
     if "md" in formats:
         files["README.md"] = readme(report, files)
@@ -127,14 +127,26 @@ def _facts(task: TaskFacts) -> dict[str, object]:
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
-FORMATS: dict[str, Callable[[Report, Files], Files]] = {
-    "md": lambda report, _files: {
+def _markdown(report: Report, *, of_categories: bool) -> Files:
+    return {
         f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
         for stem, page in report.pages.items()
-    },
-    "tex": lambda report, _files: {
-        f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
-    },
+        if (stem not in RESERVED) == of_categories
+    }
+
+
+def _latex(report: Report, *, of_categories: bool) -> Files:
+    return {
+        f"{stem}.tex": latex.document(page.tables, report.selection.suite)
+        for stem, page in report.pages.items()
+        if (stem not in RESERVED) == of_categories
+    }
+
+
+FORMATS: dict[str, Callable[[Report, Files], Files]] = {
+    "md": lambda report, _files: _markdown(report, of_categories=True),
+    "tex": lambda report, _files: _latex(report, of_categories=True),
+    "pages": lambda report, _files: _markdown(report, of_categories=False) | _latex(report, of_categories=False),
     "csv": _csv_files,
     "runs": _run_files,
     "json": _json_files,

@@ -40,7 +40,7 @@ from synthbench.results import PACKAGED
 if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
-_RESERVED = (
+RESERVED = (
     *("averages", "beyond", "bits", "full", "leaderboard", "readme", "separation"),
     *("steps_to_threshold", "variants"),
 )
@@ -205,7 +205,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
         tasks = cells.tasks_of(category)
         tables = _with_loads(category_table(cells, verdicts, category), cells, tasks, f"{category}-load")
         outcome = summary({task.key: verdicts[task.key] for task in tasks})
-        pages[stem_of(category, pages, _RESERVED)] = Page(tables[0].title, tables, outcome)
+        pages[stem_of(category, pages, RESERVED)] = Page(tables[0].title, tables, outcome)
     tables = _with_loads(full_table(cells, verdicts), cells, cells.tasks, "full-load")
     pages["full"] = Page(tables[0].title, tables, report.verdict)
     if not cells.has_ladder:  # on a ladder, the leaderboard has the means of the categories

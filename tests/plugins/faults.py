@@ -18,7 +18,7 @@ from synthbench.mechanisms import Mechanism, mechanism
 
 
 class Late(Mechanism):
-    """Sound in small models, else whatever ``misbehave`` does; its name is that of the class, as in ``cannot-be-built``."""
+    """Sound in small models, else whatever ``misbehave`` does; its name is that of the class, as in ``sleeps``."""
 
     label: ClassVar = "a fault"
     family: ClassVar = "fault"

@@ -20,6 +20,8 @@ def readme(report: Report, files: Iterable[str]) -> str:
     # The tables of the leaderboard, and those of tasks scored in bits per token.
     ranked = pages["leaderboard"].tables if report.board and report.board.entries else ()
     boards = [table for table in ranked if table.name != "improvement"]
+    if report.variants:
+        boards.append(pages["variants"].tables[0])
     apart = [table for page in report.pages_apart.values() for table in page.tables]
     for table in (*boards, *apart):
         blocks += [f"## {markdown.escape(table.title)}", *[markdown.escape(table.outcome)] * bool(table.outcome)]
@@ -37,8 +39,9 @@ def readme(report: Report, files: Iterable[str]) -> str:
         lines = [f"- {markdown.escape(words)}: {markdown.escape(', '.join(of))}" for words, of in outcomes.items()]
         blocks += ["## Where mechanisms differ", "\n".join(lines)]
     tables = [
-        f"- {markdown.escape(page.title)}: {_links(names, (f'{stem}.{kind}' for kind in ('md', 'tex')))}"
+        f"- {markdown.escape(page.title)}: {links}"
         for stem, page in pages.items()
+        if (links := _links(names, (f"{stem}.{kind}" for kind in ("md", "tex"))))
     ]
     others = [f"- {words}: {_links(names, [name])}" for name, words in _CONTENT.items() if name in names]
     blocks += ["## Tables", "\n".join([*tables, *others])]
