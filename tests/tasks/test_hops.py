@@ -138,7 +138,7 @@ def followers(task: Any, inputs: list[int]) -> list[list[int]]:
 
 
 def by_place(task: Any, inputs: list[int]) -> list[set[int]]:
-    """What followed the first or the latest occurrence."""
+    """Name the token after the first or the latest occurrence."""
     found, place = followers(task, inputs), {"first": 0, "latest": -1}[task.policy]
     assert all(len(set(successors)) == task.repeats for successors in found)
     return targets_from(inputs, len(inputs) - task.num_asked, [successors[place] for successors in found])

@@ -105,7 +105,7 @@ def of_stream(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def of_motifs(task: Any, inputs: list[int]) -> list[set[int]]:
-    """Where a value goes on is asked; after the last token it may be."""
+    """Ask where a value goes on; after the last token it may go on."""
     *targets, last = values_of_motifs(task, inputs)
     is_value = [token >= task.num_key_tokens for token in inputs]
     within = [target if follows else {IGNORE} for target, follows in zip(targets, is_value[1:], strict=True)]
