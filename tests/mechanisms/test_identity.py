@@ -12,4 +12,3 @@ def test_output_is_two_projections_of_each_token(generator: torch.Generator) -> 
     expected = values @ identity.out.weight + identity.out.bias
 
     torch.testing.assert_close(identity(x), expected)
-    torch.testing.assert_close(identity.forward_last(x), expected[:, -1:])

@@ -10,4 +10,3 @@ def test_output_is_the_average_of_the_values_so_far(generator: torch.Generator) 
     expected = torch.stack([mean.out(values[:, : t + 1].mean(1)) for t in range(20)], dim=1)
 
     torch.testing.assert_close(mean(x), expected)
-    torch.testing.assert_close(mean.forward_last(x), expected[:, -1:])

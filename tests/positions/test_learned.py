@@ -15,18 +15,6 @@ def test_row_t_is_added_to_token_t() -> None:
         assert torch.equal(embedded, table[:5])
 
 
-def test_it_is_drawn_from_the_generator() -> None:
-    def drawn(seed: int) -> torch.Tensor:
-        generator = torch.Generator()
-        generator.manual_seed(seed)
-        (table,) = POSITIONS["learned"](model_dim=4, num_heads=1, length=300, generator=generator).parameters()
-        return table
-
-    assert torch.equal(drawn(1), drawn(1))
-    assert not torch.equal(drawn(1), drawn(2))
-    assert abs(drawn(1).std().item() - 1) < 0.1
-
-
 @pytest.mark.parametrize("first", [2, 100])
 def test_a_table_that_ends_before_the_tokens_is_refused(first: int) -> None:
     with pytest.raises(UsageError, match=rf"{first + 5} tokens; allowed: up to 6"):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize, softplus
 
-from synthbench.mechanisms.rewa import _geometry
 from synthbench.mechanisms.rewa._geometry import (
     RADIUS,
     euclidean_distance,
@@ -188,9 +187,3 @@ def test_claim_a_tree_embeds_exactly_in_the_disk_is_false() -> None:
         hyperbolic_distance(torch.zeros(1, 2).double(), neighbours), torch.ones(1, 3).double(), rtol=1e-6, atol=1e-6
     )
     assert (hyperbolic_distance(neighbours, neighbours)[0, 1:] < 1.8).all()
-
-
-def test_mean_a_head_averages_over_queries_and_sequences() -> None:
-    values = draw(3, 2, 4, 5, 1)
-
-    torch.testing.assert_close(_geometry.mean_a_head(values), values[..., 0].mean((1, 3)))

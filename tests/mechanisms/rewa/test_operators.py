@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import WitnessMap
 from tests.tensors import normal
 
 seeds = st.integers(0, 2**32 - 1)
@@ -81,15 +80,6 @@ def test_the_arc_is_arccos_with_finite_gradients_at_its_ends() -> None:
     torch.testing.assert_close(arcs, cosines.acos(), rtol=0, atol=2e-3)
     assert gradient.isfinite().all()
     assert gradient[[0, -1]].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_queries_and_keys_share_a_witness_map_unless_told_otherwise(*, shared: bool) -> None:
-    witness = WitnessMap(2, 4, 6, shared=shared, generator=torch.Generator().manual_seed(0))
-    x = torch.ones(2, 3, 4)
-
-    assert torch.equal(witness(x, "query"), witness(x, "key")) == shared
-    assert len(list(witness.parameters())) == (1 if shared else 2)
 
 
 @settings(max_examples=30)

@@ -1,7 +1,6 @@
 import torch
 
 from synthbench.forms.feature_maps import unit_vectors
-from synthbench.mechanisms.slay._sketch import circular_convolution
 from synthbench.mechanisms.slay.slay_sketch import SlaySketch
 from tests.tensors import normal
 
@@ -63,14 +62,3 @@ def test_kernel_expects_that_of_the_tensor_product() -> None:
     errors = difference.std(0) / (draws * heads) ** 0.5
     assert (difference.mean(0).abs() < 4 * errors).all()
     assert (errors > 0).all()
-
-
-def test_convolution_goes_round() -> None:
-    for width in (1, 4, 5):
-        a, b = normal(3, width), normal(3, width, seed=1)
-        expected = torch.zeros(3, width, dtype=torch.float64)
-        for i in range(width):
-            for j in range(width):
-                expected[:, (i + j) % width] += a[:, i] * b[:, j]
-
-        torch.testing.assert_close(circular_convolution(a, b), expected)
