@@ -74,8 +74,6 @@ class Job:
     @property
     def groups(self) -> list[tuple[Run, ...]]:
         """The groups of runs that train as one program; groups without missing rows are left out."""
-        if len(self.runs) <= self.group_size:
-            return [self.runs] if self.missing else []
         missing = set(self.missing)
         starts = range(0, len(self.runs), self.group_size)
         groups = [self.runs[start : start + self.group_size] for start in starts]

@@ -111,6 +111,6 @@ def test_the_parameters_of_each_run_move_as_in_pytorch_and_frozen_ones_stay(
                 torch.autograd.backward((parameter.abs() ** 3 + parameter.real).sum())
             for each in steps:
                 each.step()
-    tolerance = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {}
-    torch.testing.assert_close(moved.detach(), torch.stack([each.detach() for each in alone]), **tolerance)
+    rtol, atol = (1e-12, 1e-14) if dtype == torch.float64 else (None, None)
+    torch.testing.assert_close(moved.detach(), torch.stack([each.detach() for each in alone]), rtol=rtol, atol=atol)
     assert torch.equal(frozen, torch.arange(2).expand(len(rates), 2))
