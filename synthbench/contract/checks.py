@@ -37,6 +37,17 @@ class CheckResult:
     """The message of a failure or remark, with place and size; otherwise empty."""
 
 
+def require_all(checks: Iterable[Check]) -> None:
+    """Run checks in order until one fails.
+
+    Raises:
+        ContractError: If a check fails.
+    """
+    failure = first_failure(make_all(checks))
+    if failure is not None:
+        raise ContractError(failure)
+
+
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """Run one check after the other, even after a failure, and yield their results.
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Int
 
-from synthbench.contract.checks import Check
+from synthbench.contract.checks import Check, require_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import Option, Value, arguments_of, options_of
 from synthbench.tasks import accuracy, level_bounds
@@ -68,6 +68,20 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
         check("options", check_options, tokens),
         check("levels", check_levels),
     ]
+
+
+def check_task(task: Task, length: int | None = None) -> None:
+    """Run all checks of a task at one length.
+
+    Args:
+        task: An instance; its options are varied around their values.
+        length: Tokens in a sequence; the task's published length if None.
+
+    Raises:
+        ContractError: If a check fails; the message says what is wrong, where and by how much.
+        UsageError: If the task has no sequence of this length.
+    """
+    require_all(checks_of(task, length))
 
 
 def check_shapes(task: Task, length: int) -> None:

@@ -1,27 +1,12 @@
-"""Mechanisms of one function each, and those that see the future; checks that raise at the first failure."""
+"""Mechanisms of one function each, and those that see the future."""
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from synthbench.contract.checks import Check, first_failure, make_all
-from synthbench.contract.mechanisms import checks_of, lazy_probe
-from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
-
-
-def require_all(checks: Iterable[Check]) -> None:
-    """Run checks until one fails, and raise its message."""
-    if failure := first_failure(make_all(checks)):
-        raise ContractError(failure)
-
-
-def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any] = MappingProxyType({})) -> None:
-    """Run the checks of a mechanism until one fails, and raise its message."""
-    require_all(checks_of(lazy_probe(unit, arguments)))
 
 
 class Toy(Mechanism):

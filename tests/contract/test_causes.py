@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, pad
 
 from synthbench.contract import causes
+from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism
 from synthbench.mechanisms.base import Side
-from tests.contract._toys import LEAKS, check_mechanism, toy
+from tests.contract._toys import LEAKS, toy
 
 
 class Favor(FeatureAttention):

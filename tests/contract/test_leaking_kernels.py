@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
-from tests.contract._toys import check_mechanism
 
 BLOCK = 16
 

@@ -14,11 +14,11 @@ from torch.nn.functional import elu
 from torch.utils.checkpoint import checkpoint
 
 from synthbench.contract.checks import make_all
-from synthbench.contract.mechanisms import checks_of, lazy_probe
+from synthbench.contract.mechanisms import check_mechanism, checks_of, lazy_probe
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
-from tests.contract._toys import LEAKS, Toy, check_mechanism, convolve, divide_by_sequence_norm, softmax_of, toy
+from tests.contract._toys import LEAKS, Toy, convolve, divide_by_sequence_norm, softmax_of, toy
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "slay": {"R": 2, "P": 32, "D": 16, "epsilon": 1e-6, "guard": "clamp"},
@@ -322,7 +322,7 @@ def test_correct_toys_and_habits_of_trained_layers_pass(unit: type[Mechanism]) -
 @pytest.mark.parametrize("unit", FAULTS)
 def test_faults_are_named_in_one_line(unit: type[Mechanism]) -> None:
     with pytest.raises(ContractError, match=FAULTS[unit]) as refused:
-        check_mechanism(unit)
+        check_mechanism(unit, {})
     assert "\n" not in str(refused.value) or unit is Unstorable
 
 

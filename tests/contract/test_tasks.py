@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from synthbench.contract.checks import make_all
-from synthbench.contract.tasks import checks_of
+from synthbench.contract.checks import make_all, require_all
+from synthbench.contract.tasks import check_task, checks_of
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import option
 from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
-from tests.contract._toys import require_all
 
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_task_keeps_the_contract(name: str) -> None:
-    require_all(checks_of(TASKS[name]()))
+    check_task(TASKS[name]())
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -285,7 +284,7 @@ BROKEN: list[tuple[str, Task, str]] = [
 
 def test_the_sound_tasks_pass() -> None:
     for task in (Echo(), Sum(), Story()):
-        require_all(checks_of(task))
+        check_task(task)
 
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
@@ -298,4 +297,4 @@ def test_each_check_fires(check: str, task: Task, message: str) -> None:
 
 def test_a_length_that_the_task_refuses_is_the_callers_mistake() -> None:
     with pytest.raises(UsageError, match="length of task 'echo' is 1; allowed: 2 and more"):
-        checks_of(Echo(), 1)
+        check_task(Echo(), 1)

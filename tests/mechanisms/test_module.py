@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
 from synthbench.options import coerce, options_of
 from synthbench.registry import code_hash, version_of
 from synthbench.training.ensemble import strategy_of
-from tests.contract._toys import check_mechanism
 
 
 class Passing(nn.Module):

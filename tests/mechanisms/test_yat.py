@@ -2,13 +2,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms._yat import YatAttention
 from synthbench.mechanisms.yat import Yat
 from synthbench.mechanisms.yat_spherical import YatSpherical
 from synthbench.mechanisms.yat_sum import YatSum
-from tests.contract._toys import check_mechanism
 from tests.tensors import mix, normal
 
 UNITS: list[type[YatAttention]] = [Yat, YatSpherical]
