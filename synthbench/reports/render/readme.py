@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable
 
-from synthbench.reports.cells import IN_ROWS, Cells, is_known, mechanism_key, task_key
+from synthbench.reports.cells import IN_ROWS, Cells, is_known
 from synthbench.reports.render import markdown
 from synthbench.reports.report import Report
 from synthbench.reports.table import Column, Table, counted, table_of
@@ -119,13 +119,12 @@ def _mechanisms_table(cells: Cells) -> Table:
 
 
 def _failures_table(report: Report) -> Table:
-    tasks = {task.key: task.label for task in report.all_cells.tasks}
-    mechanisms = {mechanism.key: mechanism.label for mechanism in report.all_cells.mechanisms}
     counts: Counter[tuple[str, str, str, str]] = Counter()
-    for row in report.records:
-        if row["status"] != "ok":
-            error = str(row["error_type"]) if is_known(row["error_type"]) else ""
-            counts[tasks[task_key(row)], mechanisms[mechanism_key(row)], str(row["status"]), error] += 1
+    for task, mechanism, _cell in report.all_cells:
+        for row in report.runs_of(task, mechanism):
+            if row["status"] != "ok":
+                error = str(row["error_type"]) if is_known(row["error_type"]) else ""
+                counts[task.label, mechanism.label, str(row["status"]), error] += 1
     return table_of(
         "failures",
         "Failures",

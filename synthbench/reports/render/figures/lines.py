@@ -225,16 +225,15 @@ def frontier(facts: Facts) -> Drawing | None:
         ),
         header=("mechanism", "setting", "state", "skill", "low", "high"),
         lines=tuple((label, words, state, *skill) for label, points in lines.items() for state, words, skill in points),
-        draw=lambda: _draw_frontier(
-            {
-                label: Line(*np.array([(state, *skill) for state, _words, skill in points]).T)
-                for label, points in lines.items()
-            }
-        ),
+        draw=lambda: _draw_frontier(lines),
     )
 
 
-def _draw_frontier(lines: Mapping[str, Line]) -> Figure:
+def _draw_frontier(points: Mapping[str, Sequence[tuple[float, str, Interval]]]) -> Figure:
+    lines = {
+        label: Line(*np.array([(state, *skill) for state, _words, skill in of_line]).T)
+        for label, of_line in points.items()
+    }
     of_lines = looks(list(lines))
     figure, axis = _panel_of_shares(of_lines, lines, "mean skill")
     axis.set_xscale("log")

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from synthbench.reports.cells import MechanismFacts, TaskFacts
 from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, Drawing, shown, widest
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.table import fixed, skill_words
@@ -40,38 +41,28 @@ def heat_map(facts: Facts) -> Drawing | None:
             for task, line in zip(facts.tasks, values, strict=True)
             for mechanism, value in zip(mechanisms, line, strict=True)
         ),
-        draw=lambda: _draw_matrix(
-            values,
-            [task.label for task in facts.tasks],
-            [mechanism.label for mechanism in mechanisms],
-            [task.category for task in facts.tasks],
-        ),
+        draw=lambda: _draw_matrix(values, facts.tasks, mechanisms),
     )
 
 
 def _draw_matrix(
-    values: Float[np.ndarray, "lines columns"],
-    lines: Sequence[str],
-    columns: Sequence[str],
-    groups: Sequence[str],
+    values: Float[np.ndarray, "tasks mechanisms"], tasks: Sequence[TaskFacts], mechanisms: Sequence[MechanismFacts]
 ) -> Figure:
     """Draw fields coloured from 0 to 1; values outside take the colour of the nearer end, NaN stays white.
 
-    Args:
-        values: Values of the fields.
-        lines: Labels of the rows.
-        columns: Labels of the columns.
-        groups: Group of each row, named once at its first row.
+    Each category is named once, at the row of its first task.
     """
+    lines = [shown(task.label) for task in tasks]
+    columns = [shown(mechanism.label) for mechanism in mechanisms]
     has_numbers = len(columns) <= _FEW
-    height = 0.14 * len(lines) + widest([*map(shown, columns)]) + 0.6
+    height = 0.14 * len(lines) + widest(columns) + 0.6
     figure = Figure(figsize=(SINGLE if has_numbers else DOUBLE, height), layout="constrained")
     axis = figure.subplots()
     fields = axis.pcolormesh(values, cmap="cividis", vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
     axis.invert_yaxis()
     axis.spines[:].set_visible(False)
-    axis.set_yticks(np.arange(len(lines)) + 0.5, [*map(shown, lines)])
-    axis.set_xticks(np.arange(len(columns)) + 0.5, [*map(shown, columns)], rotation=90)
+    axis.set_yticks(np.arange(len(lines)) + 0.5, lines)
+    axis.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90)
     axis.tick_params(length=0, pad=2, labeltop=True, labelbottom=False)
     if has_numbers:
         for (line, column), value in np.ndenumerate(values):
@@ -81,13 +72,12 @@ def _draw_matrix(
                     column + 0.5, line + 0.5, fixed(float(value), 2), size=SMALL - 0.5, ha="center",
                     color="white" if is_dark else "black", va="center_baseline",
                 )  # fmt: skip
-    firsts = [index for index, group in enumerate(groups) if index == 0 or group != groups[index - 1]]
+    categories = [shown(task.category.replace("_", " ")) for task in tasks]
+    firsts = [index for index, task in enumerate(tasks) if index == 0 or task.category != tasks[index - 1].category]
     if firsts:
         axis.hlines(firsts[1:], 0, len(columns), color="white", linewidth=3)
         right = axis.secondary_yaxis("right")
-        right.set_yticks(
-            [first + 0.5 for first in firsts], [shown(groups[first].replace("_", " ")) for first in firsts]
-        )
+        right.set_yticks([first + 0.5 for first in firsts], [categories[first] for first in firsts])
         right.tick_params(length=0, pad=2, labelcolor=DARK)
         right.spines[:].set_visible(False)
     bar = figure.colorbar(fields, location="bottom", shrink=0.6, aspect=30, pad=0.02, ticks=[0, 0.5, 1], label="skill")

@@ -102,15 +102,11 @@ def looks(points: Sequence[Point]) -> list[Look]:
 def skill_state(facts: Facts) -> Drawing | None:
     """Draw skill against state and parameters; None if the ranked mechanisms differ in neither."""
     entries = facts.board.entries if facts.board else ()
-    sizes = {
-        name: (axis, [float(getattr(entry.mechanism, fact)) for entry in entries])
-        for name, (axis, fact) in _SIZES.items()
-    }
-    telling = {
-        name: (axis, costs)
-        for name, (axis, costs) in sizes.items()
-        if len({cost for cost in costs if not math.isnan(cost)}) > 1
-    }
+    telling: dict[str, tuple[str, list[float]]] = {}
+    for name, (axis, fact) in _SIZES.items():
+        costs = [float(getattr(entry.mechanism, fact)) for entry in entries]
+        if len({cost for cost in costs if not math.isnan(cost)}) > 1:
+            telling[name] = (axis, costs)
     points = [
         Point(entry.mechanism.label, entry.mechanism.family, entry.skill, costs)
         for entry, *costs in zip(entries, *(costs for _axis, costs in telling.values()), strict=True)
