@@ -203,6 +203,14 @@ def test_a_table_names_the_most_frequent_answer_to_the_last_tokens(seed: int) ->
             assert mean_of(reached[f"table of the last {number}"], fresh) == pytest.approx(right / len(scored(fresh)))
 
 
+def test_large_tables_are_sorted_and_name_what_small_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [(batch_of(seed), batch_of(seed + 1)) for seed in range(20)]
+    in_arrays = [_rules.reached_by_tables(fit, fresh) for fit, fresh in batches]
+    monkeypatch.setattr(_rules, "NUM_CODES", 0)
+
+    assert [_rules.reached_by_tables(fit, fresh) for fit, fresh in batches] == in_arrays
+
+
 @given(seed=SEEDS, kind=st.sampled_from(_rules.VOTES))
 def test_every_answer_read_votes_for_itself_by_its_log_odds(seed: int, kind: str) -> None:
     fit, fresh = batch_of(seed), batch_of(seed + 1)
