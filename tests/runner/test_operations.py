@@ -92,7 +92,8 @@ def operations(suite: str, mechanism: str) -> Counter[str]:
     batch = next(trainer.batches("train", 1, 2))
     trainer.schedule.apply(0, trainer.optimiser, trainer.model)
     trainer.step(batch.inputs[0], batch.targets[0], batch.columns)  # what the first step sets up is not counted
-    with Operations() as counted:
+    counted = Operations()
+    with counted:
         trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
     return counted.counts
 
