@@ -2,12 +2,31 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from synthbench.reports.cells import grid
 
 MakeFrame = Callable[..., pd.DataFrame]
+
+
+def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
+    scores = [0.4, 0.5, 0.45, 0.6]
+    cells = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
+    expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
+
+    assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
+
+
+def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
+    rows["skill"] = (rows["score"] - 0.25) / 0.5
+    cells = grid(rows)
+    cell = cells.cell(cells.tasks[0], cells.mechanisms[0])
+
+    assert cell.skill == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("scores", [{"slay": [0.3]}, {"slay": [None, None], "softmax": [0.3, 0.4]}])

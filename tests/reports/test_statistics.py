@@ -43,6 +43,24 @@ def test_a_cell_has_the_mean_of_its_own_variance_and_its_tasks_by_degrees_of_fre
     np.testing.assert_allclose(dof, [[3, 3]])  # three of the whole task
 
 
+def test_a_cell_that_hardly_scatters_takes_the_variance_of_its_task() -> None:
+    scores = np.array([[[0.98, 0.98, 0.98], [0.98, 0.3, 0.98], [0.5, NAN, NAN]]])
+    variance = spread(scores).variance
+
+    pooled = np.var([0.98, 0.3, 0.98], ddof=1) / 2
+    np.testing.assert_allclose(variance[0, [0, 2]], pooled)
+    assert variance[0, 1] == pytest.approx(2 * pooled)
+
+
+def test_alone_a_cell_that_scatters_far_more_than_its_task_has_its_own_degrees_of_freedom() -> None:
+    quiet = [[0.5, 0.51, 0.52], [0.6, 0.61, 0.6], [0.7, 0.69, 0.7], [0.4, 0.41, 0.41], [0.3, 0.31, 0.3]]
+    variance, dof, alone = spread(np.array([[[0.1, 0.9, 0.5], *quiet]]))
+
+    assert variance[0, 0] == pytest.approx(0.16)
+    assert alone[0, 0] == 2 < dof[0, 0]
+    np.testing.assert_array_equal(alone[0, 1:], dof[0, 1:])
+
+
 @pytest.mark.parametrize("prior", [4.0, 8.0])
 def test_the_prior_is_found_where_variances_come_from_one(prior: float) -> None:
     draws = rng(1)
