@@ -132,25 +132,27 @@ class Trial:
     def try_plugins(self) -> None:
         """Load the plugins in the process one by one, so that errors name the plugin that hangs or exits."""
         for number, plugin in enumerate(self._plugins, start=1):
-            self.attempt(f"plugin {plugin!r}", plugins.load, [], loaded=self._plugins[:number])
+            self._call(f"plugin {plugin!r}", self._plugins[:number], plugins.load, [])
 
-    def attempt(self, what: str, function: Callable[..., T], *arguments: Any, loaded: Sequence[str] | None = None) -> T:
+    def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in the process and return its result.
 
         Args:
             what: Name of the component for messages: ``mechanism 'x'``.
             function: Function of an importable module.
             arguments: Arguments of the function; they and the result must be picklable.
-            loaded: Plugins to load before; None for all.
 
         Raises:
             UsageError: If the process could not import the running script.
             SynthbenchError: If the function raises one.
             ContractError: If the call takes too long, its process dies, or the function raises anything else.
         """
+        return self._call(what, self._plugins, function, *arguments)
+
+    def _call(self, what: str, loaded: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in the process after loading some plugins."""
         require_guarded_main()
-        names = self._plugins if loaded is None else loaded
-        future = self._pool.schedule(_loaded, args=[names, function, *arguments], timeout=self._timeout_s)
+        future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
         try:
             result: T = future.result()
         except TrialTimeout:
