@@ -16,7 +16,7 @@ from synthbench.errors import SynthbenchError, UsageError
 from synthbench.reports.render import visible
 
 _verbosity: ContextVar[Literal["quiet", "normal", "verbose"]] = ContextVar("verbosity", default="normal")
-"""What commands print: errors and results only, or messages too, or also file names, ids and tracebacks."""
+"""The amount that commands print: errors and results only, messages too, or also file names, ids and tracebacks."""
 
 
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
