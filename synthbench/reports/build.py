@@ -146,7 +146,10 @@ def _latex(report: Report, *, of_categories: bool) -> Files:
 FORMATS: dict[str, Callable[[Report, Files], Files]] = {
     "md": lambda report, _files: _markdown(report, of_categories=True),
     "tex": lambda report, _files: _latex(report, of_categories=True),
-    "pages": lambda report, _files: _markdown(report, of_categories=False) | _latex(report, of_categories=False),
+    "pages": lambda report, _files: {
+        **_markdown(report, of_categories=False),
+        **_latex(report, of_categories=False),
+    },
     "csv": _csv_files,
     "runs": _run_files,
     "json": _json_files,

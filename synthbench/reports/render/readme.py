@@ -120,8 +120,8 @@ def _mechanisms_table(cells: Cells) -> Table:
 
 def _failures_table(report: Report) -> Table:
     counts: Counter[tuple[str, str, str, str]] = Counter()
-    for task, mechanism, _cell in report.all_cells:
-        for row in report.runs_of(task, mechanism):
+    for task, mechanism, cell in report.all_cells:
+        for row in cell.rows:
             if row["status"] != "ok":
                 error = str(row["error_type"]) if is_known(row["error_type"]) else ""
                 counts[task.label, mechanism.label, str(row["status"]), error] += 1
