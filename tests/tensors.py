@@ -27,6 +27,6 @@ def with_gradients(out: Tensor, inputs: Iterable[Tensor]) -> list[Tensor]:
 
 
 def value_and_gradients(form: Callable[..., Tensor], inputs: Iterable[Tensor]) -> list[Tensor]:
-    """What a form computes of some inputs, and the gradients by these."""
+    """Outputs of a form for some inputs, and the gradients with respect to these inputs."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     return with_gradients(form(*leaves), leaves)

@@ -78,9 +78,9 @@ def report(
         str | None,
         options.printing(
             "--format",
-            help="Formats to write, comma-separated: md (README and a page per category), tex (the categories), pages "
-            "(md and tex of all other tables), csv (a line per cell), runs (CSV of runs and learning "
-            "curves), json, html, figures (SVG and PDF, with their numbers as CSV). Default: all. An earlier report's "
+            help="Formats to write, comma-separated: md and tex (README, tables of the categories), pages (all other "
+            "tables, both as md and tex), csv (a line per cell), runs, json, html, figures. runs are CSV of runs and "
+            "learning curves; figures are SVG and PDF, with their numbers as CSV. Default: all. An earlier report's "
             "files in other formats are removed.",
         ),
     ] = None,

@@ -44,7 +44,7 @@ def around(name: str) -> dict[str, Any]:
 
 
 def remarks_on(unit: type[Mechanism], arguments: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
-    """What the contract says against a mechanism, by check: failures and warnings."""
+    """Failures and warnings of a mechanism, by check."""
     results = make_all(checks_of(lazy_probe(unit, arguments)))
     return {result.check: f"{result.state}: {result.detail}" for result in results if result.state != "passed"}
 

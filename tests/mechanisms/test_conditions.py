@@ -31,7 +31,7 @@ DECAYED = {
     "rwkv7": "qkv.weight out.weight",
     "slstm": "gates.weight own_convolution.weight",
 }
-"""What weight decay leaves alone in the stock layer, or all that it does not."""
+"""Parameters that weight decay does not touch in the stock layer, or all that it does."""
 
 
 def names_of(net: Mechanism, kind: type[torch.nn.Parameter] = torch.nn.Parameter) -> set[str]:

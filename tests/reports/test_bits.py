@@ -8,7 +8,7 @@ import pytest
 
 from synthbench.bits import BITS
 from synthbench.canonical import canonical_json
-from synthbench.reports.build import files_of
+from synthbench.reports.build import FORMATS, files_of
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 
@@ -102,7 +102,7 @@ def test_two_texts_have_a_table_each(rows: list[dict[str, Any]], make_row: MakeR
 
 def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> None:
     report = report_of(rows)
-    files = files_of(report, ("md", "tex", "csv", "runs", "json", "figures", "html"))
+    files = files_of(report, FORMATS)
 
     assert report.board is None
     assert set(files) == {

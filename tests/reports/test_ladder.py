@@ -209,7 +209,7 @@ def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
     core: pd.DataFrame, uneven: pd.DataFrame
 ) -> None:
     for rows, is_said in ((core, False), (uneven, True)):
-        built = build(rows, None, "core", formats=["md", "html"])
+        built = build(rows, None, "core", formats=["md", "pages", "html"])
         for name in ("full.md", "separation.md", "index.html"):
             assert ("may have been added because a pair" in str(built[name])) == is_said, name
     for section in content(Report(select(uneven, "core"), None)).mechanisms:

@@ -45,11 +45,12 @@ def test_a_setting_on_fewer_tasks_changes_nothing_in_the_tables_of_all(
     core: pd.DataFrame, convolved: pd.DataFrame
 ) -> None:
     before, after = (
-        build(core, None, "core", formats=["md", "csv"]),
-        build(convolved, None, "core", formats=["md", "csv"]),
+        build(core, None, "core", formats=["md", "pages", "csv"]),
+        build(convolved, None, "core", formats=["md", "pages", "csv"]),
     )
 
-    assert {name for name in after if after[name] != before.get(name)} == {"README.md", "variants.md"}
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {"README.md", "variants.md", "variants.tex"}
     assert "- Variants: 12 rows of other settings" in str(after["README.md"])
 
 
@@ -107,7 +108,7 @@ def test_the_setting_nearest_to_a_variant_is_its_main_setting(core: pd.DataFrame
 def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: pd.DataFrame, climbed: Climbed) -> None:
     elsewhere = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV)
     without = core[~((core["mech"] == "linear") & (core["task"] == "mqar"))]
-    files = build(pd.concat([without, elsewhere], ignore_index=True), None, "core", formats=["md"])
+    files = build(pd.concat([without, elsewhere], ignore_index=True), None, "core", formats=["pages"])
 
     assert "variants.md" not in files
 

@@ -1,4 +1,4 @@
-"""What surrounds kernels in Triton's interpreter."""
+"""Fixtures for kernels in Triton's interpreter."""
 
 from typing import Any
 
