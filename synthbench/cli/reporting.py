@@ -78,10 +78,10 @@ def report(
         str | None,
         options.printing(
             "--format",
-            help="Formats to write, comma-separated: md and tex (README, tables of the categories), pages (all other "
-            "tables, both as md and tex), csv (a line per cell), runs, json, html, figures. runs are CSV of runs and "
-            "learning curves; figures are SVG and PDF, with their numbers as CSV. Default: all. An earlier report's "
-            "files in other formats are removed.",
+            help="Formats to write, comma-separated. md and tex: README and the tables of the categories. pages: all "
+            "other tables as md and tex. csv: a line per cell. runs: CSV of runs and learning curves. json, html. "
+            "figures: SVG and PDF, with their numbers as CSV. Default: all. An earlier report's files in other formats "
+            "are removed.",
         ),
     ] = None,
     check: Annotated[
