@@ -78,10 +78,10 @@ def report(
         str | None,
         options.printing(
             "--format",
-            help="Formats to write, comma-separated. md and tex: README and the tables of the categories. pages: all "
-            "other tables as md and tex. csv: a line per cell. runs: CSV of runs and learning curves. json, html. "
-            "figures: SVG and PDF, with their numbers as CSV. Default: all. An earlier report's files in other formats "
-            "are removed.",
+            help="Formats to write, comma-separated: md, tex, pages, csv (a line per cell), runs (and learning curves, "
+            "as CSV), json, html, figures (SVG, PDF, CSV). Both md and tex write the tables of the categories, and md a "
+            "README; all other tables are pages, in both. Default: all. An earlier report's files in other formats are "
+            "removed.",
         ),
     ] = None,
     check: Annotated[
