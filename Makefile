@@ -20,7 +20,7 @@ CHECKED := \
 SHAPES := --jaxtyping-packages=$(subst $(space),,$(CHECKED))
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,every_eval_ever,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton$(comma)procfs)"
 
-# The tables of reports are committed, and the page of the main suite; `make site` builds everything.
+# READMEs, tables of categories and cells of reports are committed, and the page of the main suite; `make site` builds everything.
 REPORT = $(BIN)/synthbench report
 REPORTS := paper paper-all core core.extra peers text
 $(foreach name,$(REPORTS),$(eval rows_of_$(name) := --suite $(name)))

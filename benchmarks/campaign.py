@@ -61,10 +61,11 @@ def folder_of(out: Path, device: torch.device, *, is_quick: bool) -> Path:
 
 
 def select(steps: Sequence[Step], patterns: Sequence[str]) -> list[Step]:
-    """The steps whose names match any of some globs, in their order; all if there is no glob.
+    """Choose steps by name or glob, in their order, as ``synthbench run --task`` chooses tasks; by default all.
 
     Raises:
-        UnknownName: If a glob matches none.
+        UnknownName: If a pattern matches no step.
+        UsageError: If a pattern is malformed.
     """
     chosen = options.select("step", patterns or ["all"], [step.name for step in steps], str)
     return [step for step in steps if step.name in chosen]

@@ -203,7 +203,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
 
     # The mechanism on a task of a suite, beside the rows that come with the package.
     expect("run", "--suite", "paper", "--task", "copy", "--mech", "my_idea", "--device", "cpu")
-    told = expect("report", "--suite", "paper", "--format", "md,html")
+    told = expect("report", "--suite", "paper", "--format", "pages,html")
     assert re.search(r"not ranked, as tasks are missing: .*MyIdea", told), told
     cells = (tmp_path / "reports" / "paper" / "full.md").read_text()
     heading = next(line for line in cells.splitlines() if line.startswith("|"))

@@ -203,8 +203,8 @@ def sentence() -> str:
     return (
         "Do recall scores predict the recall of language models? We committed a plan, then read published tables. They "
         f"order {now['concordant']:g} of {now['pairs']:.0f} pairs of models as recall scores do (p {now['p']:.2f}). "
-        "A score counts only accuracy beyond that of shortcut rules. Some rules were found after the plan; without "
-        f"them, recall scores order {then['concordant']:g} pairs as the tables do (p {then['p']:.2f}). "
+        "A score counts only accuracy beyond that of shortcut rules. Some of these rules were found after the plan. If "
+        f"scores ignore the later rules, they order {then['concordant']:g} pairs as the tables do (p {then['p']:.2f}). "
         "[The study](studies/language_models/README.md) has the details."
     )
 

@@ -205,7 +205,7 @@ def _fidelity(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 def _context(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
     about = "The longest sequence that fits in the given memory, to within a 16th, and what stopped the search there."
-    given = ("mechanism", "gigabytes", "batch_size", "dtype")
+    given = ("mechanism", "gigabytes", "batch_size", "dtype", "tried_to", "max_seconds")
     return ["## Context", about, _markdown(_side_by_side(rows, given, "direction", ("length", "ended")))], []
 
 

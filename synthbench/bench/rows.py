@@ -66,7 +66,7 @@ class Table:
             self.save()
 
     def save(self) -> None:
-        """Write the file, if there is one and anything was added.
+        """Write the rows to the table's file, if it has one and rows were added since the last call.
 
         Raises:
             StoreError: If the file cannot be written; its earlier contents are kept.

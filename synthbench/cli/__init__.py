@@ -10,7 +10,7 @@ from synthbench.distribution import conflict, is_overwritten
 
 
 def main() -> None:
-    """Run the command line in ``sys.argv`` and exit; refuse if another package has overwritten this one."""
+    """Run the command line in ``sys.argv`` and exit; exit with an error if another package has replaced this one."""
     if is_overwritten():  # before the import below, which may be that of the other package
         sys.stderr.write(f"synthbench: {conflict()}\n")
         sys.exit(2)

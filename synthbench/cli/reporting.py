@@ -79,9 +79,9 @@ def report(
         options.printing(
             "--format",
             help="Formats to write, comma-separated: md, tex, pages, csv (a line per cell), runs (and learning curves, "
-            "as CSV), json, html, figures (SVG, PDF, CSV). Both md and tex write the tables of the categories, and md a "
-            "README; all other tables are pages, in both. Default: all. An earlier report's files in other formats are "
-            "removed.",
+            "as CSV), json, html, figures (SVG, PDF, CSV). Both md and tex write the tables of the categories, and md "
+            "also a README. All other tables are pages, as md and tex. Default: all. An earlier report's files in "
+            "other formats are removed.",
         ),
     ] = None,
     check: Annotated[

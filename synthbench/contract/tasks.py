@@ -4,6 +4,7 @@ Each check raises a :class:`ContractError` that says what is wrong, where and by
 """
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -429,7 +430,7 @@ def _global_state() -> tuple[bytes, int]:
 
 
 def _other_values(option: Option, value: Value) -> Iterator[Value]:
-    """Yield other values, nearest first; a task refuses those that lie outside the option's range."""
+    """Yield other values in the option's range, nearest first."""
     candidates: list[Value] = []
     if option.choices:
         candidates = list(option.choices)
@@ -440,4 +441,7 @@ def _other_values(option: Option, value: Value) -> Iterator[Value]:
         candidates += [option.type(end) for end in (option.low, option.high) if end is not None]
         # If a count must fit another option, often none of these values is accepted.
         candidates += [option.type(2**exponent) for exponent in range(1, 13)]
+        low = -math.inf if option.low is None else option.low
+        high = math.inf if option.high is None else option.high
+        candidates = [candidate for candidate in candidates if low <= candidate <= high]
     yield from (candidate for candidate in dict.fromkeys(candidates) if candidate != value)

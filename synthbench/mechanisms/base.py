@@ -232,10 +232,9 @@ class Attention(Mechanism):
 
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
         """Compute the heads' outputs; with a state, which ``attend`` must take, ``x`` holds only the next token."""
-        heads, controls = self.heads(x, state), self.controls(x)
         if state is None:
-            return self.attend(*heads, *controls)
-        return self.attend(*heads, *controls, state=state)  # type: ignore[call-arg]
+            return self.attend(*self.heads(x), *self.controls(x))
+        return self.attend(*self.heads(x, state), *self.controls(x), state=state)  # type: ignore[call-arg]
 
     def forward_last(self, x: Tokens) -> Token:
         """Compute ``forward`` at the last position, with the last query alone if ``takes_last_queries`` is True."""
@@ -358,7 +357,7 @@ class FeatureAttention(Attention):
     """
 
     takes_last_queries: ClassVar = True
-    projections: ClassVar[tuple[str, ...]] = ("qkv.", "out.")
+    _projections: ClassVar[tuple[str, ...]] = ("qkv.", "out.")
     """First parts of the names of parameters that no feature depends on."""
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
@@ -432,7 +431,7 @@ class FeatureAttention(Attention):
 
     def _has_trained_features(self) -> bool:
         """Return whether the features have trained parameters, which must then receive gradients."""
-        return any(not name.startswith(self.projections) for name, _ in self.named_parameters())
+        return any(not name.startswith(self._projections) for name, _ in self.named_parameters())
 
     def _bound(self) -> "FeatureAttention":
         """Copy this mechanism with its present buffers, for a backward pass after the buffers have been replaced."""

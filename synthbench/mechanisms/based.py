@@ -42,7 +42,7 @@ class Based(FeatureAttention):
     source: ClassVar = "arora2024based"
     complexity: ClassVar = "T d^3 + T window d"
     bare: ClassVar = MappingProxyType({"window": 0, "conv": 0})
-    projections: ClassVar = ("qkv.", "out.", "ahead.", "gate.")
+    _projections: ClassVar = ("qkv.", "out.", "ahead.", "gate.")
 
     window: int = option(
         64, "tokens that half of the heads see by softmax, their own among them, 0 for no such heads", low=0, absent=0

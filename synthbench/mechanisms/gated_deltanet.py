@@ -68,7 +68,7 @@ class GatedDeltanet(SiluAttention):
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
-        """Compute one number per head from every token."""
+        """Compute one number per head for each token."""
         read: Tensor = self.gate(x)
         return read
 

@@ -47,7 +47,7 @@ RESERVED = (
 """File name stems of pages and of the README; a category of the same name gets another stem."""
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
-_LAYERS = {"stock": "as published (stock)", "bare": "stripped (bare)"}
+_LAYERS = {"stock": "published layers (condition stock)", "bare": "stripped ones (condition bare)"}
 """Conditions of layers in words, by their names in rows."""
 
 
@@ -136,7 +136,7 @@ class Report:
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
         found = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layer = f"; ranked: layers {', not '.join(_LAYERS.get(name, name) for name in found)}" if found else ""
+        layer = f"; ranked are {' rather than '.join(_LAYERS.get(name, name) for name in found)}" if found else ""
         return (
             f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate "
             f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens{layer}."

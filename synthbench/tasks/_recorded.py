@@ -114,7 +114,7 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Return the baseline, ceiling and number of answers of a level, from the file or newly measured."""
+    """Return the baseline, ceiling and number of answers of a level, from ``bounds.json`` or newly measured."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 

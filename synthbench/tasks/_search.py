@@ -58,7 +58,7 @@ class Found:
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields together with ``skill`` and ``is_beaten``; numbers are rounded for the file."""
+        """Return all fields together with ``skill`` and ``is_beaten``, with fractions rounded as they are stored."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 

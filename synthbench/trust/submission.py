@@ -49,7 +49,7 @@ class Submission:
 
 
 def submit(request: Request, target: Path, *, plugin: Path | None = None, package: str | None = None) -> Submission:
-    """Bundle the rows of a suite for some mechanisms, if they are complete.
+    """Bundle the rows of a suite for some mechanisms, if no row is missing.
 
     Args:
         request: The suite, the mechanisms as they were run, the type of device (``auto``: the one that made the rows),

@@ -61,7 +61,7 @@ def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder
     (folder / "poem.txt").write_text("Roses are red, violets are blue. " * 60, "utf-8")
     poem = ("--task", "text:path=poem.txt", "--mech", "softmax", "--seeds", "1")
     assert synthbench("run", "--suite", "tiny.toml", *poem, "--executor", "inline").returncode == 0
-    report = synthbench("report", "--suite", "tiny", "--format", "md")
+    report = synthbench("report", "--suite", "tiny", "--format", "md,pages")
     assert report.returncode == 0, report.stderr
     made = folder / "reports" / "tiny"
     assert "copy" in (made / "full.md").read_text(encoding="utf-8")

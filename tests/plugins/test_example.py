@@ -53,7 +53,7 @@ def test_it_reaches_the_leaderboard(synthbench: Command, tmp_path: Path) -> None
     for unit in ("synthbench-example/decay:rate=0.5", "synthbench-example/lagged"):
         assert "checks passed: its rows are ranked" in synthbench("check", unit).stdout
     ran = synthbench("run", "--suite", suite, "--device", "cpu")
-    reported = synthbench("report", "--suite", suite, "--format", "md")
+    reported = synthbench("report", "--suite", suite, "--format", "pages")
 
     assert ran.returncode == reported.returncode == 0, ran.stderr + reported.stderr
     rows = Store.open(tmp_path / "results", create=False).runs()

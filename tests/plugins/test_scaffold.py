@@ -65,9 +65,10 @@ def test_a_new_task_is_run_in_its_own_suite_and_beside_those_of_another(synthben
     assert steps[0] == ["synthbench", "check", "my_task"]
     for step in steps[1:]:  # the first is the check, which another test makes
         short = ["--mech", "mean", "--seeds", "42", "--device", "cpu"] if step[1] == "run" else []
-        done = synthbench(*step[1:], *short, *(["--mech", "mean", "--format", "md"] if step[1] == "report" else []))
+        shown = ["--mech", "mean", "--format", "pages"] if step[1] == "report" else []
+        done = synthbench(*step[1:], *short, *shown)
         assert done.returncode == 0, (step, done.stderr)
-    reported = synthbench("report", "--suite", "smoke.extra", "--format", "md")
+    reported = synthbench("report", "--suite", "smoke.extra", "--format", "pages")
 
     assert reported.returncode == 0, reported.stderr
     for suite in ("my_task", "smoke.extra"):

@@ -20,7 +20,7 @@ import pandas as pd
 from studies.papers.figures import losses, nmn, slay_errors, slay_kernels, slay_weights  # noqa: F401 - have figures
 from studies.papers.figures.figure import FIGURES, Figure
 from synthbench import options
-from synthbench.errors import UnknownName
+from synthbench.errors import UsageError
 from synthbench.reports.render.figures.drawing import Drawing, mark_in, render
 
 HERE = Path(__file__).parent
@@ -52,10 +52,11 @@ def page() -> Iterator[str]:
 
 
 def select(patterns: Sequence[str]) -> list[Figure]:
-    """Choose the figures whose names match any of some globs, in alphabetical order; all if there is no glob.
+    """Choose figures by name or glob, in alphabetical order, as ``run --task`` chooses tasks; by default all.
 
     Raises:
-        UnknownName: If a glob matches no figure.
+        UnknownName: If a pattern matches no figure.
+        UsageError: If a pattern is malformed.
     """
     return [FIGURES[name] for name in options.select("figure", patterns or ["all"], sorted(FIGURES), str)]
 
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
                 path = folder / f"{drawing.name}.{kind}"
                 path.write_bytes(contents[kind])
                 sys.stdout.write(f"{path}\n")
-    except (OSError, UnknownName) as problem:
+    except (OSError, UsageError) as problem:
         parser.error(str(problem))
     if given.out is None:
         kept = {drawing.name: in_short(drawing) for drawing in drawings}

@@ -22,7 +22,7 @@ class RewaOscillatory(ScoreAttention):
     This sum is the overlap of a query and a key. Both are mapped linearly to witnesses in m dimensions, and d is the
     Euclidean distance between the witnesses. The factors c, decays λ and frequencies ω are learned and positive, K of
     each per head. They start at 1/K, ``decay`` and the first K multiples of ``frequency``. The weights are computed as
-    a softmax of the overlap's logarithm, which is equal and does not underflow.
+    a softmax of the overlap's logarithm, which gives the same weights without underflow.
 
     State: every key and value so far.
 

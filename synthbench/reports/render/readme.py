@@ -17,10 +17,10 @@ def readme(report: Report, files: Iterable[str]) -> str:
         markdown.lines(report.verdict),
         *[markdown.escape(report.setting)] * bool(report.setting),
     ]
-    # The tables of the leaderboard, and those of tasks scored in bits per token.
+    # The tables of the leaderboard, of factors, and of tasks scored in bits per token.
     ranked = pages["leaderboard"].tables if report.board and report.board.entries else ()
     boards = [table for table in ranked if table.name != "improvement"]
-    if report.variants:
+    if "variants" in pages:
         boards.append(pages["variants"].tables[0])
     apart = [table for page in report.pages_apart.values() for table in page.tables]
     for table in (*boards, *apart):
@@ -77,7 +77,7 @@ def _counts(report: Report) -> list[str]:
         facts.append(f"Stores: {stores}. Times and memory cannot be compared between stores.")
     facts += [f"Left out: {counted(number, 'row')} {reason}." for reason, number in selection.left_out.items()]
     if report.variants:
-        facts.append(f"Variants: {counted(len(selection.variants), 'row')} of other settings, on a page of their own.")
+        facts.append(f"Variants: {counted(len(selection.variants), 'row')} of other settings, apart from the ranking.")
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")
     return facts

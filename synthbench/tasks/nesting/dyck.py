@@ -119,9 +119,10 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing the likeliest set at each position or, with ``nearest``, one type's set.
+        """Return the accuracy of guessing the likeliest set of next brackets at each position.
 
-        With ``nearest``, the depth at scored positions is never 0 and never the greatest, so each type has one set.
+        With ``nearest``, the set depends only on the type of the innermost open bracket, so the floor is 1 divided by
+        the number of types. (Scored positions are never at depth 0 or at the greatest depth.)
         """
         if not self.nearest:
             return super().floor(length)

@@ -63,7 +63,7 @@ class PrefixArithmetic(Task):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even ones from {self.min_length} on")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Shuffle operators and numbers, then rotate them: exactly one rotation is a valid expression."""
+        """Shuffle operators and numbers, then rotate them to the only order that is a valid expression."""
         num_tokens = length - 1
         is_operator = rng.permuted(np.tile(np.arange(num_tokens) < num_tokens // 2, (batch_size, 1)), axis=1)
         # An operator wants one operand more, a number one less. The expression ends where the fewest are wanted, at the

@@ -107,7 +107,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value read last, or answer the n-th query with the n-th value."""
+        """Guess the value of the last pair or, at the n-th query, the value of the n-th pair."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)

@@ -106,7 +106,7 @@ class Mqar(Dictionary):
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value read last, or answer the n-th query with the n-th value."""
+        """Guess the value of the last pair or, at the n-th query, the value of the n-th pair."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)
