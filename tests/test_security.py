@@ -132,7 +132,7 @@ def hostile(make_row: Callable[..., dict[str, Any]], tmp_path_factory: pytest.Te
 def files(hostile: Store) -> dict[str, str]:
     """Every text of a report on that store, by file name, and its rows as they are."""
     rows, curves = hostile.read()
-    made = build(rows, curves, "paper", formats=("md", "tex", "csv", "json", "html"))
+    made = build(rows, curves, "paper", formats=("md", "tex", "pages", "csv", "json", "html"))
     dumped = {f"rows.{kind}": DUMPS[kind](hostile.table()) for kind in ("csv", "json")}
     return {name: text for name, text in {**made, **dumped}.items() if isinstance(text, str)}
 

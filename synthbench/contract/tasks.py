@@ -437,11 +437,11 @@ def _other_values(option: Option, value: Value) -> Iterator[Value]:
     elif isinstance(value, bool):
         candidates = [not value]
     elif isinstance(value, int | float):
-        candidates = [value + 1, value - 1, 2 * value, option.type(value / 2)]
-        candidates += [option.type(end) for end in (option.low, option.high) if end is not None]
+        near = [value + 1, value - 1, 2 * value, option.type(value / 2)]
+        ends = [option.type(end) for end in (option.low, option.high) if end is not None]
         # If a count must fit another option, often none of these values is accepted.
-        candidates += [option.type(2**exponent) for exponent in range(1, 13)]
+        powers = [option.type(2**exponent) for exponent in range(1, 13)]
         low = -math.inf if option.low is None else option.low
         high = math.inf if option.high is None else option.high
-        candidates = [candidate for candidate in candidates if low <= candidate <= high]
+        candidates = [number for number in (*near, *ends, *powers) if low <= number <= high]
     yield from (candidate for candidate in dict.fromkeys(candidates) if candidate != value)

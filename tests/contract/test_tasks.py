@@ -63,6 +63,11 @@ def altering(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.nda
     return sampling(lambda task, *how: Batch(*change(*SOUND(task, *how))))
 
 
+def test_the_first_failure_of_a_task_is_raised() -> None:
+    with pytest.raises(ContractError, match="share memory"):
+        check_task(altering(lambda x, _: (x, x)))
+
+
 def broken(sound: type[Task], **methods: Any) -> Task:
     """A sound task with other methods."""
     return type("Broken", (sound,), methods)()  # type: ignore[no-any-return]

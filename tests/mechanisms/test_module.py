@@ -327,3 +327,11 @@ def test_a_gate_around_forward_changes_the_last_position_too() -> None:
 
     for unit in (Gated, Further):
         check_mechanism(unit, {"max_length": 150})
+
+
+def test_two_modules_of_one_name_are_not_one_mechanism() -> None:
+    first, second = (type("Gate", (Passing,), {"__module__": module}) for module in ("lib_a", "lib_b"))
+    mechanism(first)
+
+    with pytest.raises(UsageError, match=r"two mechanisms are called 'gate': lib_a.Gate and lib_b.Gate"):
+        mechanism(second)

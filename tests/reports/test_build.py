@@ -15,7 +15,7 @@ from synthbench.reports.folder import stale, write
 
 MakeFrame = Callable[..., pd.DataFrame]
 
-TABLES = ("md", "tex", "csv")
+TABLES = ("md", "tex", "pages", "csv")
 """Formats that take no time to draw."""
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "reports"

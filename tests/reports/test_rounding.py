@@ -6,7 +6,7 @@ import pytest
 
 from synthbench.reports.build import build
 
-TEXTS = ("md", "tex", "csv", "json", "html")
+TEXTS = ("md", "tex", "pages", "csv", "json", "html")
 
 
 def moved(rows: pd.DataFrame, share: float) -> pd.DataFrame:

@@ -50,18 +50,19 @@ def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_fr
 
 
 def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_frame: MakeFrame) -> None:
-    def config(steps: int, width: int) -> str:
-        return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}})
+    def config(steps: int, width: int, **more: Any) -> str:
+        return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}} | more)
 
+    of_ladder = make_frame({"yat": [0.3]}, config_json=config(200, 64, ladder={"batch_tokens": 1024}))
     of_more_rates = make_frame({"slay": [0.3]}, config_json=config(200, 64), tuning_trials=3)
     odd = [make_frame({"gla": [0.3]}, config_json=text) for text in ("[]", '{"model": 3}', "{", "1")]
     old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=config(100, 64))
     new = make_frame({"slay": [0.5]}, config_json=config(200, 64), finished_at=LATER)
     matched = make_frame({"softmax": [0.6]}, config_json=config(200, 48), match="params of slay")
-    selection = select(pd.concat([new, old, matched, of_more_rates, *odd]), "paper")
+    selection = select(pd.concat([new, old, matched, of_more_rates, of_ladder, *odd]), "paper")
 
     assert selection.rows["score"].tolist() == [0.6, 0.5]
-    assert selection.left_out == {"of another protocol under the same suite and version": 8}
+    assert selection.left_out == {"of another protocol under the same suite and version": 9}
 
 
 def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(make_frame: MakeFrame) -> None:

@@ -169,6 +169,14 @@ def test_the_least_p_is_that_of_the_clearest_difference() -> None:
     assert least_p([3, 2], is_paired=False) == pytest.approx(0.1)
 
 
+def test_a_single_run_takes_part_and_hides_no_difference_of_the_others() -> None:
+    several = np.array([0.3, 0.6])[:, None] + 0.01 * rng(8).standard_normal((2, 4))
+    single = np.full((8, 4), NAN)
+    single[:, 0] = 0.05 * np.arange(8)
+
+    assert permutation_test(np.concatenate([several, single]), is_paired=False).p < 0.01
+
+
 @given(scale=st.floats(1e-3, 1e3), shift=st.floats(-10, 10), seed=st.integers(0, 99))
 @settings(max_examples=20)
 def test_the_permutation_test_asks_neither_for_the_unit_nor_for_the_last_digits(

@@ -106,6 +106,8 @@ def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_fr
     assert "over n seeds" in mixed.caption
     assert column(mixed)["SLAY"].remarks == ("n = 3",)
     assert column(mixed)["Linear"].remarks == ("n = 2",)
+    both = pd.concat([make_frame({"slay": [0.1]}), make_frame({"linear": [0.2]}, task="reverse")], ignore_index=True)
+    assert Cell("--") in full(both).lines[0].cells
 
 
 @pytest.mark.parametrize(

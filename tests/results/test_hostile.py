@@ -13,7 +13,8 @@ import pytest
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, Store
 from synthbench.results.maintenance import collect, examine
-from synthbench.results.store import LIMITS
+from synthbench.results.schema import CURVE_COLUMNS, CURVES
+from synthbench.results.store import LIMITS, suspects
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
 from synthbench.trust.verify import Sampling, verify
@@ -266,3 +267,11 @@ def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_c
 
     assert {*joined.rows["run_id"]} == {mine["run_id"]} | {row["run_id"] for row in rows[1:]}
     assert any("checksum" in left.reason for left in joined.left_out)
+
+
+def test_a_point_of_a_curve_with_an_odd_name_is_suspect() -> None:
+    point = {"step": 1, "split": "train", "metric": "loss", "value": 0.5, "wall_s": 1.0, "tokens": 1}
+    point |= {"run_id": "0" * 16}
+    points = [point, point | {"split": "<b>"}, point | {"step": None}]
+
+    assert suspects(CURVE_COLUMNS, pa.Table.from_pylist(points, schema=CURVES)).tolist() == [False, True, True]

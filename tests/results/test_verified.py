@@ -82,3 +82,13 @@ def test_adopted_rows_and_curves_are_unchanged_and_unverified(store: Store, tmp_
     files = sorted((target.root / "compact").iterdir())
     assert target.adopt(store) == store.adopt(store) == 0
     assert sorted((target.root / "compact").iterdir()) == files
+
+
+def test_a_damaged_file_of_verifications_is_reported_and_verifies_nothing(store: Store) -> None:
+    store.verify([word(store.table().to_pylist()[0])])
+    (path,) = (store.root / "verified").iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    reader = Store.open(store.root, create=False)
+
+    assert reader.table()["verified_by"].to_pylist() == [None, None]
+    assert [report.file for report in reader.quarantined] == [f"verified/{path.name}"]

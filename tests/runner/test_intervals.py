@@ -161,3 +161,24 @@ def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(
     assert fast.stopped_at < waits.num_done
     assert slow.stopped_at is None
     assert waits.inside == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (Tensor.item, "item"),
+        (torch.nonzero, "nonzero"),
+        (lambda x: torch.ones(1)[x == 2], "index"),
+        (lambda x: x.masked_select(x == 2), "masked_select"),
+        (lambda x: x.to("meta"), "_to_copy"),
+        (lambda x: torch.equal(x, x), "equal"),
+        (lambda x: torch.linalg.solve(x.expand(1, 1), torch.ones(1)), "_linalg_check_errors"),
+    ],
+)
+def test_what_waits_within_an_interval_is_found(ask: Callable[[Tensor], object], name: str) -> None:
+    waits = Waits()
+    waits.num_begun = 1
+    with _OfPython(waits), _OfKernels(waits):
+        ask(torch.full((1,), 2.0))
+
+    assert f"{name} after 0 steps" in waits.inside

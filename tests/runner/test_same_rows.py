@@ -27,6 +27,10 @@ def bits(results: Path) -> tuple[pa.Table, list[tuple[object, ...]]]:
     return store.table().drop_columns(MAY_DIFFER), list(curves.itertuples(index=False, name=None))
 
 
+def test_no_result_may_differ() -> None:
+    assert {"score", "skill", "metrics", "train_loss", "eval_loss"}.isdisjoint(MAY_DIFFER)
+
+
 def request(results: Path, **changes: Any) -> Request:
     """Four jobs of one row each."""
     base: dict[str, Any] = {

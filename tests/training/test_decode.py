@@ -18,9 +18,9 @@ from synthbench.mechanisms.softmax import Softmax
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import IGNORE, TASKS
 from synthbench.training.cell import Cell, Run
-from synthbench.training.decode import Decoded, Form, decode, own_tokens, scores_of, streams
+from synthbench.training.decode import Decoded, Form, decode, decoded_scores, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
-from synthbench.training.train import GroupResult, train_group
+from synthbench.training.train import GroupResult, Trainer, train_group
 from tests.training.ladders import on_ladder
 
 CPU = torch.device("cpu")
@@ -289,3 +289,19 @@ def test_beside_runs_of_another_task_only_those_that_answer_in_steps_have_them(
 
     assert [list(metrics) for metrics in beside] == [list(metrics) for metrics in alone] == [[*alone[0]], []]
     assert list(beside[0].values()) == pytest.approx(list(alone[0].values()), abs=0.05)
+
+
+def test_scores_of_a_batch_are_those_of_its_first_sequences() -> None:
+    cell = on_ladder("ancestors", "gla", limit=32, longest=32, extended=False)
+    trainer = Trainer([Run(cell, seed, 1e-2) for seed in (1, 2)], CPU)
+    model = moved(trainer.model, torch.Generator().manual_seed(2))
+    block = next(trainer.batches("test", 1, 80))
+    inputs = block.inputs[0, :, :64]
+    targets = torch.full_like(inputs, IGNORE)
+    targets[..., block.columns] = block.targets[0, :, :64]
+    is_own = own_tokens(inputs, targets)
+
+    expected = scores_of(decode(model, inputs, is_own), targets, is_own)
+
+    assert decoded_scores(model, block) == expected
+    assert all(scores is not None and scores.answers < scores.tokens for scores in expected)

@@ -307,6 +307,7 @@ def matched(match: object) -> Callable[[Row], Row]:
             "task 'copy' has no levels",
         ),
         (lambda _: {"suite": "climb"}, "task 'copy' has no levels"),  # an old name of core
+        (lambda _: {"is_full": True}, "no full run of suite 'smoke'"),
         # A configuration that this code does not have.
         (configured(lambda config: config.update(mech="my-idea")), "no mechanism called 'my-idea'"),
         (configured(lambda config: config["mech_args"].update(power=3)), "config_json has another mech_args"),

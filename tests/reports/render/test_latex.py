@@ -35,7 +35,7 @@ def test_the_tables_of_hostile_names_compile(make_frame: MakeFrame, compile_late
         )
         for number, name in enumerate(HOSTILE)
     ]  # fmt: skip
-    files = build(pd.concat(rows), None, "paper", formats=["tex"])
+    files = build(pd.concat(rows), None, "paper", formats=["tex", "pages"])
 
     compile_latex({name: text for name, text in files.items() if name.endswith(".tex") and isinstance(text, str)})
 
