@@ -12,7 +12,7 @@ from synthbench.reports.render import figures, latex, markdown
 from synthbench.reports.render.page import page
 from synthbench.reports.render.readme import readme
 from synthbench.reports.render.spreadsheet import csv_text, json_text
-from synthbench.reports.report import RESERVED, Report
+from synthbench.reports.report import RESERVED, Page, Report
 from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
 
@@ -127,29 +127,20 @@ def _facts(task: TaskFacts) -> dict[str, object]:
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
-def _markdown(report: Report, *, of_categories: bool) -> Files:
-    return {
-        f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
-        for stem, page in report.pages.items()
-        if (stem not in RESERVED) == of_categories
+def _tables(report: Report, kinds: Collection[str], *, of_categories: bool) -> Files:
+    """Make the tables of the categories, or all others, each as ``md`` and ``tex`` or one of them."""
+    make: dict[str, Callable[[Page], str]] = {
+        "md": lambda page: markdown.document(page.title, page.tables, page.introduction),
+        "tex": lambda page: latex.document(page.tables, report.selection.suite),
     }
-
-
-def _latex(report: Report, *, of_categories: bool) -> Files:
-    return {
-        f"{stem}.tex": latex.document(page.tables, report.selection.suite)
-        for stem, page in report.pages.items()
-        if (stem not in RESERVED) == of_categories
-    }
+    chosen = {stem: page for stem, page in report.pages.items() if (stem not in RESERVED) == of_categories}
+    return {f"{stem}.{kind}": make[kind](page) for kind in kinds for stem, page in chosen.items()}
 
 
 FORMATS: dict[str, Callable[[Report, Files], Files]] = {
-    "md": lambda report, _files: _markdown(report, of_categories=True),
-    "tex": lambda report, _files: _latex(report, of_categories=True),
-    "pages": lambda report, _files: {
-        **_markdown(report, of_categories=False),
-        **_latex(report, of_categories=False),
-    },
+    "md": lambda report, _files: _tables(report, ["md"], of_categories=True),
+    "tex": lambda report, _files: _tables(report, ["tex"], of_categories=True),
+    "pages": lambda report, _files: _tables(report, ["md", "tex"], of_categories=False),
     "csv": _csv_files,
     "runs": _run_files,
     "json": _json_files,
