@@ -1,6 +1,7 @@
 """Tables in bits: the right order, marks, intervals and references, on rows whose numbers are known."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -110,3 +111,12 @@ def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> Non
         "leaderboard.json", "sources.bib",
     }  # fmt: skip
     assert "needs the fewest bits" in str(files["README.md"])
+
+
+def test_variants_of_a_suite_in_bits_have_no_page(rows: list[dict[str, Any]]) -> None:
+    selection = select(pd.DataFrame(rows), "text")
+    others = selection.rows.assign(block="transformer:conv=4")
+    report = Report(replace(selection, variants=others), None)
+
+    assert report.variants
+    assert "variants.md" not in files_of(report)
