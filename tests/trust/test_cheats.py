@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -248,8 +249,11 @@ Cheat.forward = forward
 
 
 @pytest.mark.end_to_end
-def test_a_plugin_cannot_write_the_re_runs_of_other_rows(tmp_path: Path) -> None:
+def test_a_plugin_cannot_write_the_re_runs_of_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It puts the rows that were handed in into every store that it finds in its process or beside its own."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))  # so that it finds no store of a test that runs beside this
     run_with(FORGES, tmp_path)
     made, forged = Store.open(tmp_path / "rows", create=True), Store.open(tmp_path / "forged", create=True)
     run(tiny(made.root, tasks=("copy:length=8",), mechanisms=("softmax",), seeds=(0,), executor="inline"))
