@@ -73,19 +73,21 @@ test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them
 
 # Libraries choose their code by the processor, and so the last bits of every result. A test that passes because of
 # those bits fails on another machine. Here all of them take the code for the oldest x86-64, without AVX and FMA:
-# PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches.
+# PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches. The
+# numbers that tests and layers draw move by up to four units in the last place too.
 OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
+MOVED := -p tests.moved
 MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/tasks tests/training tests/studies/test_figures.py \
 	tests/contract/test_golden.py tests/contract/test_golden_training.py \
 	tests/reports/test_build.py tests/reports/test_ladder.py tests/reports/test_rounding.py
 
 test-other-processor: $(VENV)/.installed-test  ## The tests of mathematics with shapes checked, as the oldest x86-64 processor rounds
 ifeq ($(shell uname -m),x86_64)
-	$(OLDEST) $(PYTEST) $(SHAPES) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
+	$(OLDEST) $(PYTEST) $(SHAPES) $(MOVED) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
 else
 	@echo "as this processor rounds: only x86-64 can take the place of another one"
-	$(PYTEST) $(SHAPES) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
+	$(PYTEST) $(SHAPES) $(MOVED) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
 endif
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold

@@ -131,8 +131,10 @@ def test_precision_is_lost_only_in_what_is_written(
     assert all(own.dtype == dtype for own in found)
     monkeypatch.setenv(kernels.SWITCH, "off")
     expected = value_and_gradients(unit.double().attend, tuple(x.double() for x in case))
+    # Sums are float32 too; there the form of PyTorch misses 2 to 7 units, depending on the last bits of the inputs.
+    units = 16 if dtype == torch.float32 else 4
     for own, true in zip(found, expected, strict=True):
-        assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())
+        assert (own.double() - true).abs().max() <= units * torch.finfo(dtype).eps * float(true.abs().max())
 
 
 @pytest.mark.parametrize(

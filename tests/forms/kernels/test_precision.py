@@ -38,7 +38,7 @@ def multiply(x: Tensor, y: Tensor, digits: int, count: int) -> Tensor:
 
 @pytest.mark.parametrize(
     ("digits", "count", "least", "most"),
-    [(11, 1, 1e-4, 2e-3), (11, 2, 1e-8, 2**-20), (8, 3, 0.0, 2**-21), (8, 2, 1e-6, 2**-14)],
+    [(11, 1, 1e-4, 2e-3), (11, 2, 1e-8, 2**-19), (8, 3, 0.0, 2**-21), (8, 2, 1e-6, 2**-14)],
     ids=["tf32", "three products of tf32", "six products of bfloat16", "three products of bfloat16"],
 )
 def test_products_of_parts_miss_this_much_of_scores(digits: int, count: int, least: float, most: float) -> None:
