@@ -12,7 +12,8 @@ from torch import nn
 
 from synthbench.cli import check as examination
 from synthbench.contract.checks import first_failure
-from synthbench.contract.trial import Subject, Trial, vet
+from synthbench.contract.components import Subject, vet
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.first_verdict import FirstVerdict
 from synthbench.first_verdict import quick as first_verdict
@@ -21,7 +22,7 @@ from synthbench.mechanisms import mechanism as register
 from synthbench.mechanisms._module import class_built_by, read_by
 from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.options import MAIN_SUITE, check_seeds, parse_rates, parse_seeds
-from synthbench.plugins import STANDS_FOR
+from synthbench.plugins import STANDS_FOR, file_of
 from synthbench.registry import code_hash, set_code_hash
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
@@ -120,7 +121,7 @@ def run(
         steps: Number of training steps, fewer than the suite's; reports omit such runs. None: the suite's number.
         limit: Number of test sequences, fewer than the suite's; reports omit such runs. None: the suite's number.
         results: Folder of the store.
-        executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
+        executor: ``auto``, or another value of ``synthbench run --executor``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
         workers: Number of worker processes; one per core if None. A layer of this session runs in this process instead.
         per_gpu: Number of processes that share a GPU; one if None.
@@ -293,8 +294,9 @@ def check(
     """
     name = target if isinstance(target, str) else mechanism_of(target)
     devices = (str(resolve_device(device)),)
-    loaded = [*_listed("plugins", plugins), *([] if isinstance(target, str) else _home_of(name))]
-    reports = examination.check(name, loaded, timeout_s, devices)
+    loaded = [*_listed("plugins", plugins), *(file_of(target) if isinstance(target, str) else _home_of(name))]
+    with Trial(loaded, timeout_s) as trial:
+        reports = examination.check(name, trial, devices)
     return pd.DataFrame({"component": report["name"], **result} for report in reports for result in report["checks"])
 
 

@@ -30,7 +30,8 @@ from synthbench.bits import choice_in
 from synthbench.canonical import canonical_json, sha256
 from synthbench.cli.output import about, aligned
 from synthbench.contract.checks import first_failure
-from synthbench.contract.trial import Trial, record
+from synthbench.contract.components import record
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE, parse_term, registered, split_terms

@@ -209,6 +209,15 @@ def named(given: Sequence[str] | None) -> list[str]:
     return [*of_folder(Path.cwd()), *map(resolved, given or [])]
 
 
+def file_of(target: str) -> list[str]:
+    """List a target of ``synthbench check`` if it is the file of a plugin; empty for the name of a component.
+
+    Raises:
+        UsageError: If the file does not exist.
+    """
+    return [resolved(target)] if target.endswith(".py") else []
+
+
 def load(plugins: Sequence[str]) -> list[str]:
     """Run plugins, whose decorators register their components; skip unchanged plugins that are already loaded.
 

@@ -1,16 +1,15 @@
 """Checks of a component, or of all components of a plugin, with a report for people."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from synthbench import plugins
-from synthbench.bench.forward import next_to_softmax
 from synthbench.cli.facts import STATE_LENGTHS, task_facts
 from synthbench.contract.checks import CheckResult, first_failure
-from synthbench.contract.trial import REGISTRIES, Devices, Subject, Trial, vet
+from synthbench.contract.components import REGISTRIES, Devices, Subject, vet
+from synthbench.contract.trial import Trial
 from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms._parameters import unused_parameters
@@ -26,28 +25,21 @@ Report = dict[str, Any]
 STRATEGIES = {"fold": "folding", "stack": "stacking", "loop": "running one after the other"}
 
 
-def check(
-    target: str, named: Sequence[str], timeout_s: float | None = None, devices: Devices = ("cpu",)
-) -> list[Report]:
+def check(target: str, trial: Trial, devices: Devices = ("cpu",)) -> list[Report]:
     """Check a component, or every component of a plugin, in a separate process.
 
     Args:
         target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
-        named: Other plugins to load first.
-        timeout_s: Seconds after which a hanging component is killed; 300 if None.
+        trial: The process, with the file of a plugin among its plugins.
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
         One report per component: its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
     """
-    names = list(named)
-    if target.endswith(".py"):
-        names.append(plugins.resolved(target))
-    with Trial(names, timeout_s) as trial:
-        trial.try_plugins()
-        plugins.load(names)
-        findings = vet(_subjects(target), trial, devices=devices)
-        return [_report(subject, results, trial, devices) for subject, results in findings.items()]
+    trial.try_plugins()
+    plugins.load(trial.plugins)
+    findings = vet(_subjects(target), trial, devices=devices)
+    return [_report(subject, results, trial, devices) for subject, results in findings.items()]
 
 
 def lines_of(report: Report) -> list[str]:
@@ -117,6 +109,8 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
     )
     facts = {"parameters": _parameters(unit(**arguments), devices[0]), "state": f"{state}, in numbers per layer"}
     if "cpu" in devices:
+        from synthbench.bench.forward import next_to_softmax  # a fifth of a second, which only this process needs
+
         speed = ", ".join(
             f"{time['ms']:.2f} ms at length {length} ({time['times_softmax']:.1f} times softmax)"
             for length, time in next_to_softmax(subject.name, arguments).items()

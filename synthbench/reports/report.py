@@ -94,7 +94,7 @@ class Report:
 
     @cached_property
     def records(self) -> list[Row]:
-        """The selected rows, oldest first."""
+        """The selected rows, oldest first, as mappings by column; ``task_category`` is the task's present category."""
         return records(self.selection.rows)
 
     @cached_property

@@ -4,14 +4,14 @@ Only nullable columns are ever added, so every version of this schema can read t
 
 To add a column:
 
-- raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. Use the helper
-  that states what decides the value, such as ``result_or_null``;
+- raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. Its meaning says
+  when it is null. Use the helper that states what decides the value, such as ``result_or_null``;
 - set the value in ``runner/rows.py``, or in ``runner/environment.py`` if it describes the machine or the software. A
   result is null in the row of a failed run;
 - add a limit to ``trust/audit.py`` if some values would be implausible;
 - name the column in ``tests/runner/runs.py`` if it may differ between runs that are otherwise the same;
-- run ``python docs/generate.py``, write a store of the new version with ``tests/golden/stores/write.py``, and add the
-  store to ``tests/results/test_versions.py``.
+- run ``python docs/generate.py``, which updates ``results/README.md``, and write a store of the new version:
+  ``python tests/golden/stores/write.py tests/golden/stores/VERSION-COMMIT``.
 """
 
 import json
@@ -203,7 +203,7 @@ RUN_COLUMNS = (
     circumstance("compiled", "bool", "", "compiled or captured"),
     circumstance("deterministic", "bool", "", "deterministic algorithms only"),
     circumstance("tf32", "bool", "", "TF32 products allowed"),
-    circumstance("num_threads", "int32", "count", "CPU threads of the run"),
+    circumstance("num_threads", "int32", "count", "torch's threads for one operation on the CPU"),
     circumstance("n_visible_devices", "int32", "count", "accelerators that the run could see"),
     circumstance("wall_s", "float64", "s", "whole job with all runs that it trained, monotonic clock"),
     circumstance("queue_s", "float64", "s", "between plan and start"),

@@ -18,7 +18,8 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import CheckResult, first_failure
-from synthbench.contract.trial import REGISTRIES, Devices, Subject, Trial, record, vet
+from synthbench.contract.components import REGISTRIES, Devices, Subject, record, vet
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS

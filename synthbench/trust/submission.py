@@ -10,7 +10,8 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import first_failure
-from synthbench.contract.trial import Trial, examine
+from synthbench.contract.components import examine
+from synthbench.contract.trial import Trial
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import registered, require_current, split_terms

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from synthbench.contract.trial import Subject, record
+from synthbench.contract.components import Subject, record
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
 

@@ -13,7 +13,8 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import block
 from synthbench.blocks.attention_only import AttentionOnly
-from synthbench.contract.trial import Subject, Trial, examine, record, vet
+from synthbench.contract.components import Subject, examine, record, vet
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError
 from synthbench.process import settings_restored
 from synthbench.results import Store
@@ -83,7 +84,7 @@ def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch
         with Counting([FAULTS]) as trial:
             record(vet([subject], trial, tmp_path), tmp_path)
     assert tried == ["built", "examine", "built"]
-    monkeypatch.setattr("synthbench.contract.trial.code_hash", lambda _unit: "0" * 12)
+    monkeypatch.setattr("synthbench.contract.components.code_hash", lambda _unit: "0" * 12)
     with Counting([FAULTS]) as trial:
         vet([subject], trial, tmp_path)
     assert tried[3:] == ["built", "examine"]

@@ -1,7 +1,7 @@
 """Executors, which run jobs in this process, in a pool of worker processes, or on other machines.
 
-To add an executor, write a module here with a class of the same name, and add a line to ``EXECUTORS`` in
-``runner/request.py``. A class that runs jobs in other processes may subclass ``base.WorkerExecutor``, like ``ray.py``.
+To add an executor, write a module here with a class of the same name (``my_kind``: ``MyKind``), and add a line to
+``EXECUTORS`` in ``runner/request.py``. It may subclass ``pool.Pool`` here, ``base.WorkerExecutor`` elsewhere.
 """
 
 import os
@@ -64,7 +64,7 @@ def make_executor(
             f"executor {name!r} needs the package {problem.name}, which is not installed; in a checkout: "
             f"pip install -e '.[{name}]'"
         ) from None
-    executor: type[Executor] = getattr(module, name.capitalize())
+    executor: type[Executor] = getattr(module, name.title().replace("_", ""))
     return executor.for_request(request, slots)
 
 

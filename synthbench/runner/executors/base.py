@@ -1,6 +1,6 @@
 """Defines executors, and the rules by which all executors retry jobs.
 
-A new executor whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``ray.py`` does.
+A new executor whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``pool.py`` and ``ray.py`` do.
 
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``

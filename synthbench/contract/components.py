@@ -1,0 +1,320 @@
+"""Check components of plugins in a separate process, where they may hang, exit or crash without harm.
+
+A component is loaded and built, then all its checks run. The results are kept in the results folder under a hash of the
+component's code and options, so that each version of it is checked only once.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import torch
+
+import synthbench
+from synthbench.bits import bits_of
+from synthbench.blocks import BLOCKS
+from synthbench.contract import mechanisms as of_mechanisms
+from synthbench.contract import tasks as of_tasks
+from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
+from synthbench.contract.checks import Check, CheckResult, CheckWarning, make_all
+from synthbench.contract.setting import DOUBLE, Setting
+from synthbench.contract.trial import Trial
+from synthbench.errors import ContractError, SynthbenchError
+from synthbench.layers import in_precision
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms._module import without_compilation
+from synthbench.mechanisms._parameters import perturb
+from synthbench.options import arguments_of, coerce, term_of
+from synthbench.plugins import described, place_of
+from synthbench.positions import POSITIONS
+from synthbench.process import settings_restored
+from synthbench.registry import Registry, code_hash, version_of
+from synthbench.suites import extended, load_suite
+from synthbench.suites.config import ModelSettings
+from synthbench.tasks import TASKS, Task, sized
+from synthbench.training.cell import Cell, Run
+from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
+from synthbench.training.train import train_group
+
+REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in (TASKS, MECHANISMS, POSITIONS, BLOCKS)}
+"""The registry of every kind of component."""
+
+Devices = tuple[str, ...]
+"""Devices on which mechanisms are checked, in order of preference."""
+
+STEPS = 400
+"""Steps of the training that tests a task's ceiling."""
+RATE = 3e-3
+LENGTHS = (2, 33)
+VOCABULARY = 11
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A component to check, with its options."""
+
+    kind: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Options by name; for a task, its settings in a suite, which may include its length."""
+
+    @property
+    def unit(self) -> type[Any]:
+        """The component's class."""
+        unit: type[Any] = REGISTRIES[self.kind][self.name]
+        return unit
+
+    @property
+    def is_in_session(self) -> bool:
+        """True if the component is defined in a notebook or script, which no other process can import."""
+        registry = REGISTRIES[self.kind]
+        return "/" not in self.name and self.name in registry and registry[self.name].__module__ == "__main__"
+
+
+def vet(
+    subjects: Sequence[Subject], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
+) -> dict[Subject, list[CheckResult]]:
+    """Run all checks of some components; return the results by component.
+
+    Args:
+        subjects: Components that are not built in.
+        trial: Process to check them in. Components defined in a notebook or script are checked in this process instead.
+        cache: Folder with earlier results, which is only read; None if there is none.
+        devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
+    """
+    return {subject: _vet(subject, trial, cache, devices) for subject in subjects}
+
+
+def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
+    """Save results in a folder, one file per component, for later calls of :func:`vet` with the same ``devices``."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for subject, results in findings.items():
+        path = cache / f"{_key(subject, devices)}.json"
+        written = path.with_suffix(f".{uuid4().hex}.tmp")  # drivers on two machines may have the same process id
+        known = {"kind": subject.kind, "name": subject.name, "version": version_of(subject.unit)}
+        content = {**known, "checks": [dataclasses.asdict(result) for result in results]}
+        written.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        written.replace(path)
+
+
+def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
+    """Run all checks of a component in this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warnings of a plugin, at inputs that only a check uses
+        return list(make_all(_checks(subject, devices)))
+
+
+def built(subject: Subject) -> str:
+    """Build a component once and return the hash of its source."""
+    _checks(subject)
+    return code_hash(subject.unit)
+
+
+_examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
+"""Latest results for each class of this session, with their options and devices; this saves repeated checks."""
+
+
+def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
+    if subject.is_in_session:
+        asked = (dict(subject.arguments), devices)
+        if _examined.get(subject.unit, (None,))[0] != asked:
+            with settings_restored():
+                torch.set_num_threads(1)  # for small products, more threads only wait for each other
+                _examined[subject.unit] = asked, examine(subject, devices)
+        return _examined[subject.unit][1]
+    what = f"{subject.kind} {subject.name!r}"
+    code = trial.attempt(what, built, subject)
+    known = _known(_key(subject, devices, code), cache)
+    if known is not None:
+        return known
+    try:
+        return trial.attempt(what, examine, subject, devices)
+    except ContractError as problem:
+        return [CheckResult("process", "stays in its process and comes back", "FAILED", str(problem))]
+
+
+def _key(subject: Subject, devices: Devices, code: str | None = None) -> str:
+    decisive = [
+        subject.kind, subject.name, code or code_hash(subject.unit), sorted(subject.arguments.items()), devices,
+        synthbench.__version__, torch.__version__,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+
+def _known(key: str, cache: Path | None) -> list[CheckResult] | None:
+    try:
+        content = json.loads((cache / f"{key}.json").read_text(encoding="utf-8")) if cache else None
+        return [CheckResult(**result) for result in content["checks"]] if content else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # then it is checked again
+
+
+def _checks(subject: Subject, devices: Devices = ("cpu",)) -> list[Check]:
+    unit = subject.unit
+    try:
+        return [_placed(check, unit) for check in _checks_of_kind(subject, unit, devices)]
+    except SynthbenchError:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise ContractError(f"{subject.kind} {subject.name!r} cannot be built: {described(problem, unit)}") from problem
+
+
+def _placed(check: Check, unit: type[Any]) -> Check:
+    """Add to a check's message the line of code that raised, or else the first line of the class."""
+
+    def make() -> None:
+        try:
+            check.make()
+        except ContractError as problem:
+            place = "" if problem.__cause__ else place_of(unit)  # an error with a cause already names the line
+            raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
+        except (SynthbenchError, CheckWarning):
+            raise
+        except (Exception, SystemExit) as problem:
+            raise ContractError(described(problem, unit)) from problem
+
+    return check._replace(make=make)
+
+
+def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list[Check]:
+    if subject.kind == TASKS.kind:
+        length, options = sized(subject.name, subject.arguments)
+        task = unit(**options)
+        return [
+            *of_tasks.checks_of(task, length),
+            Check("ceiling", "no small model scores above the ceiling", lambda: _check_ceiling(task, length)),
+        ]
+    arguments = coerce(subject.kind, unit, dict(subject.arguments))
+    tokens = Check("tokens", "in a whole model, later tokens change no earlier logit", lambda: None)
+    if subject.kind == MECHANISMS.kind:
+        probe = of_mechanisms.lazy_probe(unit, arguments, devices)
+        return [
+            *of_mechanisms.checks_of(probe),
+            tokens._replace(
+                make=lambda: _check_tokens(subject.name, arguments, "attention_only", "learned", probe().setting)
+            ),
+        ]
+    term = term_of(unit, arguments)
+    if arguments.get("conv"):
+        _check_convolution(term)
+    around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
+    _model("softmax", {}, *around, length=LENGTHS[0])
+    return [
+        tokens._replace(make=lambda: _check_tokens("softmax", {}, *around), is_needed=True),
+        Check("determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)),
+        Check("runs", "runs beside each other give what they give alone", lambda: _check_runs(*around)),
+    ]
+
+
+def _check_ceiling(task: Task, length: int) -> None:
+    """Train a small model; raise an error if it scores above the task's ceiling."""
+    stated = task.ceiling(length)
+    if stated.value >= (0 if task.measure == "bits" else 1):
+        return
+    smoke = load_suite("smoke")
+    suite = smoke.model_copy(update={"training": smoke.training.model_copy(update={"steps": STEPS})})
+    cell = Cell(extended(suite, {task.name: {}}), task.name, length, arguments_of(task), "softmax", {}, "cpu")
+    (trained,) = train_group([Run(cell, 0, RATE)], torch.device("cpu")).runs
+    if trained.score is None:
+        return
+    reached = -bits_of(trained.score.loss) if task.measure == "bits" else trained.score.accuracy
+    error = max(trained.score.std_over_sequences, 0.01) / math.sqrt(suite.evaluation.test_sequences)
+    if reached > stated.value + of_tasks.NUM_STANDARD_ERRORS * (error + stated.standard_error):
+        raise ContractError(
+            f"task {task.name!r}, length {length}: a model of {STEPS} steps scores {reached:.4f}, above the ceiling "
+            f"{stated.value:.4f}; the ceiling is what the best causal predictor scores"
+        )
+
+
+def _model(
+    mechanism: str,
+    arguments: Mapping[str, Any],
+    block: str,
+    positions: str,
+    *,
+    length: int,
+    seed: int = 0,
+    setting: Setting = DOUBLE,
+) -> SequenceModel:
+    """Build a small model, with parameters moved away from special values such as 0."""
+    fields = {**of_mechanisms.SHAPE, **arguments}
+    settings = ModelSettings(
+        block=block,
+        positions=positions,
+        model_dim=fields["model_dim"],
+        num_heads=fields["num_heads"],
+        num_layers=2,
+        bias=True,
+    )
+    layers = MECHANISMS[mechanism].layers_of(fields, settings.num_layers)
+    model = SequenceModel(settings, VOCABULARY, length, layers, torch.Generator().manual_seed(seed))
+    perturb(model)
+    return in_precision(model, setting.dtype).to(setting.device).eval()
+
+
+@without_compilation()
+@torch.no_grad()
+def _check_tokens(
+    mechanism: str, arguments: Mapping[str, Any], block: str, positions: str, setting: Setting = DOUBLE
+) -> None:
+    for length in LENGTHS:
+        model = _model(mechanism, arguments, block, positions, length=length, setting=setting)
+        tokens = _tokens(3, length).to(setting.device)
+        before = model(tokens)
+        for cut in sorted({1, length // 2, length - 1}):
+            after = model(torch.cat([tokens[:, :cut], (tokens[:, cut:] + 1) % VOCABULARY], dim=1))
+            change = float((before - after)[:, :cut].abs().max() / before.abs().max())
+            if not change <= setting.tolerance:
+                raise ContractError(
+                    f"a model of {mechanism!r} in block {block!r} with positions {positions!r} is not causal: other "
+                    f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
+                    "size"
+                )
+
+
+def _check_convolution(block: str) -> None:
+    """Raise an error if a block has a convolution but calls its mechanism without it."""
+    model = _model("softmax", {}, block, "learned", length=LENGTHS[0])
+    torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
+    if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):
+        raise ContractError(f"block {block!r} does not use its convolution; let its `around` call `mix`")
+
+
+@torch.no_grad()
+def _check_twice(block: str, positions: str) -> None:
+    model = _model("softmax", {}, block, positions, length=LENGTHS[-1]).train()
+    tokens = _tokens(3, LENGTHS[-1])
+    with draws_noted() as drawn:
+        first, second = model(tokens), model(tokens)
+    if not torch.equal(first, second):
+        raise ContractError(
+            f"block {block!r} with positions {positions!r} gives two logits for the same tokens in train mode; "
+            f"{cause_of_difference(drawn, dropouts_of(model))}what is random is drawn once, when it is built"
+        )
+
+
+@torch.no_grad()
+def _check_runs(block: str, positions: str) -> None:
+    models = [_model("softmax", {}, block, positions, length=LENGTHS[-1], seed=seed) for seed in range(2)]
+    tokens = torch.stack([_tokens(3, LENGTHS[-1]), _tokens(3, LENGTHS[-1]).flip(-1)])
+    alone = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
+    together = stack_models(models, strategy_of(MECHANISMS["softmax"], dict(of_mechanisms.SHAPE)))(tokens)
+    change = float((together - alone).abs().max() / alone.abs().max())
+    if not change <= TOLERANCE:
+        raise ContractError(
+            f"block {block!r} with positions {positions!r}: two runs as one program give logits {change:.2g} of "
+            "their size from those of each alone; make it of layers that know of batched runs (synthbench.layers)"
+        )
+
+
+def _tokens(batch_size: int, length: int) -> torch.Tensor:
+    return torch.randint(VOCABULARY, (batch_size, length), generator=torch.Generator().manual_seed(length))
