@@ -21,6 +21,13 @@ def test_completion_offers_the_public_names_before_anything_heavy_is_imported() 
     assert modules.isdisjoint({"torch", "numpy", "pandas", "typer"})
 
 
+def test_a_process_of_checks_can_start_before_torch_is_imported() -> None:
+    script = "import sys, synthbench.cli.plugins, synthbench.contract.trial; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert done.stdout.strip() == "False"
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'slay'"):
         synthbench.slay  # noqa: B018 - looking it up is the test
