@@ -269,16 +269,23 @@ def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequen
 
 
 def _markdown(facts: Facts) -> str:
-    header = list(facts[0])
+    """Write a table, and below it each column whose value is the same on every line, unless it is empty."""
+    first, *others = list(facts[0])
+    shared = {name for name in others if len(facts) > 1 and all(fact[name] == facts[0][name] for fact in facts)}
+    header = [first, *(name for name in others if name not in shared)]
+    stated = [
+        f"{escape(name)} = {_cell(facts[0][name])}" for name in others if name in shared and facts[0][name] is not None
+    ]
     lines = [[_cell(fact[name]) for name in header] for fact in facts]
     is_number = [any(isinstance(fact[name], int | float) for fact in facts) for name in header]
-    return tabulate(
+    table = tabulate(
         lines,
         headers=[escape(name) for name in header],
         tablefmt="github",
         colalign=["right" if number else "left" for number in is_number],
         disable_numparse=True,
     )
+    return "\n\n".join([table, *([f"On every line: {'; '.join(stated)}."] if stated else [])])
 
 
 def _cell(value: object) -> str:

@@ -179,12 +179,12 @@ def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
     if cell.course is not None:
         reached = {factor: None if score is None else score.accuracy for factor, score in run.beyond.items()}
         return metrics | metrics_of_levels(run.levels) | metrics_beyond(cell.levels, reached)
+    metrics |= {f"reference.{name}": reached for name, reached in references(cell.task, cell.length).items()}
     if cell.is_in_bits:
-        return metrics | _metrics_in_bits(cell, run)
+        return metrics | _metrics_in_bits(run)
     metrics |= {
         f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
     }
-    metrics |= _references(cell)
     for factor, score in run.stretched.items():
         task, length = cell.tests[factor]
         floor, ceiling = (bound.value for bound in floor_and_ceiling(task, length))
@@ -199,13 +199,9 @@ def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
     return metrics
 
 
-def _references(cell: Cell) -> dict[str, float]:
-    return {f"reference.{name}": reached for name, reached in references(cell.task, cell.length).items()}
-
-
-def _metrics_in_bits(cell: Cell, run: RunResult) -> dict[str, float | None]:
-    """Collect metrics in bits per token: of references, validation and each kind of position, with its fraction."""
-    metrics: dict[str, float | None] = {**_references(cell)}
+def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
+    """Collect metrics in bits per token: of validation and of each kind of position, with its fraction."""
+    metrics: dict[str, float | None] = {}
     if run.validation:
         metrics["validation_bits"] = bits_of(run.validation[-1].loss)
     metrics |= {f"x{factor}.bits": bits_of(score.loss) for factor, score in run.stretched.items()}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable
 
+from synthbench.registry import BUILT_IN
 from synthbench.reports.cells import IN_ROWS, Cells, is_known
 from synthbench.reports.render import markdown
 from synthbench.reports.report import Report
@@ -101,6 +102,7 @@ def _links(names: Container[str], wanted: Iterable[str]) -> str:
 
 
 def _mechanisms_table(cells: Cells) -> Table:
+    has_foreign = any(mechanism.origin != BUILT_IN for mechanism in cells.mechanisms)
     return table_of(
         "mechanisms",
         "Mechanisms",
@@ -113,7 +115,7 @@ def _mechanisms_table(cells: Cells) -> Table:
             Column("Version", "word"): lambda mechanism: mechanism.version,
             Column("Arguments", "word"): lambda mechanism: mechanism.match or mechanism.arguments,
             Column("Family", "word"): lambda mechanism: mechanism.family,
-            Column("Origin", "word"): lambda mechanism: mechanism.origin,
+            **({Column("Origin", "word"): lambda mechanism: mechanism.origin} if has_foreign else {}),
         },
     )
 
