@@ -101,13 +101,15 @@ def report(
     """
     from synthbench.cli.board import lines_of, lines_of_table
     from synthbench.cli.example import describe
-    from synthbench.reports.build import files_of
+    from synthbench.reports.build import WITH_CURVES, files_of
     from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
 
-    read, suite, suite_version = asked.read(curves=True)
+    wanted = None if formats is None else options.parse_names(formats)
+    has_curves = wanted is None or not WITH_CURVES.isdisjoint(wanted)
+    read, suite, suite_version = asked.read(curves=has_curves)
     made = Report(asked.selection(read, suite, suite_version), read.curves, origins=read.origins, describe=describe)
-    files = files_of(made, None if formats is None else options.parse_names(formats))
+    files = files_of(made, wanted)
     folder = out or Path("reports") / suite
     if check:
         differing = stale(files, folder)

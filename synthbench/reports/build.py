@@ -150,3 +150,6 @@ FORMATS: dict[str, Callable[[Report, Files], Files]] = {
     "html": lambda report, files: {} if report.cells.is_apart else {"index.html": page(report, files)},
 }
 """Functions that make the files of each format. There is no HTML page if all tasks are scored in bits per token."""
+
+WITH_CURVES = frozenset({"runs", "figures", "html"})
+"""Formats that show learning curves."""
