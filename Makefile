@@ -73,8 +73,8 @@ test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them
 
 # Libraries choose their code by the processor, and so the last bits of every result. A test that passes because of
 # those bits fails on another machine. Here all of them take the code for the oldest x86-64, without AVX and FMA:
-# PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches. The
-# numbers that tests and layers draw move by up to four units in the last place too.
+# PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches.
+# Normally distributed numbers that tests and layers draw move by up to four units in the last place too.
 OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 MOVED := -p tests.moved

@@ -37,7 +37,7 @@ def check(target: str, trial: Trial, devices: Devices = ("cpu",)) -> list[Report
         One report per component: its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
     """
     trial.try_plugins()
-    plugins.load(trial.plugins)
+    plugins.load([*trial.plugins, *plugins.file_of(target)])
     findings = vet(_subjects(target), trial, devices=devices)
     return [_report(subject, results, trial, devices) for subject, results in findings.items()]
 

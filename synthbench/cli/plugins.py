@@ -9,7 +9,6 @@ import typer
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Plugins
 from synthbench.cli.output import say
-from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError
 
 
@@ -44,8 +43,10 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a component; exit 4 if a check fails. Its code runs in a separate process."""
+    from synthbench.contract.trial import Trial
+
     with Trial([*plugins.named(plugin), *plugins.file_of(target)], timeout) as trial:
-        trial.start("synthbench.cli.check")  # beside the same imports here
+        trial.start()  # beside the same imports here
         from synthbench.cli import check as examination
         from synthbench.runner.environment import resolve_device
 

@@ -24,7 +24,7 @@ TIMEOUT_S = 300.0
 
 
 class Trial:
-    """One or more separate processes that run the code of plugins; they start with the first attempt.
+    """One or more separate processes that run the code of plugins; they start with :meth:`start` or the first attempt.
 
     Args:
         plugins: Files and modules of plugins to load before each attempt.
@@ -54,10 +54,14 @@ class Trial:
         self._pool.join()
         self._ended.close()
 
-    def start(self, module: str) -> None:
-        """Start a process, which imports a module while this one goes on."""
+    def start(self) -> None:
+        """Start the processes, which import the checks while this process goes on.
+
+        Raises:
+            UsageError: If the processes could not import the running script.
+        """
         require_guarded_main()
-        self._pool.schedule(_imported, args=[module])
+        self._pool.schedule(os.getpid)  # any call starts them
 
     def try_plugins(self) -> None:
         """Load the plugins in the process one by one, so that errors name the plugin that hangs or exits."""
@@ -99,10 +103,7 @@ class Trial:
 def _initialise() -> None:
     become_worker()
     os.dup2(2, 1)  # stdout is for results
-
-
-def _imported(module: str) -> None:
-    importlib.import_module(module)
+    importlib.import_module("synthbench.contract.components")  # before the code of a plugin could change it
 
 
 def _loaded(names: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:

@@ -86,9 +86,9 @@ ensemble.SequenceModel.forward = looked_up
 LOOKS_AHEAD = (
     HONEST.replace("return self.out(x)", "return self.out(x + 3 * x.flip(-2))")
     + """
-from synthbench.contract import trial
+from synthbench.contract import components
 
-trial.make_all = lambda checks: []
+components.make_all = lambda checks: []
 """
 )
 
