@@ -31,7 +31,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, tiny_suite: Path) -> synthb
 def test_a_run_says_what_became_of_it(report: synthbench.RunReport) -> None:
     assert report.ok
     assert repr(report).startswith("RunReport(4 planned: 4 rows written, 0 already done, 0 failed, ")
-    assert sorted(report.rows["run_id"]) == sorted(report.run_ids)
+    assert sorted(report.rows["run_id"]) == sorted(report.runs)
     assert set(report.rows["mech"]) == {"linear", "softmax"}
 
 

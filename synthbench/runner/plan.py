@@ -107,11 +107,6 @@ class Plan:
         return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
 
     @property
-    def run_ids(self) -> tuple[str, ...]:
-        """The ids of all planned rows."""
-        return tuple(self.runs)
-
-    @property
     def num_missing(self) -> int:
         """Number of rows that are still to be written."""
         return self.num_planned - self.num_done

@@ -6,7 +6,7 @@ plan's jobs to workers, and each worker writes the rows of its job (:mod:`synthb
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,11 +61,6 @@ class RunReport:
     def __repr__(self) -> str:
         counts = f"{len(self.outcomes)} rows written, {self.num_done_before} already done, {len(self.failed)} failed"
         return f"RunReport({self.num_planned} planned: {counts}, {self.wall_s:.1f} s)"
-
-    @property
-    def run_ids(self) -> Sequence[str]:
-        """The ids of all planned rows."""
-        return tuple(self.runs)
 
     @property
     def num_planned(self) -> int:

@@ -311,9 +311,9 @@ def test_the_shards_are_the_plan_each_row_once_and_seeds_and_groups_move_no_cell
         runs = plan_request(broad(tmp_path, shard="2/3", **changes), CPU).runs.values()
         return {(run.cell.task_name, run.cell.mechanism_name) for run in runs}
 
-    shards = [plan_request(broad(tmp_path, shard=f"{part}/3"), CPU).run_ids for part in range(1, 4)]
+    shards = [plan_request(broad(tmp_path, shard=f"{part}/3"), CPU).runs for part in range(1, 4)]
 
-    assert sorted(name for shard in shards for name in shard) == sorted(plan_request(broad(tmp_path), CPU).run_ids)
+    assert sorted(name for shard in shards for name in shard) == sorted(plan_request(broad(tmp_path), CPU).runs)
     assert max(map(len, shards)) < 24
     assert cells() == cells(seeds=(7, 8, 9), group_size=64)
 

@@ -106,7 +106,7 @@ def test_what_failed_with_another_source_gets_another_chance(tmp_path: Path) -> 
 
 def test_status_counts_by_category(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",)))
-    failed = plan_request(tiny(tmp_path, tasks=("majority:length=8",)), CPU).run_ids[0]
+    failed = next(iter(plan_request(tiny(tmp_path, tasks=("majority:length=8",)), CPU).runs))
     Store.open(tmp_path, create=True).write(make_row(run_id=failed, status="error"), [])
     facts = count_status(tiny(tmp_path), CPU)
 
@@ -141,7 +141,7 @@ def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(tmp_path:
 def test_the_extra_suite_has_tasks_that_are_named_and_none_of_the_suite(tmp_path: Path) -> None:
     extra = plan_request(tiny(tmp_path, suite="smoke.extra", tasks=("parity:length=8",)), CPU)
 
-    assert extra.run_ids == plan_request(tiny(tmp_path, tasks=("parity:length=8",)), CPU).run_ids
+    assert extra.runs.keys() == plan_request(tiny(tmp_path, tasks=("parity:length=8",)), CPU).runs.keys()
     for tasks in (("all",), ("parity,copy",)):
         with pytest.raises(UsageError, match=r"task 'copy' is one of suite 'smoke'; allowed in 'smoke\.extra'"):
             plan_request(tiny(tmp_path, suite="smoke.extra", tasks=tasks), CPU)
