@@ -230,7 +230,7 @@ class Store:
 
         A curve is returned only if its checksum is the one stated in its row.
         """
-        rows = rows_of(self, RUNS.names, "checksums")
+        rows = rows_of(self, RUNS.names, self._seal)
         return to_frame(curves_of(self, rows if run_ids is None else only(rows, run_ids))[0])
 
     def read(self, *, is_checked: bool = False) -> "tuple[pd.DataFrame, pd.DataFrame]":
@@ -238,13 +238,18 @@ class Store:
         rows = self._read(is_checked=is_checked)
         return to_frame(rows), to_frame(curves_of(self, rows)[0])
 
+    @property
+    def _seal(self) -> "Seal":
+        """Checks that sealed files need not pass again: the values of packaged rows are trusted as the package is."""
+        return "values" if self.root.resolve() == published().resolve() else "checksums"
+
     def has_curves(self) -> bool:
         """Return whether the store has a file of curves; the content of the file is not checked."""
         return bool(self._paths("curves") or self._paths("compact", "curves"))
 
     def _read(self, *, is_checked: bool) -> pa.Table:
         """Read all columns of every row, with ``verified_by`` from the table of verifications."""
-        rows = rows_of(self, RUNS.names, "nothing" if is_checked else "checksums")
+        rows = rows_of(self, RUNS.names, "nothing" if is_checked else self._seal)
         said = verifications_of(self)
         names = zip(*(rows[name].to_pylist() for name in ("run_id", "row_sha256", "migrated_from")), strict=True)
         words = []

@@ -393,3 +393,10 @@ def test_other_tools_read_the_files_as_they_are(root: Path, make_row: MakeRow) -
     (path,) = (root / "compact").iterdir()
     assert pq.read_table(path)["seed"].to_pylist() == [0, 1]
     assert pq.read_table(path).schema.names == table_of(RUN_COLUMNS, rows).schema.names
+
+
+def test_packaged_rows_that_are_read_unchecked_would_pass_every_check() -> None:
+    store = Store.open(published(), create=False)
+
+    assert store.table().equals(store.table(is_checked=True))
+    assert store.quarantined == []
