@@ -29,10 +29,9 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     task differs.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
-    trained = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ()
-    bounds = _bounds_of(trained)
-    metrics = json.loads(row["metrics"])
-    then = levels_in(metrics) if bounds else []
+    trained, bounds = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ([], [])
+    metrics = json.loads(row["metrics"]) if bounds else {}
+    then = levels_in(metrics)
     if len(then) != len(bounds) or not then:
         return dict(row)
     levels = [LevelScore(level.load, level.score, of.base, of.ceiling) for level, of in zip(then, bounds, strict=True)]
@@ -114,21 +113,19 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 
 
 @lru_cache(maxsize=4096)
-def _levels_of(task: str, version: str, arguments: str) -> tuple[Level, ...]:
-    """Rebuild the levels that a row names; empty unless its task is built in and of the installed version."""
+def _levels_of(task: str, version: str, arguments: str) -> tuple[list[Level], list[LevelBounds]]:
+    """Rebuild the levels that a row names, and look up their committed bounds.
+
+    Both lists are empty unless the task is built in and of the installed version, and every level has committed bounds.
+    """
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
-        return ()
+        return [], []
     try:
-        return tuple(
+        levels = [
             Level(TASKS[task](**level["task"]), level["length"], level["load"], level["first_new"])
             for level in json.loads(arguments)["rungs"]
-        )
+        ]
     except (KeyError, TypeError, UsageError):  # a store may come from anyone
-        return ()
-
-
-@lru_cache(maxsize=4096)
-def _bounds_of(levels: tuple[Level, ...]) -> tuple[LevelBounds, ...]:
-    """Look up the committed bounds of some levels; empty if any level has none."""
+        return [], []
     found = [bounds for level in levels if (bounds := committed_bounds(level)) is not None]
-    return tuple(found) if len(found) == len(levels) else ()
+    return (levels, found) if len(found) == len(levels) else ([], [])

@@ -142,7 +142,7 @@ def higher_baselines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _without_caches() -> Iterator[None]:
-    cached = (level_bounds, ladder_scores._bounds_of)
+    cached = (level_bounds, ladder_scores._levels_of)
     for function in cached:
         function.cache_clear()
     yield
