@@ -28,8 +28,11 @@ from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.render import environment
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.render.spreadsheet import json_text
-from synthbench.suites import load_suite, suite_names
+from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+
+REPORTS = Path(__file__).parents[1] / "reports" / "README.md"
+"""The page that describes each report."""
 
 MEASURED = ("skill", "low", "high", "num_params", "state", "step_ms")
 """Numbers of a leaderboard that may be unknown: null in JSON, NaN in templates."""
@@ -84,8 +87,9 @@ def write(site: Path, tasks: Collection[str] = TASKS, mechanisms: Collection[str
             known = {"facts": facts, "text": text, "bibtex": bibtex if bibtex != facts["source"] else ""}
             _write(templates, f"{kind}.html", site / kind / f"{name}.html", title=name, root="../", **known)
             (site / kind / f"{name}.json").write_text(json_text(facts), encoding="utf-8")
-    suites = {name: load_suite(name).description for name in suite_names()}
-    others = {name: suites.get(name, "") for page in reports if (name := page.parent.name) != MAIN_SUITE}
+    listed = re.findall(r"^\| \[(\S+)\]\(.*?\) \| (.*) \|$", REPORTS.read_text(encoding="utf-8"), re.MULTILINE)
+    described = {name: re.sub(r",? \(?\[.*?\]\(.*?\)\)?", "", text) for name, text in listed}  # without its links
+    others = {name: described.get(name, "") for page in reports if (name := page.parent.name) != MAIN_SUITE}
     front = {"title": "Leaderboards", "root": "", "reports": others, **_verdict(board)}
     _write(templates, "front.html", site / "index.html", **front)
 

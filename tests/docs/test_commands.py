@@ -25,7 +25,7 @@ SHORTENED = {
     "bench": ["--repeats", "1"],
     "bench context": ["--longest", "256"],
     "report": ["--format", "md"],  # pictures take most of the time, and `make demo` draws them
-    "quick": ["--help"],  # it trains for minutes; tests/cli/test_quick.py trains in little
+    "quick": ["--help"],  # it trains for minutes; tests/test_first_verdict.py trains in little
     "verify": ["--salt", "6"],  # of the rows of slay in suite paper it draws a short one, trained by itself
 }
 """Options that keep a command from taking minutes, by command; a subcommand's own before those of its group."""

@@ -80,6 +80,13 @@ def test_the_front_page_is_the_verdict_and_runs_nothing_that_it_repeats(site: Pa
     assert text.index("core/cells.csv") < text.index("paper/index.html")
 
 
+def test_the_front_page_says_what_the_other_reports_are(site: Path) -> None:
+    front = (site / "index.html").read_text(encoding="utf-8")
+
+    assert "under the protocol that produced its Table 8" in front
+    assert "](" not in front
+
+
 def test_reports_link_only_to_components_that_have_a_page(site: Path) -> None:
     for name in ("core", "paper"):
         text = (site / name / "index.html").read_text(encoding="utf-8")
