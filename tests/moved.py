@@ -42,5 +42,7 @@ def _filling(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return fill_and_move
 
 
-torch.randn, torch.randn_like = _drawing(torch.randn), _drawing(torch.randn_like)
-torch.Tensor.normal_ = _filling(torch.Tensor.normal_)  # type: ignore[method-assign]
+def pytest_configure() -> None:
+    """Replace the functions that draw, for the rest of this process."""
+    torch.randn, torch.randn_like = _drawing(torch.randn), _drawing(torch.randn_like)
+    torch.Tensor.normal_ = _filling(torch.Tensor.normal_)  # type: ignore[method-assign]
