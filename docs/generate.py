@@ -98,7 +98,11 @@ def with_board(page: str) -> str:
     orders = [line for line in board["verdict"].splitlines() if re.match(r"[A-Z][a-z ]+: ", line)]
     (reading,) = board["verdict"].splitlines()[len(orders) :]
     lines = [f"- **{name}**: {escape(order)}" for name, _, order in (line.partition(": ") for line in orders)]
-    ranked = [one for one in board["mechanisms"] if one["rank"] is not None and one["family"] != CONTROL]
+    ranked = [
+        one
+        for one in board["mechanisms"]
+        if one["rank"] is not None and one["family"] != CONTROL and one["condition"] != "bare"
+    ]
     table = _table(
         ("mechanism", "venue", "convolution", "positions", *ranked[0]["categories"]),
         [

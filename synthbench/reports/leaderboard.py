@@ -168,12 +168,16 @@ class Leaderboard:
 
     @property
     def mechanisms(self) -> tuple[Entry, ...]:
-        """The entries, best first, without controls (references that learn no mixing)."""
-        return tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
+        """The entries of the verdict, best first: no controls (references that learn no mixing), no bare layers.
+
+        Bare layers are among them if there are no others.
+        """
+        found = tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
+        return tuple(entry for entry in found if entry.mechanism.condition != "bare") or found
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """The mechanisms, without controls, that could be the best on similar tasks: no other is certainly better."""
+        """The mechanisms of the verdict that could be the best on similar tasks: no other is certainly better."""
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
 
@@ -228,7 +232,7 @@ class Leaderboard:
         if not self.mechanisms:
             who = "only controls have" if self.entries else "no mechanism has"
             return f"{who} a run of every task."
-        entries = [entry for entry in self.mechanisms if entry.mechanism.condition != "bare"] or self.mechanisms
+        entries = self.mechanisms
         texts = [f"{entry.mechanism.label} {short(entry.skill.value)}" for entry in entries]
         if len(entries) == 1:
             return f"{texts[0]}, the only mechanism with a run of every task."

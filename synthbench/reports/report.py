@@ -136,7 +136,7 @@ class Report:
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
         found = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layer = f"; ranked are {' rather than '.join(_LAYERS.get(name, name) for name in found)}" if found else ""
+        layer = f"; the verdict is on {', not on '.join(_LAYERS.get(name, name) for name in found)}" if found else ""
         return (
             f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate "
             f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens{layer}."

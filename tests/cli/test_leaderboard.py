@@ -150,6 +150,5 @@ def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> Non
     asked = ["export", "--mech", "gla", "--task", "string_copy", "--format", "csv"]
     plain, whole = synthbench(*asked), synthbench(*asked, "--variants")
 
-    assert len(plain.stdout.splitlines()) == 2
-    assert len(whole.stdout.splitlines()) > 2
+    assert len(whole.stdout.splitlines()) > len(plain.stdout.splitlines()) > 1
     assert "rows of variants are left out; --variants shows them" in plain.stderr
