@@ -102,6 +102,8 @@ def perform(steps: Sequence[Step], folder: Path, *, budget_s: float) -> Iterator
 def _run(step: Step, folder: Path, deadline: float) -> State:
     """Run a step until it ends or the time is over."""
     draft = folder / f"{step.name}.part.txt"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell's background job; the step would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with draft.open("a", encoding="utf-8") as output:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             [sys.executable, *step.arguments],

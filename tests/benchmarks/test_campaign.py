@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
@@ -66,6 +67,7 @@ def test_a_step_that_outlasts_the_time_is_asked_to_end_and_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(campaign, "GRACE_S", 60.0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job that a shell put into the background
     asked = tmp_path / "asked"
     patient = step(
         "patient",
