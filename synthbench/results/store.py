@@ -176,7 +176,7 @@ class Store:
         Args:
             is_checked: Whether to compute the checksum of every row. By default, rows in sealed files (whose names
                 contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
-            columns: Columns to return. The values of all other columns are checked too, unlike in :meth:`outline`.
+            columns: Columns to return. In any store but the packaged one, all other columns are checked too.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
