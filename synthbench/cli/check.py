@@ -107,7 +107,12 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
         f"{unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
         for length in STATE_LENGTHS
     )
-    facts = {"parameters": _parameters(unit(**arguments), devices[0]), "state": f"{state}, in numbers per layer"}
+    built = unit(**arguments)
+    if getattr(built, "counts_state", True):
+        state += ", in numbers per layer"
+    else:
+        state = f"at most {state}, in numbers per layer: the size of all inputs, as it has no method state_elements"
+    facts = {"parameters": _parameters(built, devices[0]), "state": state}
     if "cpu" in devices:
         from synthbench.bench.forward import next_to_softmax  # a fifth of a second, which only this process needs
 

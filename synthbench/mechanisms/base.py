@@ -476,6 +476,11 @@ class ModuleMechanism(Mechanism):
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
 
+    @property
+    def counts_state(self) -> bool:
+        """True if the module has its own ``state_elements``; else its state size is only an upper bound."""
+        return callable(getattr(self.module, "state_elements", None))
+
 
 def stock_part(meaning: str) -> Any:
     """Declare an option for a part of the authors' layer, which the rows made before the option lack."""

@@ -78,4 +78,6 @@ def test_the_examples_of_the_documentation_keep_the_contract(synthbench: Command
     checked = synthbench("check", "examples.py", "--json")
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert [report["name"] for report in json.loads(checked.stdout)] == ["gated_softmax", "my_module"]
+    reports = json.loads(checked.stdout)
+    assert [report["name"] for report in reports] == ["gated_softmax", "my_module"]
+    assert [report["facts"]["state"].startswith("at most ") for report in reports] == [False, True]
