@@ -371,6 +371,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
         *(board, own, "leaderboard", "Score by category" if board.has_ladder else "Skill by category"),
         f"Mean {measure}, over the tasks of a category and {board.num_seeds}, with {THESE_TASKS}. A run without a "
         f"score counts as 0. {FEW_SEEDS * has_few}Best mean over the categories first."
+        + " Mechanisms that lack tasks in every category are only in the next table." * bool(board.partial)
         + f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
         * bool(left_out),
         {f"{name} ({len(part.tasks)})": _mean_of(part) for name, part in parts.items() if part.tasks},
@@ -406,7 +407,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
             ),
         },
     )
-    tables = [*[capacities] * bool(capacities.columns), profile, summary]
+    tables = [table for table in (capacities, profile, summary) if table.columns and table.lines]
     return [*tables, _improvement_table(board)] if len(board.entries) > 1 else tables
 
 
@@ -430,12 +431,15 @@ def _of_entry(cell: Callable[[Entry], Cell]) -> Callable[[Placed], Cell]:
 
 
 def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, caption: str, columns: _Columns) -> Table:
-    """Make a table with a line for each mechanism: the user's own, the ranked ones, then those that lack a task."""
+    """Make a table with a line for each mechanism that has a value: the user's own, the ranked ones, then others."""
     rows = sorted(board.placed, key=lambda row: row.mechanism.key not in own)
     sources = sources_of(board.tasks, (row.mechanism for row in rows))
     table = table_of(name, title, caption, ("Mechanism",), rows, lambda row: (row.label,), columns, sources=sources)
-    first = next((place for place, row in enumerate(rows) if row.entry is None), 0)
-    lines = [replace(line, is_first_of_group=place == first > 0) for place, line in enumerate(table.lines)]
+    kept = [
+        (row, line) for row, line in zip(rows, table.lines, strict=True) if any(cell != Cell() for cell in line.cells)
+    ]
+    first = next((place for place, (row, _) in enumerate(kept) if row.entry is None), 0)
+    lines = [replace(line, is_first_of_group=place == first > 0) for place, (_, line) in enumerate(kept)]
     return replace(table, lines=tuple(lines))
 
 

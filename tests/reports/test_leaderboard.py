@@ -168,7 +168,8 @@ def test_a_mechanism_with_some_tasks_is_named_with_their_number_and_never_with_n
     both: dict[str, list[float | None]] = {"softmax": [0.9, 0.8], "linear": [0.2, 0.3]}
     ranked = frame(make_frame, {"sort": both | {"slay": [0.9, 0.9]}, "copy": both})
     close = frame(make_frame, {"compression": both | {"yat": [0.6]}}, floor=0.55, ceiling=0.59)
-    table = leaderboard_tables(leaderboard(grid(pd.concat([ranked, close], ignore_index=True))))[0]
+    profile, summary, _ = leaderboard_tables(leaderboard(grid(pd.concat([ranked, close], ignore_index=True))))
 
-    partial = [line.labels[0] for line in table.lines if "not ranked" in line.labels[0]]
+    partial = [line.labels[0] for line in summary.lines if "not ranked" in line.labels[0]]
     assert partial == ["SLAY (1 of 2 tasks, not ranked)", "yat (no task that counts, not ranked)"]
+    assert [line.labels[0] for line in profile.lines] == [line.labels[0] for line in summary.lines[:2]]
