@@ -1,7 +1,9 @@
 """Shared code of the tests of stores."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,9 @@ import pyarrow.parquet as pq
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.schema import row_sha256
 from synthbench.results.store import LIMITS, Limits, encode
+from tests.results.rows import Row
 
-Row = dict[str, Any]
-MakeRow = Callable[..., Row]
-
+AT = datetime(2026, 2, 3, tzinfo=UTC)
 CURVE: list[Row] = [
     {"step": step, "split": split, "metric": "loss", "value": value, "wall_s": 0.5 * step, "tokens": 64 * step}
     for step, value in ((10, 2.5), (20, float("nan")), (30, float("inf")))
@@ -50,13 +51,16 @@ def signed(row: Row) -> Row:
     return row | {"row_sha256": row_sha256(row)}
 
 
-def forge(path: Path, rows: Sequence[Row], *, schema: pa.Schema = RUNS, version: int = SCHEMA_VERSION) -> None:
+def forge(
+    path: Path, rows: Sequence[Row] | pa.Table, *, schema: pa.Schema = RUNS, version: int = SCHEMA_VERSION, **how: Any
+) -> Path:
     """Write a file as another synthbench, or a stranger, might have."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(list(rows), schema=schema)
-    with pq.ParquetWriter(path, schema) as writer:
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=schema)
+    with pq.ParquetWriter(path, table.schema, **how) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({"synthbench.schema_version": str(version)})
+    return path
 
 
 def sealed(root: Path, rows: Sequence[Row]) -> Store:
@@ -65,3 +69,21 @@ def sealed(root: Path, rows: Sequence[Row]) -> Store:
     content = encode("runs", pa.Table.from_pylist(list(rows), schema=RUNS))
     (root / "compact" / f"runs-{hashlib.sha256(content).hexdigest()[:16]}.parquet").write_bytes(content)
     return reader(root)
+
+
+def word(row: Row, **changes: Any) -> Row:
+    """Say that a row came out the same when somebody ran it again."""
+    said = {
+        "run_id": row["run_id"], "row_sha256": row["row_sha256"], "verdict": "bitwise", "verified_by": "somebody",
+        "verified_at": AT, "synthbench_version": "1.0", "device_name": "a processor", "score": 0.75,
+    }  # fmt: skip
+    return said | changes
+
+
+def failing(code: int) -> Callable[..., None]:
+    """A call of the system that gives an error."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail

@@ -1,10 +1,8 @@
 """Files that cannot be trusted cost their rows, which are counted, and nothing else: stores come from strangers too."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +15,8 @@ from synthbench.results.schema import CURVE_COLUMNS, CURVES
 from synthbench.results.store import LIMITS, suspects
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
-from synthbench.trust.verify import Sampling, verify
-from tests.results.stores import CURVE, MakeRow, Row, filled, forge, listing, reader, sealed, signed
+from tests.results.rows import make_row
+from tests.results.stores import CURVE, Row, filled, forge, listing, reader, sealed, signed
 
 ANY = f"job-{'0' * 16}.parquet"
 NUM_ROWS = 6
@@ -35,9 +33,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("content", "kind"), [(b"", "runs"), (b"garbage" * 100, "curves"), (b"PAR1" + bytes(5000) + b"PAR1", "runs")]
 )
-def test_a_file_that_is_not_parquet_is_moved_and_counted(
-    root: Path, make_row: MakeRow, content: bytes, kind: str
-) -> None:
+def test_a_file_that_is_not_parquet_is_moved_and_counted(root: Path, content: bytes, kind: str) -> None:
     good, bad = make_row(seed=1), make_row(seed=2)
     made = filled(root, [good], CURVE)
     known = made.loose(kind)
@@ -57,7 +53,7 @@ def test_a_file_that_is_not_parquet_is_moved_and_counted(
 # Sizes and links
 
 
-def test_a_file_that_holds_or_claims_more_than_is_allowed_is_not_read(root: Path, make_row: MakeRow) -> None:
+def test_a_file_that_holds_or_claims_more_than_is_allowed_is_not_read(root: Path) -> None:
     row = make_row(error_message="x" * 2**18)
     store = Store.open(root, create=True, limits=replace(LIMITS, file_bytes=2**17))
     many = [make_row(error_message="x" * 2**12)] * 2**6
@@ -76,7 +72,7 @@ def test_a_file_that_holds_or_claims_more_than_is_allowed_is_not_read(root: Path
 
 @pytest.mark.parametrize("name", ["runs", "curves", "compact", "verified", "_tmp", "quarantine", "logs"])
 def test_a_store_whose_folder_is_a_link_is_refused_and_nothing_elsewhere_is_touched(
-    root: Path, tmp_path: Path, make_row: MakeRow, name: str
+    root: Path, tmp_path: Path, name: str
 ) -> None:
     filled(root, [make_row()], CURVE)
     elsewhere = tmp_path / "elsewhere"
@@ -96,7 +92,8 @@ def test_a_store_whose_folder_is_a_link_is_refused_and_nothing_elsewhere_is_touc
 
 
 def test_what_is_no_plain_file_or_has_another_name_is_reported_and_never_read_or_moved(
-    root: Path, tmp_path: Path, make_row: MakeRow
+    root: Path,
+    tmp_path: Path,
 ) -> None:
     made = filled(root, [make_row()], CURVE)
     other = filled(tmp_path / "other", [make_row(seed=1)]).loose()[0]
@@ -147,7 +144,7 @@ def test_a_store_json_or_a_lock_that_is_a_link_is_refused(root: Path, tmp_path: 
 # Columns and values
 
 
-def test_a_file_with_foreign_mistyped_or_no_columns_or_values_is_set_aside(root: Path, make_row: MakeRow) -> None:
+def test_a_file_with_foreign_mistyped_or_no_columns_or_values_is_set_aside(root: Path) -> None:
     row = make_row()
     made = Store.open(root, create=True)
     seed, note = RUNS.get_field_index("seed"), RUNS.get_field_index("finished_at")
@@ -164,7 +161,7 @@ def test_a_file_with_foreign_mistyped_or_no_columns_or_values_is_set_aside(root:
         assert reason in made.quarantined[-1].reason
 
 
-def test_text_that_is_no_text_and_times_that_python_cannot_name_cost_the_file(root: Path, make_row: MakeRow) -> None:
+def test_text_that_is_no_text_and_times_that_python_cannot_name_cost_the_file(root: Path) -> None:
     made = Store.open(root, create=True)
     offsets, content = pa.py_buffer(np.array([0, 1], np.int32).tobytes()), pa.py_buffer(b"\xff")
     for name, values in (
@@ -173,9 +170,7 @@ def test_text_that_is_no_text_and_times_that_python_cannot_name_cost_the_file(ro
     ):
         table = pa.Table.from_pylist([make_row()], schema=RUNS)
         table = table.set_column(RUNS.get_field_index(name), RUNS.field(name), values)
-        with pa.parquet.ParquetWriter(root / "runs" / ANY, RUNS) as writer:
-            writer.write_table(table)
-            writer.add_key_value_metadata({"synthbench.schema_version": "6"})
+        forge(root / "runs" / ANY, table)
         assert made.statuses() == {}
         assert made.quarantined[-1].reason == "it holds no readable row"
 
@@ -191,7 +186,7 @@ def test_text_that_is_no_text_and_times_that_python_cannot_name_cost_the_file(ro
     ],
 )
 def test_a_hostile_row_is_left_out_although_its_checksum_or_seal_holds(
-    root: Path, make_row: MakeRow, name: str, value: str, reason: str
+    root: Path, name: str, value: str, reason: str
 ) -> None:
     row, good = signed(make_row() | {name: value}), signed(make_row(seed=1))
     store = sealed(root, [row, good])
@@ -204,9 +199,7 @@ def test_a_hostile_row_is_left_out_although_its_checksum_or_seal_holds(
 
 
 @pytest.mark.parametrize(("in_footer", "in_row"), [(99, 1), (1, 99)])
-def test_a_version_that_only_footer_or_row_claims_is_damage(
-    root: Path, make_row: MakeRow, in_footer: int, in_row: int
-) -> None:
+def test_a_version_that_only_footer_or_row_claims_is_damage(root: Path, in_footer: int, in_row: int) -> None:
     made = Store.open(root, create=True)
     forge(root / "runs" / ANY, [signed(make_row() | {"schema_version": in_row})], version=in_footer)
 
@@ -218,7 +211,7 @@ def test_a_version_that_only_footer_or_row_claims_is_damage(
 
 
 @pytest.fixture
-def rows(make_row: MakeRow) -> list[Row]:
+def rows() -> list[Row]:
     return [signed(make_row(seed=seed)) for seed in range(NUM_ROWS)]
 
 
@@ -252,14 +245,12 @@ def test_whoever_vouches_for_rows_computes_their_checksums(forged: Store, rows: 
     for store in (merged, adopted):
         assert rows[0]["run_id"] not in store.statuses()
 
-    assert any("checksum" in fault for _, fault in verify(forged, Sampling(device="cpu")).faults)
-
     examine(Store.open(forged.root, create=True), is_repairing=True)
     assert set(forged.statuses()) == sound
 
 
 def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_computed(
-    forged: Store, rows: list[Row], make_row: Callable[..., dict[str, Any]], tmp_path: Path
+    forged: Store, rows: list[Row], tmp_path: Path
 ) -> None:
     mine = signed(make_row(seed=99))
     ours = sealed(tmp_path / "own", [mine])

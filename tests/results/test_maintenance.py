@@ -14,11 +14,12 @@ from synthbench.errors import StoreError
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
 from synthbench.trust.bundle import opened
-from tests.results.stores import CURVE, MakeRow, exact, filled, listing, reader
+from tests.results.rows import make_row
+from tests.results.stores import CURVE, exact, filled, listing, reader
 
 
 @pytest.fixture
-def store(tmp_path: Path, make_row: MakeRow) -> Store:
+def store(tmp_path: Path) -> Store:
     """Three rows: two in compact files, the third in files of its own."""
     made = filled(tmp_path / "results", [make_row(seed=seed) for seed in (1, 2)], CURVE)
     made.compact()
@@ -42,7 +43,7 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def test_contents_count_rows_and_files(store: Store, make_row: MakeRow) -> None:
+def test_contents_count_rows_and_files(store: Store) -> None:
     store.write(make_row(seed=4, status="oom", score=None), [])
     (store.root / "_tmp" / "half.partial").write_bytes(b"half")
     (store.root / "runs" / f"job-{'0' * 16}.parquet").write_bytes(b"garbage")
@@ -69,7 +70,7 @@ def test_contents_count_rows_and_files(store: Store, make_row: MakeRow) -> None:
 
 
 @pytest.mark.parametrize("kind", ["runs", "curves"])
-def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, make_row: MakeRow, kind: str) -> None:
+def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, kind: str) -> None:
     row = make_row(seed=3, task="reverse")
     (path,) = store.loose(kind)
     damage(path)
@@ -91,19 +92,17 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, mak
 
 
 @pytest.mark.parametrize("is_compact", [False, True])
-def test_a_row_that_is_damaged_among_others_is_taken_out_alone(
-    store: Store, make_row: MakeRow, *, is_compact: bool
-) -> None:
+def test_a_row_that_is_damaged_among_others_is_taken_out_alone(store: Store, *, is_compact: bool) -> None:
     rows = store.table()
     place = rows.schema.get_field_index("eval_loss")
+    before = set((store.root / "compact").glob("runs-*"))
     store.add(
         pa.concat_tables([
             filled(store.root.parent / "other", [make_row(seed=9)]).table(),
             rows.set_column(place, rows.schema.field(place), pa.array([0.125] * len(rows), pa.float64())).slice(0, 1),
         ])
     )  # fmt: skip
-    (path,) = (path for path in (store.root / "compact").glob("runs-*") if path.stat().st_mtime_ns == max(
-        other.stat().st_mtime_ns for other in (store.root / "compact").iterdir()))  # fmt: skip
+    (path,) = set((store.root / "compact").glob("runs-*")) - before
     if not is_compact:
         path = path.rename(store.root / "runs" / f"job-{'0' * 16}.parquet")
     name = path.relative_to(store.root).as_posix()
@@ -160,7 +159,7 @@ def test_what_is_needed_is_not_deleted(store: Store) -> None:
     assert exact(store) == content
 
 
-def test_leftovers_are_named_and_then_deleted(store: Store, make_row: MakeRow) -> None:
+def test_leftovers_are_named_and_then_deleted(store: Store) -> None:
     first = make_row(seed=1)
     # The same row in a loose file too; an older row of a run whose newer one counts; curves whose rows never came.
     again = written(store, first)

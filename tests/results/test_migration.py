@@ -1,10 +1,8 @@
 """Rows whose ids hashed the name of a suite get the ids that the same runs have now, and lose nothing."""
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ from synthbench.results.store import encode
 from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.verify import Sampling, verify
+from tests.results.rows import Row, make_row
+from tests.results.stores import CURVE, sealed
 
-Row = dict[str, Any]
 STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_suite"
 """Four rows of the committed store as they were under schemas 3 and 4, one of them run again by a colleague. The two of
 ``paper`` had been migrated once before."""
-POINT = {"step": 1, "split": "train", "metric": "loss", "value": 0.5, "wall_s": 0.5, "tokens": 64}
 
 
 @pytest.fixture
@@ -119,9 +117,7 @@ def of_suite(row: Row, suite: str, **changes: Any) -> Row:
     return changed | {"row_sha256": row_sha256(changed)}
 
 
-def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(
-    make_row: Callable[..., Row], tmp_path: Path
-) -> None:
+def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(tmp_path: Path) -> None:
     ok = of_suite(make_row(), "smoke")
     failed = of_suite(
         make_row(), "smoke.extra", status="error", error_type="ValueError", score=None, skill=None, n_correct=None,
@@ -129,7 +125,7 @@ def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(
     )  # fmt: skip
     store = Store.open(tmp_path / "store", create=True)
     for row in (ok, failed):
-        points = pa.Table.from_pylist([{"run_id": row["run_id"], **POINT}], schema=CURVES)
+        points = pa.Table.from_pylist([{"run_id": row["run_id"], **CURVE[0]}], schema=CURVES)
         row["curve_sha256"] = curve_sha256(points.to_pydict())
         row["row_sha256"] = row_sha256(row)
         for kind, table in (("curves", points), ("runs", pa.Table.from_pylist([row], schema=RUNS))):
@@ -147,19 +143,17 @@ def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(
 
 
 @pytest.mark.parametrize("text", ["{", "1" * 5000])
-def test_a_hostile_file_of_old_rows_is_no_traceback(make_row: Callable[..., Row], tmp_path: Path, text: str) -> None:
+def test_a_hostile_file_of_old_rows_is_no_traceback(tmp_path: Path, text: str) -> None:
     row = of_suite(make_row(), "smoke") | {"config_json": text}
     row["row_sha256"] = row_sha256(row)
-    content = encode("runs", pa.Table.from_pylist([row, row], schema=RUNS))
-    store = Store.open(tmp_path / "store", create=True)
-    (store.root / "compact" / f"runs-{hashlib.sha256(content).hexdigest()[:16]}.parquet").write_bytes(content)
+    store = Store.open(sealed(tmp_path / "store", [row, row]).root, create=True)
 
-    for reader in (store.statuses, store.table, lambda: store.outline(["score"])):
-        reader()
+    for read in (store.statuses, store.table, lambda: store.outline(["score"])):
+        read()
     assert len(store.statuses()) <= 1
 
 
-def test_what_no_writer_wrote_keeps_its_name(make_row: Callable[..., Row]) -> None:
+def test_what_no_writer_wrote_keeps_its_name() -> None:
     texts = ["[]", '{"mech": "slay"}', '{"a":1e999}', '{"mech":["slay"]}']
     made = [make_row(seed=seed) | {"schema_version": 4, "config_json": text} for seed, text in enumerate(texts)]
 

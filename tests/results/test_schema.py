@@ -1,9 +1,7 @@
 """The columns, what a row may hold, and its two hashes."""
 
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,8 +10,7 @@ from synthbench.errors import UsageError
 from synthbench.results import schema
 from synthbench.results.schema import CURVE_COLUMNS, RUN_COLUMNS, RUNS, VERIFICATION_COLUMNS
 from synthbench.results.store import suspects
-
-MakeRow = Callable[..., dict[str, Any]]
+from tests.results.rows import make_row
 
 
 @pytest.mark.parametrize("columns", [RUN_COLUMNS, CURVE_COLUMNS, VERIFICATION_COLUMNS])
@@ -26,7 +23,7 @@ def test_every_column_has_a_name_of_its_own_and_says_what_it_means_and_when_it_i
         assert not column.is_nullable or "null" in column.meaning
 
 
-def test_missing_columns_are_all_named(make_row: MakeRow) -> None:
+def test_missing_columns_are_all_named() -> None:
     row = make_row()
     del row["lr"], row["task"]
 
@@ -50,7 +47,7 @@ def test_missing_columns_are_all_named(make_row: MakeRow) -> None:
         ("started_at", datetime(2026, 1, 1)),  # noqa: DTZ001 -- that there is no zone is the fault
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_by_column(make_row: MakeRow, name: str, value: object) -> None:
+def test_a_value_of_the_wrong_type_is_refused_by_column(name: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"column '{name}'.* allowed: "):
         schema.table_of(RUN_COLUMNS, [make_row() | {name: value}])
 
@@ -76,7 +73,7 @@ def test_a_value_of_the_wrong_type_is_refused_by_column(make_row: MakeRow, name:
     ],
 )
 def test_a_value_that_is_not_allowed_is_refused_by_column_and_found_at_a_quick_look_at_many_rows(
-    make_row: MakeRow, name: str, value: object
+    name: str, value: object
 ) -> None:
     rows = [make_row(seed=1), make_row(seed=2) | {name: value}, make_row(seed=3)]
     with pytest.raises(UsageError, match=f"column '{name}'"):
@@ -84,7 +81,7 @@ def test_a_value_that_is_not_allowed_is_refused_by_column_and_found_at_a_quick_l
     assert suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).tolist() == [False, True, False]
 
 
-def test_a_long_message_every_status_and_what_may_be_missing_are_allowed(make_row: MakeRow) -> None:
+def test_a_long_message_every_status_and_what_may_be_missing_are_allowed() -> None:
     long = "é" * (schema.MAX_STRING_BYTES // 2)
     rows = [make_row(status=status, error_message=long) for status in schema.STATUSES]
     rows += [make_row(lr=None, role="tuning", block="aether:norm=pre", git_dirty=None)]
@@ -94,7 +91,7 @@ def test_a_long_message_every_status_and_what_may_be_missing_are_allowed(make_ro
     assert not suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).any()
 
 
-def test_every_column_but_itself_is_under_the_checksum(make_row: MakeRow) -> None:
+def test_every_column_but_itself_is_under_the_checksum() -> None:
     row = make_row()
     for name, value in row.items():
         other = "other" if value is None else str(value) + "0"
@@ -102,9 +99,7 @@ def test_every_column_but_itself_is_under_the_checksum(make_row: MakeRow) -> Non
         assert is_same == (name == "row_sha256"), name
 
 
-def test_the_checksum_tells_nan_null_and_the_infinities_apart_and_not_null_from_a_column_that_was_not_there(
-    make_row: MakeRow,
-) -> None:
+def test_the_checksum_tells_nan_null_and_the_infinities_apart_and_not_null_from_a_column_that_was_not_there() -> None:
     row, values = make_row(), (None, math.nan, math.inf, -math.inf, 0.0, -0.0)
     without = {name: value for name, value in row.items() if name != "verified_by"}
 
@@ -112,7 +107,7 @@ def test_the_checksum_tells_nan_null_and_the_infinities_apart_and_not_null_from_
     assert schema.row_sha256(without) == schema.row_sha256(without | {"verified_by": None})
 
 
-def test_one_moment_has_one_checksum_in_every_zone(make_row: MakeRow) -> None:
+def test_one_moment_has_one_checksum_in_every_zone() -> None:
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
     elsewhere = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
@@ -136,7 +131,7 @@ def test_skill_is_zero_at_the_floor_and_one_at_the_ceiling() -> None:
     assert schema.skill(None, 0.25, 0.75) is None
 
 
-def test_a_frame_keeps_whole_numbers_and_booleans_where_some_are_null(make_row: MakeRow) -> None:
+def test_a_frame_keeps_whole_numbers_and_booleans_where_some_are_null() -> None:
     rows = [make_row(seed=1, n_correct=2**60 + 1, git_dirty=True), make_row(seed=2, n_correct=None, git_dirty=None)]
 
     frame = schema.to_frame(schema.table_of(RUN_COLUMNS, rows))

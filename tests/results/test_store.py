@@ -19,7 +19,8 @@ from synthbench.results import RUNS, Store, published
 from synthbench.results.maintenance import COUNTED
 from synthbench.results.schema import RUN_COLUMNS, row_sha256, table_of
 from synthbench.results.store import Limits, collected, parts_of
-from tests.results.stores import CURVE, MakeRow, Row, exact, filled, listing, reader
+from tests.results.rows import make_row
+from tests.results.stores import CURVE, Row, exact, failing, filled, listing, reader
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 # Writing and reading
 
 
-def test_a_row_and_its_curve_come_back_as_written(root: Path, make_row: MakeRow) -> None:
+def test_a_row_and_its_curve_come_back_as_written(root: Path) -> None:
     row = make_row()
 
     made = filled(root, [row | {"schema_version": 99, "row_sha256": "no", "curve_sha256": "no"}], CURVE)
@@ -48,7 +49,7 @@ def test_a_row_and_its_curve_come_back_as_written(root: Path, make_row: MakeRow)
     np.testing.assert_array_equal(curve["value"].to_numpy(), np.array([point["value"] for point in CURVE], np.float32))
 
 
-def test_nan_null_infinity_and_signed_zero_stay_apart(root: Path, make_row: MakeRow) -> None:
+def test_nan_null_infinity_and_signed_zero_stay_apart(root: Path) -> None:
     values = [None, float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 5e-324]
 
     filled(root, [make_row(seed=seed, eval_loss=value) for seed, value in enumerate(values)]).compact()
@@ -68,7 +69,7 @@ def test_an_empty_store_has_no_rows_but_all_columns(root: Path) -> None:
     assert made.table().schema == RUNS
 
 
-def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Path, make_row: MakeRow) -> None:
+def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Path) -> None:
     rows = [make_row(task=task, mech=mech, seed=seed) for task, mech, seed in itertools.product("ba", "yx", (10, 9))]
 
     store = filled(tmp_path / "one", rows, CURVE)
@@ -95,7 +96,7 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
     ],
 )
 def test_a_row_or_curve_that_does_not_fit_is_refused_and_leaves_nothing_of_its_job(
-    root: Path, make_row: MakeRow, row: Row, point: Row, message: str
+    root: Path, row: Row, point: Row, message: str
 ) -> None:
     made = Store.open(root, create=True)
     before = listing(root)
@@ -108,7 +109,7 @@ def test_a_row_or_curve_that_does_not_fit_is_refused_and_leaves_nothing_of_its_j
 
 
 def test_a_job_is_one_file_of_rows_and_before_it_one_of_curves_all_on_the_disk(
-    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.open(root, create=True)
     synced: list[int] = []
@@ -151,23 +152,18 @@ def test_there_is_no_store_to_read_where_none_was_made_or_a_file_is_in_its_place
         assert "\n" not in str(refusal.value)
 
 
-def test_a_read_only_disk_is_noticed_when_the_store_is_opened(
-    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_disk_is_noticed_when_the_store_is_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(root, [make_row()])
 
-    def refuse(**_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
     # Permission bits would not stop root, so the refusal is injected where the kernel gives it.
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", failing(errno.EROFS))
 
     with pytest.raises(StoreError, match=r"cannot write .*: Read-only file system; \d+ MB free"):
         Store.open(root, create=True)
     assert len(reader(root).runs()) == 1
 
 
-def test_reading_changes_nothing_on_the_disk(root: Path, make_row: MakeRow) -> None:
+def test_reading_changes_nothing_on_the_disk(root: Path) -> None:
     rows = [make_row(seed=seed) for seed in range(3)]
     filled(root, rows[:2], CURVE).compact()
     filled(root, rows[2:], CURVE)
@@ -229,7 +225,7 @@ def test_a_store_of_format_1_is_one_of_format_2_once_it_is_opened_for_writing(ro
 @pytest.mark.parametrize("is_killed", [False, True], ids=["refused", "killed"])
 @pytest.mark.parametrize("operation", ["fsync", "replace", "unlink"])
 def test_whatever_fails_when_a_job_is_written_and_the_store_compacted_costs_no_row_or_curve(
-    root: Path, tmp_path: Path, make_row: MakeRow, operation: str, *, is_killed: bool
+    root: Path, tmp_path: Path, operation: str, *, is_killed: bool
 ) -> None:
     """Each call of the operation fails once, or is the last thing that the process does."""
     filled(root, [make_row(seed=0), make_row(seed=1)], CURVE).compact()
@@ -284,9 +280,7 @@ def test_whatever_fails_when_a_job_is_written_and_the_store_compacted_costs_no_r
 
 
 @pytest.mark.parametrize("is_backwards", [False, True])
-def test_of_two_rows_of_a_run_the_one_that_finished_last_counts(
-    root: Path, make_row: MakeRow, *, is_backwards: bool
-) -> None:
+def test_of_two_rows_of_a_run_the_one_that_finished_last_counts(root: Path, *, is_backwards: bool) -> None:
     first = make_row(status="error", score=None)
     delta = timedelta(seconds=-60 if is_backwards else 60)
     second = make_row(finished_at=first["finished_at"] + delta)
@@ -304,7 +298,7 @@ def test_of_two_rows_of_a_run_the_one_that_finished_last_counts(
     assert made.quarantined == []
 
 
-def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path, make_row: MakeRow) -> None:
+def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path) -> None:
     row = make_row()
     made = filled(root, [row], CURVE)
     other = filled(root.parent / "other", [row], CURVE[:2])
@@ -320,7 +314,7 @@ def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path, make_ro
 # Compaction
 
 
-def test_compaction_in_many_parts_changes_no_answer_and_happens_once(root: Path, make_row: MakeRow) -> None:
+def test_compaction_in_many_parts_changes_no_answer_and_happens_once(root: Path) -> None:
     limits = Limits(written_rows=3, batch_rows=2)
     made = filled(root, [make_row(seed=seed) for seed in range(6)], CURVE, limits)
     assert made.compact() == 12
@@ -346,7 +340,7 @@ def test_what_is_held_of_a_row_to_list_a_store_is_small() -> None:
     assert listed.nbytes / listed.num_rows < 200  # two million, after a compaction that was killed: less than 2 GB
 
 
-def test_a_store_is_compacted_by_itself_once_it_has_more_loose_files(root: Path, make_row: MakeRow) -> None:
+def test_a_store_is_compacted_by_itself_once_it_has_more_loose_files(root: Path) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(3)])
 
     assert made.tidy(most_loose=3) == 0
@@ -356,7 +350,7 @@ def test_a_store_is_compacted_by_itself_once_it_has_more_loose_files(root: Path,
     assert len(made.runs()) == 3
 
 
-def test_a_file_that_is_merged_between_listing_and_reading_loses_no_row(root: Path, make_row: MakeRow) -> None:
+def test_a_file_that_is_merged_between_listing_and_reading_loses_no_row(root: Path) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(2)], CURVE)
 
     for kind in ("runs", "curves"):
@@ -369,7 +363,7 @@ def test_a_file_that_is_merged_between_listing_and_reading_loses_no_row(root: Pa
 
 
 def test_a_compact_file_that_reads_back_differently_deletes_nothing(
-    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(2)], CURVE)
     before = listing(root)
@@ -383,7 +377,7 @@ def test_a_compact_file_that_reads_back_differently_deletes_nothing(
     assert list((root / "compact").iterdir()) == []
 
 
-def test_other_tools_read_the_files_as_they_are(root: Path, make_row: MakeRow) -> None:
+def test_other_tools_read_the_files_as_they_are(root: Path) -> None:
     rows = [make_row(seed=seed) for seed in range(2)]
     made = filled(root, rows)
     (root / "_tmp" / "half.partial").write_bytes(b"half")

@@ -1,6 +1,6 @@
 """Rows that were run again are marked beside them, and rows of another store come in unchanged."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +8,12 @@ import pytest
 
 from synthbench.errors import UsageError
 from synthbench.results import Store
-from tests.results.stores import CURVE, MakeRow, exact, filled
-
-AT = datetime(2026, 2, 3, tzinfo=UTC)
-
-
-def word(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    said = {
-        "run_id": row["run_id"], "row_sha256": row["row_sha256"], "verdict": "bitwise", "verified_by": "somebody",
-        "verified_at": AT, "synthbench_version": "1.0", "device_name": "a processor", "score": 0.75,
-    }  # fmt: skip
-    return said | changes
+from tests.results.rows import make_row
+from tests.results.stores import AT, CURVE, exact, filled, word
 
 
 @pytest.fixture
-def store(tmp_path: Path, make_row: MakeRow) -> Store:
+def store(tmp_path: Path) -> Store:
     return filled(tmp_path / "results", [make_row(seed=seed) for seed in (42, 43)], CURVE)
 
 
@@ -37,14 +28,14 @@ def test_a_verified_row_says_who_and_keeps_its_name_and_checksum(store: Store) -
     assert store.quarantined == []
 
 
-def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store, make_row: MakeRow) -> None:
+def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store) -> None:
     store.verify([word(store.table().to_pylist()[0])])
     store.write(make_row(seed=42, n_params=7, finished_at=AT), CURVE)
 
     assert store.table()["verified_by"].to_pylist() == [None, None]
 
 
-def test_what_a_row_says_of_its_own_verification_is_ignored(tmp_path: Path, make_row: MakeRow) -> None:
+def test_what_a_row_says_of_its_own_verification_is_ignored(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results", create=True)
     store.write(make_row(verified_by="everybody"), [])
 
@@ -82,13 +73,3 @@ def test_adopted_rows_and_curves_are_unchanged_and_unverified(store: Store, tmp_
     files = sorted((target.root / "compact").iterdir())
     assert target.adopt(store) == store.adopt(store) == 0
     assert sorted((target.root / "compact").iterdir()) == files
-
-
-def test_a_damaged_file_of_verifications_is_reported_and_verifies_nothing(store: Store) -> None:
-    store.verify([word(store.table().to_pylist()[0])])
-    (path,) = (store.root / "verified").iterdir()
-    path.write_bytes(path.read_bytes()[:-20])
-    reader = Store.open(store.root, create=False)
-
-    assert reader.table()["verified_by"].to_pylist() == [None, None]
-    assert [report.file for report in reader.quarantined] == [f"verified/{path.name}"]

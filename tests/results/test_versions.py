@@ -20,31 +20,20 @@ OLDER = sorted(path.name for path in STORES.glob("*-*"))
 LATEST = next((name for name in OLDER if name.startswith(f"{SCHEMA_VERSION}-")), "none yet")
 
 
-@pytest.fixture(params=OLDER)
-def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    name: str = request.param
-    shutil.copytree(STORES / name, tmp_path / name)
-    return tmp_path / name
-
-
-@pytest.fixture
-def newer(tmp_path: Path) -> Path:
-    shutil.copytree(STORES / "99", tmp_path / "store")
-    return tmp_path / "store"
-
-
 def columns_of(root: Path) -> dict[str, object]:
     """The columns that the writer of a store knew, with their types, from the file of its single row."""
     (path,) = (root / "runs").iterdir()
     return {field.name: field.type for field in pq.read_schema(path)}
 
 
+@pytest.mark.parametrize("name", OLDER)
 def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know_until_it_is_compacted_or_merged(
-    older: Path, tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
+    older = shutil.copytree(STORES / name, tmp_path / name)
     store = Store.open(older, create=False)
-    unknown = [name for name in RUNS.names if name not in columns_of(older) and name != "migrated_from"]
-    is_older = [int(older.name.partition("-")[0]) <= LAST_BY_SUITE] * 3
+    unknown = [column for column in RUNS.names if column not in columns_of(older) and column != "migrated_from"]
+    is_older = [int(name.partition("-")[0]) <= LAST_BY_SUITE] * 3
 
     rows = store.table()
 
@@ -52,8 +41,8 @@ def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know_until_
     assert rows["status"].to_pylist() == ["ok", "error", "ok"]
     assert rows["score"].to_pylist() == [0.75, None, 0.75]
     assert rows["error_message"].to_pylist() == [None, "é | <b> =1+1", None]
-    assert all(rows[name].null_count == 3 for name in unknown)
-    assert [name is not None for name in rows["migrated_from"].to_pylist()] == is_older
+    assert all(rows[column].null_count == 3 for column in unknown)
+    assert [former is not None for former in rows["migrated_from"].to_pylist()] == is_older
     assert store.curves()["run_id"].nunique() == 2
     assert examine(store, is_repairing=False) == []
 
@@ -73,7 +62,8 @@ def test_there_is_a_store_of_the_present_columns() -> None:
     assert columns_of(STORES / LATEST) == {column.name: column.arrow_type for column in RUN_COLUMNS}
 
 
-def test_a_newer_store_is_refused_whole_and_left_as_it_is(newer: Path, tmp_path: Path) -> None:
+def test_a_newer_store_is_refused_whole_and_left_as_it_is(tmp_path: Path) -> None:
+    newer = shutil.copytree(STORES / "99", tmp_path / "store")
     before = {path: path.read_bytes() for path in newer.rglob("*.parquet")}
     for create in (False, True):
         store = Store.open(newer, create=create)

@@ -1,0 +1,45 @@
+"""Cells that train in a moment."""
+
+from typing import Any
+
+from synthbench.results import RUNS, Store
+from synthbench.runner.plan import make_cells, shortened
+from synthbench.suites import load_suite
+from synthbench.training.cell import Cell
+from tests.results.rows import Row
+
+STEPS = 6
+"""Steps on a ladder, unless changed."""
+
+
+def make_cell(
+    task: str = "reverse",
+    mechanism: str = "softmax",
+    *,
+    suite: str = "paper",
+    steps: int = 4,
+    limit: int = 32,
+    device_type: str = "cpu",
+    **changes: Any,
+) -> Cell:
+    """Make a cell of a suite, a few steps and sequences long; changes are of the suite's settings or task options."""
+    short = shortened(load_suite(suite), steps=steps, limit=limit)
+    parts = {"model": short.model, "training": short.training, "evaluation": short.evaluation, "ladder": short.ladder}
+    for part, settings in parts.items():
+        if settings is not None:
+            update = {name: changes.pop(name) for name in type(settings).model_fields if name in changes}
+            short = short.model_copy(update={part: settings.model_copy(update=update)})
+    options = {name: str(value) for name, value in changes.items()}
+    (cell,) = make_cells(short, {task: options}, {mechanism: {}}, device_type=device_type, is_full=False)
+    return cell
+
+
+def on_ladder(task: str = "parity_running", mechanism: str = "linear", **changes: Any) -> Cell:
+    """Make a cell of suite ``core``."""
+    return make_cell(task, mechanism, **{"suite": "core", "steps": STEPS, "limit": 8, **changes})
+
+
+def rows_of(store: Store) -> list[Row]:
+    """Rows as a reader of some columns gets them."""
+    rows: list[Row] = store.outline(RUNS.names).to_pylist()
+    return rows
