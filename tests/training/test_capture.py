@@ -1,40 +1,32 @@
 """Steps replayed from a CUDA graph: what can be said of them on a CPU, and the rest on a GPU."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
 from synthbench.training.capture import WARM_UP_STEPS, CapturedStep
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.optimiser import RunAdamW, make_optimiser
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
+from tests.training.cells import make_cell
 
 SETTINGS = load_suite("paper").training
 NUM_STEPS = 8
 
-Need = Callable[[str, bool, str], None]
+
+@pytest.fixture
+def device(need: Callable[[str, bool, str], None]) -> torch.device:
+    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
+    return torch.device("cuda")
 
 
-def cell_of(mechanism: str, *, device_type: str = "cpu", schedule: str = "constant", task: str = "reverse") -> Cell:
-    suite = load_suite("paper")
-    training = suite.training.model_copy(update={"schedule": schedule, "steps": NUM_STEPS})
-    (cell,) = make_cells(
-        suite.model_copy(update={"training": training}),
-        {task: {"length": "16"}},
-        {mechanism: {}},
-        device_type=device_type,
-        is_full=False,
-    )
-    return cell
-
-
-def runs_of(cell: Cell, rates: list[float]) -> list[Run]:
+def runs_of(mechanism: str, rates: list[float], task: str = "reverse", **changes: Any) -> list[Run]:
+    cell = make_cell(task, mechanism, steps=NUM_STEPS, length=16, **{"device_type": "cuda", **changes})
     return [Run(cell, seed, rate) for seed, rate in enumerate(rates)]
 
 
@@ -49,8 +41,12 @@ def losses_of(trainer: Trainer) -> Tensor:
     return torch.stack(losses)
 
 
+def parameters_of(trainer: Trainer) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+
+
 def test_on_a_cpu_nothing_is_captured() -> None:
-    assert Trainer(runs_of(cell_of("linear"), [1e-3]), torch.device("cpu")).captured is None
+    assert Trainer(runs_of("linear", [1e-3], device_type="cpu"), torch.device("cpu")).captured is None
 
 
 def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
@@ -73,11 +69,10 @@ def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mechanism", ["softmax", "linear", "slay", "performer", "cosformer", "gla", "rewa-fourier"])
 @pytest.mark.parametrize("rates", [[1e-3, 1e-3], [1e-3, 3e-3, 1e-2]], ids=["one rate", "rates"])
-def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[float]) -> None:
-    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
-    cell, device = cell_of(mechanism, device_type="cuda"), torch.device("cuda")
-    replayed, plain = (Trainer(runs_of(cell, rates), device, is_captured=is_captured) for is_captured in (True, False))
-    before = torch.cat([parameter.detach().flatten() for parameter in plain.model.parameters()])
+def test_a_replayed_step_is_the_step(device: torch.device, mechanism: str, rates: list[float]) -> None:
+    runs = runs_of(mechanism, rates)
+    replayed, plain = (Trainer(runs, device, is_captured=is_captured) for is_captured in (True, False))
+    before = parameters_of(plain)
 
     losses = losses_of(replayed), losses_of(plain)
 
@@ -88,19 +83,13 @@ def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[flo
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
     # Of all together: where a gradient is rounding error, as that of the keys' bias in softmax attention, AdamW makes a
     # step of it.
-    moved, expected = (
-        torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()]) - before
-        for trainer in (replayed, plain)
-    )
+    moved, expected = (parameters_of(trainer) - before for trainer in (replayed, plain))
     assert float((moved - expected).norm()) <= 1e-2 * float(expected.norm())
 
 
 @pytest.mark.gpu
-def test_tasks_that_share_a_graph_train_as_they_do_apart(need: Need) -> None:
-    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
-    device = torch.device("cuda")
-    cells = [cell_of("slay", device_type="cuda", task=task) for task in ("parity", "reverse", "first_token")]
-    runs = [runs_of(cell, [1e-3, 1e-2]) for cell in cells]
+def test_tasks_that_share_a_graph_train_as_they_do_apart(device: torch.device) -> None:
+    runs = [runs_of("slay", [1e-3, 1e-2], task) for task in ("parity", "reverse", "first_token")]
     together = Trainer([run for of_cell in runs for run in of_cell], device)
 
     losses = losses_of(together)
@@ -112,12 +101,8 @@ def test_tasks_that_share_a_graph_train_as_they_do_apart(need: Need) -> None:
 
 
 @pytest.mark.gpu
-def test_rates_that_change_and_runs_that_stop_reach_the_graph(need: Need) -> None:
-    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
-    cell = cell_of("linear", device_type="cuda")
-    training = cell.suite.training.model_copy(update={"warmup_steps": 4, "stop_at": 2.0})
-    cell = replace(cell, suite=cell.suite.model_copy(update={"training": training}))
-    trainer = Trainer(runs_of(cell, [1e-2, 1e-2]), torch.device("cuda"))
+def test_rates_that_change_and_runs_that_stop_reach_the_graph(device: torch.device) -> None:
+    trainer = Trainer(runs_of("linear", [1e-2, 1e-2], warmup_steps=4, stop_at=2.0), device)
     losses_of(trainer)
     assert isinstance(trainer.optimiser, RunAdamW)
     assert trainer.captured is not None
@@ -136,22 +121,17 @@ def test_rates_that_change_and_runs_that_stop_reach_the_graph(need: Need) -> Non
 
 
 @pytest.mark.gpu
-def test_a_curriculum_is_not_captured(need: Need) -> None:
-    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
-    cell = cell_of("linear", device_type="cuda", schedule="geometric-curriculum")
-
-    assert Trainer(runs_of(cell, [1e-3]), torch.device("cuda")).captured is None
+def test_a_curriculum_is_not_captured(device: torch.device) -> None:
+    assert Trainer(runs_of("linear", [1e-3], schedule="geometric-curriculum"), device).captured is None
 
 
 @pytest.mark.gpu
-def test_a_step_that_waits_for_the_device_is_taken_as_it_is(need: Need) -> None:
-    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
-
+def test_a_step_that_waits_for_the_device_is_taken_as_it_is(device: torch.device) -> None:
     def step(inputs: Tensor, _targets: Tensor, _columns: Tensor) -> Tensor:
         return inputs * float(inputs.sum())  # the host asks for a number: no graph can hold that
 
-    captured = CapturedStep(step, torch.device("cuda"))
-    batch = torch.arange(3.0, device="cuda")
+    captured = CapturedStep(step, device)
+    batch = torch.arange(3.0, device=device)
     outs = [captured(batch, batch, batch) for _ in range(WARM_UP_STEPS)]
     with pytest.warns(RuntimeWarning, match="not replayed"):
         outs.append(captured(batch, batch, batch))

@@ -1,6 +1,5 @@
 """Greedy decoding: streamed and at once alike for every mechanism, and what its scores count."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ from synthbench.mechanisms.gla import Gla
 from synthbench.mechanisms.softmax import Softmax
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import IGNORE, TASKS
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.decode import Decoded, Form, decode, decoded_scores, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.training.train import GroupResult, Trainer, train_group
-from tests.training.ladders import on_ladder
+from tests.training.cells import make_cell, on_ladder
 
 CPU = torch.device("cpu")
 LENGTH, VOCABULARY = 7, 11
@@ -272,17 +271,13 @@ def test_a_row_has_the_scores_of_every_level_with_answers_in_steps() -> None:
 
 
 @pytest.mark.parametrize(("task", "has_some"), [("permutation_hops", True), ("interleaved_stacks", False)])
-def test_off_ladders_a_row_has_them_too_where_answers_have_several_tokens(
-    task: str, make_cell: Callable[..., Cell], *, has_some: bool
-) -> None:
+def test_off_ladders_a_row_has_them_too_where_answers_have_several_tokens(task: str, *, has_some: bool) -> None:
     result = train_group(make_cell(task, "softmax", length=64).runs([1]), CPU)
 
     assert [list(metrics) for metrics in metrics_of(result)] == [["decoded.tokens", "decoded.answers"] * has_some]
 
 
-def test_beside_runs_of_another_task_only_those_that_answer_in_steps_have_them(
-    make_cell: Callable[..., Cell],
-) -> None:
+def test_beside_runs_of_another_task_only_those_that_answer_in_steps_have_them() -> None:
     cells = [make_cell(task, "softmax", length=64) for task in ("permutation_hops", "string_copy")]
     beside = metrics_of(train_group([Run(cell, 1, 1e-3) for cell in cells], CPU))
     alone = [metrics for cell in cells for metrics in metrics_of(train_group([Run(cell, 1, 1e-3)], CPU))]

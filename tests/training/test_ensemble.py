@@ -1,5 +1,4 @@
 import copy
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -13,7 +12,7 @@ from synthbench.mechanisms import base as mechanisms_base
 from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.registry import Registry
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.ensemble import (
     NEVER,
     BottleneckHead,
@@ -25,6 +24,7 @@ from synthbench.training.ensemble import (
     strategy_of,
 )
 from synthbench.training.train import Trainer, build_models
+from tests.training.cells import make_cell
 
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
 SIZE = {"model_dim": 8, "num_heads": 2, "num_layers": 1, "positions": "none"}
@@ -46,7 +46,7 @@ def test_every_built_in_mechanism_is_batched(name: str) -> None:
     assert strategy != "loop"
 
 
-def test_a_run_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
+def test_a_run_that_is_not_a_number_harms_no_other() -> None:
     cell = make_cell("reverse", "slay", length=6)
     model = stack_models(build_models([Run(cell, 0, 1e-3), Run(cell, 1, 1e-3)]), "stack")
     assert isinstance(model, SequenceModel)
@@ -60,7 +60,7 @@ def test_a_run_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell
     assert model.embedding.weight.grad[1].isfinite().all()
 
 
-def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: Callable[..., Cell]) -> None:
+def test_tokens_of_other_tasks_are_never_predicted_and_never_trained() -> None:
     small, large = make_cell("parity", length=6), make_cell("reverse", length=6)
     trainer = Trainer([*small.runs([0]), *large.runs([0])], torch.device("cpu"))
     num_own = small.task.vocab_size

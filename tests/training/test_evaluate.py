@@ -1,15 +1,13 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell
 from synthbench.training.ensemble import stack_models
 from synthbench.training.evaluate import NUM_BINS, evaluate, summed_losses
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import build_models
+from tests.training.cells import make_cell
 
 CPU = torch.device("cpu")
 
@@ -30,7 +28,7 @@ def test_losses_are_summed_over_what_a_run_has_scored() -> None:
 
 @pytest.mark.parametrize("task", ["reverse", "first_token", "distant_match", "kv_recall"])
 @pytest.mark.parametrize("tokens_at_once", [1, 100, 10**9])
-def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int, make_cell: Callable[..., Cell]) -> None:
+def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int) -> None:
     cell = make_cell(task, "linear", length=10)
     model = stack_models(build_models(cell.runs([0, 1])), "fold")
     blocks = list(device_blocks(cell.runs([0, 1]), "test", num_batches=2, batch_size=20, device=CPU))
@@ -53,7 +51,7 @@ def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int, m
         assert score.loss == pytest.approx(expected_loss.item(), rel=1e-5)
 
 
-def test_evaluation_leaves_the_model_as_it_was(make_cell: Callable[..., Cell]) -> None:
+def test_evaluation_leaves_the_model_as_it_was() -> None:
     cell = make_cell("copy", "slay", length=6)
     model = stack_models(build_models(cell.runs([0, 1])), "stack")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -65,7 +63,7 @@ def test_evaluation_leaves_the_model_as_it_was(make_cell: Callable[..., Cell]) -
 
 @pytest.mark.parametrize("tokens_at_once", [200, 10**9])
 def test_calibration_compares_confidence_with_accuracy_in_bins(
-    tokens_at_once: int, make_cell: Callable[..., Cell]
+    tokens_at_once: int,
 ) -> None:
     cell = make_cell("text", "linear", length=16)
     runs = cell.runs([0, 1])

@@ -1,7 +1,7 @@
 """A model learns the levels of a task: which it is trained on, what is scored, and what its row says."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,11 @@ from synthbench.levels import ladder_score, levels_in
 from synthbench.loading import load
 from synthbench.results import Store
 from synthbench.results.schema import row_sha256
-from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, TASKS, Split, _recorded, level_bounds
 from synthbench.training import ladder_scores
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.ladder import mixture
 from synthbench.training.ladder_scores import rescored
 from synthbench.training.sequences import draw
@@ -33,7 +32,8 @@ from synthbench.training.train import Trainer, on_levels, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
 from synthbench.trust.verify import Sampling, verify
-from tests.training.ladders import STEPS, on_ladder, rows_of
+from tests.runner.runs import tiny
+from tests.training.cells import STEPS, make_cell, on_ladder, rows_of
 
 CPU = torch.device("cpu")
 
@@ -138,10 +138,6 @@ def higher_baselines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         found = bound.ceiling - (bound.ceiling - bound.base) / 3
         entries[_recorded.level_key(level)] = {**entry, "bases": {**entry["bases"], "found later": found}}
     monkeypatch.setattr(_recorded, "entries", lambda: entries)
-    yield from _without_caches()
-
-
-def _without_caches() -> Iterator[None]:
     cached = (level_bounds, ladder_scores._levels_of)
     for function in cached:
         function.cache_clear()
@@ -232,7 +228,7 @@ def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
 )
 def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
-        run(Request(**{"suite": "core", "tasks": ("parity_running",), "results": tmp_path / "results", **changes}))
+        run(tiny(tmp_path / "results", **{"suite": "core", "tasks": ("parity_running",), **changes}))
 
 
 def test_the_sequences_of_a_level_can_be_had() -> None:
@@ -267,7 +263,7 @@ def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: s
         draw(task, suite="core", split=split)
 
 
-def test_a_level_is_a_size_of_its_task_in_other_suites(make_cell: Callable[..., Cell]) -> None:
+def test_a_level_is_a_size_of_its_task_in_other_suites() -> None:
     level = TASKS["string_copy"].ladder(256)[2]
     cell = make_cell("string_copy", level=3)
     assert (cell.task, cell.length) == (level.task, level.length)

@@ -11,13 +11,6 @@ SETTINGS = load_suite("paper").training
 RATES = [1e-1, 1e-2, 1e-3]
 
 
-def test_a_parameter_without_gradient_stays() -> None:
-    parameter = nn.Parameter(torch.ones(2, 3))
-    RunAdamW([parameter], [0.1, 0.2], SETTINGS).step()
-
-    assert (parameter == 1).all()
-
-
 SHAPES = [(3, 5, 7), (3, 1), (3, 130), (3, 2, 1, 64), (3, 11)]
 FROZEN_AT = 6
 

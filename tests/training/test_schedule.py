@@ -1,11 +1,8 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
 
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell
 from synthbench.training.optimiser import FusedAdamW, RunAdamW, make_optimiser
 from synthbench.training.schedule import (
     Constant,
@@ -15,6 +12,7 @@ from synthbench.training.schedule import (
     make_schedule,
 )
 from synthbench.training.train import Trainer
+from tests.training.cells import make_cell
 
 SETTINGS = load_suite("paper").training
 
@@ -45,9 +43,7 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
     assert isinstance(make_optimiser([nn.Parameter(torch.ones(2))], rates, SETTINGS), expected)
 
 
-def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
-    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_curriculum_has_four_phases_and_anneals_in_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     heard: list[tuple[int, int]] = []
@@ -66,7 +62,7 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
     assert rates[8:] == pytest.approx([8e-4, 4e-4])
 
 
-def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., Cell]) -> None:
+def test_the_rate_warms_up_and_falls_by_half_a_cosine() -> None:
     trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     schedule = WarmupCosine(num_steps=14, warmup_steps=4)
@@ -85,7 +81,7 @@ def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., C
 @pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-adaptive", "rewa-mixture", "rewa-lsh"])
 @pytest.mark.parametrize("num_steps", [1, 3, 8])
 def test_the_curriculum_adds_geometries_and_its_control_has_all_from_the_first_step(
-    make_cell: Callable[..., Cell], mechanism: str, num_steps: int
+    mechanism: str, num_steps: int
 ) -> None:
     def acting(schedule: type[CurriculumRates]) -> list[int]:
         runs = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).runs([0, 1])

@@ -1,3 +1,4 @@
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, Split
 from synthbench.training.sequences import draw, write
 from synthbench.training.train import Trainer
+from tests.results.stores import failing
 
 
 def read_in_a_run(task: str, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,11 +127,7 @@ def test_no_file_is_replaced_unasked_and_none_is_left_half_done(
         write(drawn, tmp_path / "new.csv")
     with pytest.raises(StoreError, match=r"cannot write .*No such file or directory"):
         write(drawn, tmp_path / "nowhere" / "new.npz")
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez_compressed", full)
+    monkeypatch.setattr(np, "savez_compressed", failing(errno.ENOSPC))
     with pytest.raises(StoreError, match="No space left on device"):
         write(drawn, tmp_path / "old.npz", is_forced=True)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.npz", "precious")]

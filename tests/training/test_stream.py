@@ -1,19 +1,20 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.seeding import data_blocks
 from synthbench.training.stream import device_blocks, prefetched
+from tests.training.cells import make_cell
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("task", ["reverse", "parity", "distant_match"])
-def test_every_run_gets_its_own_seeds_stream(task: str, make_cell: Callable[..., Cell]) -> None:
+def test_every_run_gets_its_own_seeds_stream(task: str) -> None:
     cell = make_cell(task, length=12)
     runs = [Run(cell, 5, 1e-3), Run(cell, 6, 1e-3), Run(cell, 5, 1e-2)]
     (block,) = device_blocks(runs, "train", num_batches=3, batch_size=4, device=CPU)
@@ -27,7 +28,7 @@ def test_every_run_gets_its_own_seeds_stream(task: str, make_cell: Callable[...,
     np.testing.assert_array_equal(targets[:, 0].numpy(), drawn.targets[..., columns.numpy()])
 
 
-def test_only_scored_columns_are_kept_and_nothing_behind_them(make_cell: Callable[..., Cell]) -> None:
+def test_only_scored_columns_are_kept_and_nothing_behind_them() -> None:
     cell = make_cell("distant_match", length=12)
     (block,) = device_blocks(cell.runs([0]), "train", num_batches=3, batch_size=8, device=CPU)
 

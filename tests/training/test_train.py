@@ -1,5 +1,5 @@
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -7,9 +7,10 @@ from torch import Tensor
 
 from synthbench.tasks import TASKS
 from synthbench.training import stream, train
-from synthbench.training.cell import Cell, Run
+from synthbench.training.cell import Run
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.train import GroupResult, Trainer, train_group
+from tests.training.cells import make_cell
 
 CPU = torch.device("cpu")
 
@@ -19,7 +20,7 @@ def curve(result: GroupResult, index: int, split: str, metric: str) -> list[tupl
     return [(point.step, point.value) for point in points if (point.split, point.metric) == (split, metric)]
 
 
-def test_training_lowers_the_loss_and_scores_every_run(make_cell: Callable[..., Cell]) -> None:
+def test_training_lowers_the_loss_and_scores_every_run() -> None:
     cell = make_cell("copy", "linear", steps=60, limit=64, length=8)
     result = train_group([Run(cell, 0, 1e-2), Run(cell, 1, 1e-2)], CPU)
 
@@ -33,7 +34,7 @@ def test_training_lowers_the_loss_and_scores_every_run(make_cell: Callable[..., 
         assert run.steps_to_threshold <= 60
 
 
-def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable[..., Cell]) -> None:
+def test_the_curve_has_a_point_every_interval_and_at_the_end() -> None:
     result = train_group(make_cell(steps=50, length=4).runs([0]), CPU)
 
     for split, metric in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy")):
@@ -42,7 +43,7 @@ def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable
 
 @pytest.mark.parametrize("mechanism", ["softmax", "slay"])
 def test_a_run_trains_the_same_alone_and_beside_others_of_its_task_and_of_other_tasks(
-    mechanism: str, make_cell: Callable[..., Cell]
+    mechanism: str,
 ) -> None:
     cells = [make_cell(task, mechanism, steps=10, length=8) for task in ("parity", "reverse", "first_token")]
     assert len({cell.program for cell in cells}) == 1
@@ -62,16 +63,14 @@ def test_a_run_trains_the_same_alone_and_beside_others_of_its_task_and_of_other_
         assert beside.score.loss == pytest.approx(alone.score.loss, rel=1e-4)
 
 
-def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Callable[..., Cell]) -> None:
+def test_cells_that_differ_in_shape_or_protocol_share_no_program() -> None:
     cell = make_cell(length=8)
-    suite = cell.suite
-    stretching = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"stretches": (2,)})})
     others = [
         make_cell(length=9),
         make_cell(length=8, steps=5),
         make_cell(length=8, limit=31),
         make_cell(length=8, mechanism="linear"),
-        replace(cell, suite=stretching),
+        make_cell(length=8, stretches=(2,)),
         replace(cell, task_name="bottleneck_compression", task_arguments={}),
     ]
 
@@ -79,7 +78,7 @@ def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Call
     assert make_cell("copy", length=8).program == cell.program
 
 
-def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_a_plugin_shares_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TASKS, "is_built_in", lambda name: name == "copy")
     ours, theirs, others = (make_cell(task, length=8) for task in ("copy", "reverse", "parity"))
 
@@ -88,9 +87,7 @@ def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], mo
 
 
 @pytest.mark.parametrize("task", ["reverse", "induction"])
-def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
-    task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_in_pieces_is_the_step_of_the_whole_batch(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = make_cell(task, "slay", steps=3, length=8).runs([0, 1])
     whole, cut = (Trainer(runs, CPU, tokens_at_once=tokens) for tokens in (None, 2 * 8 * 7))
     forward = SequenceModel.forward
@@ -110,7 +107,7 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
         torch.testing.assert_close(losses_cut, losses, rtol=1e-5, atol=0)
 
 
-def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_off_tail_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = make_cell("distant_match", "softmax", steps=20, length=16)
     short = train_group([Run(cell, 0, 1e-3)], CPU).runs[0]
 
@@ -148,9 +145,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, at_step: int, runs: list[int]) -> No
     monkeypatch.setattr(Trainer, "step", step)
 
 
-def test_a_diverged_run_has_no_score_and_the_others_have(
-    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverged_run_has_no_score_and_the_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
     poison(monkeypatch, at_step=30, runs=[0])
     diverged, healthy = train_group(make_cell(steps=80, length=4).runs([0, 1]), CPU).runs
 
@@ -161,7 +156,7 @@ def test_a_diverged_run_has_no_score_and_the_others_have(
     assert max(point.step for point in healthy.curve) == 80
 
 
-def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callable[..., Cell]) -> None:
+def test_what_a_row_says_of_the_model_is_counted_on_the_model() -> None:
     cell = make_cell("reverse", "softmax", length=8)
     result = train_group([Run(cell, 0, 1e-3)], CPU)
     width, vocabulary = 64, cell.task.vocab_size
@@ -173,7 +168,7 @@ def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callabl
     assert size.state_elements == 2 * 8 * width
 
 
-def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -> None:
+def test_data_does_not_depend_on_the_mechanism() -> None:
     cells = [make_cell("stack", mechanism) for mechanism in ("softmax", "slay")]
     first, second = (Trainer([Run(cell, 3, 1e-3)], CPU) for cell in cells)
 
@@ -185,7 +180,7 @@ def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -
 
 @pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-lsh"])
 def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_run(
-    mechanism: str, make_cell: Callable[..., Cell]
+    mechanism: str,
 ) -> None:
     cell = make_cell("copy", mechanism, steps=4, length=8)
     runs = [Run(cell, 0, 1e-2), Run(cell, 1, 1e-2)]
@@ -199,5 +194,42 @@ def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_run(
         assert beside == pytest.approx(single, rel=1e-3, abs=1e-3)
 
 
-def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:
+def test_a_mechanism_that_says_nothing_has_no_metrics() -> None:
     assert train_group(make_cell("copy", "slay", length=4).runs([0]), CPU).runs[0].metrics == {}
+
+
+def test_runs_stop_once_they_have_solved_it_and_leave_the_others_alone() -> None:
+    cell = make_cell("copy", steps=120, stop_at=0.95, curve_every=5, length=6, vocabulary=3)
+    fast, slow = train_group([Run(cell, 0, 1e-3), Run(cell, 1, 1e-5)], CPU).runs
+    (alone,) = train_group([Run(cell, 0, 1e-3)], CPU).runs
+
+    assert fast.stopped_at is not None
+    assert fast.stopped_at < 120
+    assert fast.curve[-1].step == fast.stopped_at == len(fast.rates)
+    assert slow.stopped_at is None
+    assert len(slow.rates) == 120
+    assert alone.stopped_at == fast.stopped_at
+    assert alone.score is not None
+    assert fast.score is not None
+    assert fast.score.accuracy == pytest.approx(alone.score.accuracy, abs=0.02)
+
+
+# Tests out of the trained range
+
+
+def test_models_are_tested_on_longer_sequences_alone_and_beside_other_tasks() -> None:
+    settings: dict[str, Any] = {"steps": 20, "stretches": (2, 4), "test_sequences": 64, "length": 8}
+    cells = [make_cell("copy", vocabulary=vocabulary, **settings) for vocabulary in (9, 3)]
+    together = train_group([Run(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).runs
+
+    for place, cell in enumerate(cells):
+        assert {factor: length for factor, (_, length) in cell.tests.items()} == {1: 8, 2: 16, 4: 32}
+        alone = train_group([Run(cell, seed, 1e-2) for seed in (0, 1)], CPU).runs
+        for single, beside in zip(alone, together[2 * place :], strict=False):
+            assert single.score is not None
+            # Fewer sequences as they get longer, so about as many tokens.
+            scored = {factor: score.num_scored for factor, score in single.stretched.items()}
+            assert scored == pytest.approx(dict.fromkeys((2, 4), single.score.num_scored), rel=0.2)
+            assert beside.stretched[2].num_scored == single.stretched[2].num_scored
+            assert beside.stretched[2].accuracy == pytest.approx(single.stretched[2].accuracy, abs=5e-3)
+            assert beside.stretched[2].loss == pytest.approx(single.stretched[2].loss, rel=1e-4, abs=1e-6)
