@@ -11,19 +11,20 @@ import pytest
 from synthbench import plugins
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell
+from tests.training.cells import make_cell
 
 FAULTS = Path(__file__).parents[1] / "plugins" / "faults.py"
 
 
 @pytest.fixture(scope="session")
-def tuned(make_cell: Callable[..., Cell]) -> Cell:
+def tuned() -> Cell:
     """A cell that chooses among three rates by two seeds."""
     cell = make_cell("first_token", steps=20, length=6, vocabulary=3, learning_rates=(1e-5, 1e-2, 2e-2))
     return replace(cell, suite=cell.suite.model_copy(update={"tuning": TuningSettings(seeds=(7, 8))}))
 
 
 @pytest.fixture
-def faulty(tmp_path: Path, make_cell: Callable[..., Cell]) -> Callable[[str], Cell]:
+def faulty(tmp_path: Path) -> Callable[[str], Cell]:
     """A cell of a mechanism that misbehaves; some leave notes beside their file."""
     plugins.load([os.fspath(shutil.copy(FAULTS, tmp_path))])
     return lambda name: make_cell("copy", name, length=8)

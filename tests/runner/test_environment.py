@@ -10,8 +10,8 @@ import synthbench
 from synthbench.cli import doctor
 from synthbench.errors import UsageError
 from synthbench.runner import environment
-from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
+from tests.runner.runs import tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -45,10 +45,6 @@ def checkout() -> dict[str, object]:
     return {name: environment.software()[name] for name in ("git_sha", "git_dirty")}
 
 
-def a_request(results: Path) -> Request:
-    return Request(suite="smoke", tasks=("copy:length=8",), mechanisms=("linear",), device="cpu", results=results)
-
-
 @pytest.mark.usefixtures("package")
 def test_without_a_repository_the_environment_gives_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkout() == {"git_sha": None, "git_dirty": None}
@@ -66,7 +62,7 @@ def test_what_is_no_commit_is_refused_before_anything_is_trained(
     monkeypatch.setenv("SYNTHBENCH_COMMIT", stated)
 
     with pytest.raises(UsageError, match=f"SYNTHBENCH_COMMIT is '{stated}'; allowed: 40 hex digits"):
-        prepare(a_request(tmp_path / "results"))
+        prepare(tiny(tmp_path / "results"))
 
 
 def test_a_repository_that_contradicts_wins_and_the_plan_and_the_doctor_say_so(
@@ -76,7 +72,7 @@ def test_a_repository_that_contradicts_wins_and_the_plan_and_the_doctor_say_so(
 
     expected = f"SYNTHBENCH_COMMIT is {COMMIT[:12]} and the repository is at {repository[:12]}"
     assert checkout()["git_sha"] == repository
-    assert any(notice.startswith(expected) for notice in prepare(a_request(tmp_path / "results")).plan.notices)
+    assert any(notice.startswith(expected) for notice in prepare(tiny(tmp_path / "results")).plan.notices)
     assert any(finding["detail"].startswith(expected) for finding in doctor.examine(tmp_path, {}))
 
 

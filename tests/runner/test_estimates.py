@@ -1,6 +1,5 @@
 """Estimates of a run's time: the time of rows of the nearest kind, else a guess."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -9,6 +8,8 @@ import pytest
 from synthbench.runner.estimates import TIMED, Estimates, cost_columns, work
 from synthbench.runner.plan import make_plan
 from synthbench.training.cell import Cell
+from tests.results.rows import make_row
+from tests.training.cells import make_cell
 
 
 def timed(cell: Cell, wall_s: float, **changes: Any) -> dict[str, Any]:
@@ -20,9 +21,7 @@ def estimates(*rows: dict[str, Any]) -> Estimates:
     return Estimates(pd.DataFrame(rows, columns=list(TIMED)))
 
 
-def test_the_nearest_rows_count_and_of_these_the_median(
-    make_cell: Callable[..., Cell], make_row: Callable[..., dict[str, Any]]
-) -> None:
+def test_the_nearest_rows_count_and_of_these_the_median() -> None:
     cell = make_cell("reverse", "slay", length=16)
     further: tuple[dict[str, Any], ...] = (
         {"task": "other"},
@@ -40,14 +39,14 @@ def test_the_nearest_rows_count_and_of_these_the_median(
     assert set(TIMED) <= set(make_row())
 
 
-def test_batched_runs_share_the_time_and_steps_and_length_scale_it(make_cell: Callable[..., Cell]) -> None:
+def test_batched_runs_share_the_time_and_steps_and_length_scale_it() -> None:
     short, long = make_cell("reverse", steps=10, length=8), make_cell("reverse", steps=40, length=16)
 
     assert estimates(timed(short, 6.0, ensemble_size=3)).cost(short) == pytest.approx(2.0)
     assert estimates(timed(short, 1.0)).cost(long) == pytest.approx(4 * 2 * (1 + 16 / 64) / (1 + 8 / 64))
 
 
-def test_what_was_not_trained_or_elsewhere_says_nothing(make_cell: Callable[..., Cell]) -> None:
+def test_what_was_not_trained_or_elsewhere_says_nothing() -> None:
     cell = make_cell()
     known = estimates(timed(cell, 0.01, status="error"), timed(cell, 0.02, device_type="cuda"))
 
@@ -55,7 +54,7 @@ def test_what_was_not_trained_or_elsewhere_says_nothing(make_cell: Callable[...,
     assert known.cost(cell) == work(cost_columns(cell)) == Estimates().cost(cell)
 
 
-def test_a_plan_begins_with_what_was_measured_to_take_longest(make_cell: Callable[..., Cell]) -> None:
+def test_a_plan_begins_with_what_was_measured_to_take_longest() -> None:
     cells = [make_cell("copy"), make_cell("first_token", length=9), make_cell("reverse", length=9)]
     known = estimates(*(timed(cell, seconds) for cell, seconds in zip(cells, (2.0, 0.5, 7.0), strict=True)))
 

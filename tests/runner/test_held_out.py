@@ -4,9 +4,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,39 +25,19 @@ from synthbench.runner.held_out import (
     standard_error_of,
     write_inputs,
 )
-from synthbench.runner.plan import Job, make_cells, shortened
-from synthbench.suites import load_suite
+from synthbench.runner.plan import Job
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell, Run
-from synthbench.training.ensemble import SequenceModel, stack_models
+from synthbench.training.ensemble import stack_models
 from synthbench.training.train import build_models
+from tests.results.rows import make_row
+from tests.training.cells import make_cell
 
 CPU = torch.device("cpu")
-MakeRow = Callable[..., dict[str, Any]]
-
-
-def cell_of(suite: str, task: str, limit: int = 64, **options: str) -> Cell:
-    short = shortened(load_suite(suite), steps=8, limit=limit)
-    (cell,) = make_cells(short, {task: options}, {"softmax": {}}, device_type="cpu", is_full=False)
-    return cell
-
-
-def model_of(runs: list[Run]) -> SequenceModel:
-    return stack_models(build_models(runs), "fold").eval()
-
-
-def asked(runs: list[Run], folder: Path) -> list[tuple[dict[int, Questions], dict[int, Result] | None]]:
-    """The questions for some runs, and what the judge measures of the answers of their untrained models."""
-    questions = [questions_of(run.cell, run.run_id) for run in runs]
-    for run, some in zip(runs, questions, strict=True):
-        write_inputs(some, folder, run.run_id)
-    answer(model_of(runs), runs, folder, CPU)
-    return [(some, results_of(some, folder, m.run_id)) for some, m in zip(questions, runs, strict=True)]
 
 
 @pytest.mark.parametrize("task", ["copy", "majority", "parity", "bottleneck_compression"])
 def test_no_question_holds_a_later_token_and_every_one_has_another_sequence(task: str) -> None:
-    cell = cell_of("smoke", task, length="12")
+    cell = make_cell(task, suite="smoke", limit=64, length=12)
     (some,) = questions_of(cell, "salt").values()
     (other,) = questions_of(cell, "another").values()
     last = some.places if cell.task.readout == "position" else np.full_like(some.places, cell.length - 1)
@@ -72,7 +50,7 @@ def test_no_question_holds_a_later_token_and_every_one_has_another_sequence(task
 
 def test_every_scored_place_is_equally_likely() -> None:
     """A task whose sequences score 1 to 4 places: a question is a draw from all places of all sequences."""
-    cell = cell_of("smoke", "copy", limit=4096, length="12")
+    cell = make_cell("copy", suite="smoke", limit=4096, length=12)
     task, length = cell.tests[1]
     drawn = task.sample(np.random.default_rng(0), 8192, length).targets != IGNORE
     (some,) = questions_of(cell, "salt").values()
@@ -84,10 +62,14 @@ def test_every_scored_place_is_equally_likely() -> None:
 
 @pytest.mark.parametrize(("suite", "task"), [("smoke", "copy"), ("core", "parity_running"), ("text", "text")])
 def test_the_judge_measures_what_the_model_predicts(suite: str, task: str, tmp_path: Path) -> None:
-    runs = cell_of(suite, task, limit=8).runs([0])[:2]
-    models = build_models(runs)
+    runs = make_cell(task, suite=suite, limit=8).runs([0])[:2]
+    asked = [questions_of(run.cell, run.run_id) for run in runs]
+    for run, questions in zip(runs, asked, strict=True):
+        write_inputs(questions, tmp_path, run.run_id)
+    answer(stack_models(build_models(runs), "fold").eval(), runs, tmp_path, CPU)
 
-    for (questions, results), model in zip(asked(runs, tmp_path), models, strict=True):
+    for run, questions, model in zip(runs, asked, build_models(runs), strict=True):
+        results = results_of(questions, tmp_path, run.run_id)
         assert results is not None
         for number, some in questions.items():
             right, loss = [], []
@@ -103,7 +85,7 @@ def test_the_judge_measures_what_the_model_predicts(suite: str, task: str, tmp_p
 
 
 def test_every_level_is_asked_for_what_is_new_on_it() -> None:
-    cell = cell_of("core", "parity_running", limit=8)
+    cell = make_cell("parity_running", suite="core", limit=8)
     questions = questions_of(cell, "salt")
 
     assert list(questions) == list(range(1, len(cell.levels) + 1))
@@ -111,14 +93,14 @@ def test_every_level_is_asked_for_what_is_new_on_it() -> None:
 
 
 def test_what_is_handed_out_has_no_targets(tmp_path: Path) -> None:
-    write_inputs(questions_of(cell_of("smoke", "copy", length="12"), "salt"), tmp_path, "run")
+    write_inputs(questions_of(make_cell("copy", suite="smoke", limit=64, length=12), "salt"), tmp_path, "run")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.1.inputs", "run.1.places"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 5, b"\xff" * 10**6])
 def test_answers_that_do_not_fit_are_none(content: bytes | None, tmp_path: Path) -> None:
-    questions = questions_of(cell_of("smoke", "copy", length="12"), "salt")
+    questions = questions_of(make_cell("copy", suite="smoke", limit=64, length=12), "salt")
     if content is not None:
         (tmp_path / "run.1.answers").write_bytes(content)
 
@@ -142,14 +124,14 @@ def test_probabilities_of_more_than_one_are_divided_by_their_sum(tmp_path: Path)
     assert results[1].loss == pytest.approx(math.log(4))
 
 
-def test_what_a_worker_says_is_a_remark(make_row: MakeRow) -> None:
+def test_what_a_worker_says_is_a_remark() -> None:
     row = measured(make_row(score=0.99, n_eval_examples=1000, n_correct=990), {1: Result(30, 64, None, 0.06)})
 
     assert (row["score"], row["n_correct"], row["n_eval_examples"]) == (30 / 64, 30, 64)
     assert json.loads(row["metrics"])[SAID] == 0.99
 
 
-def test_a_model_that_answers_nothing_has_no_score(make_row: MakeRow) -> None:
+def test_a_model_that_answers_nothing_has_no_score() -> None:
     row = measured(make_row(), None)
 
     assert (row["status"], row["score"], row["n_correct"], row["eval_loss"]) == ("contract", None, None, None)
@@ -157,7 +139,7 @@ def test_a_model_that_answers_nothing_has_no_score(make_row: MakeRow) -> None:
     assert measured(make_row(status="diverged", score=None), None)["status"] == "diverged"
 
 
-def test_the_score_of_a_ladder_follows_from_what_was_measured_on_its_levels(make_row: MakeRow) -> None:
+def test_the_score_of_a_ladder_follows_from_what_was_measured_on_its_levels() -> None:
     levels = {f"rung{n}.{key}": value for n in (1, 2) for key, value in LEVEL.items()}
     said = make_row(metric_name="height over rungs", score=1.0, floor=0.0, ceiling=1.0, metrics=json.dumps(levels))
     results = {1: Result(128, 128, None, 0.01), 2: Result(96, 128, None, 0.04)}
@@ -175,13 +157,13 @@ LEVEL = {"load": 2.0, "score": 1.0, "base": 0.5, "ceiling": 1.0}
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job of one run that passes for one of foreign code."""
     monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
-    cell = cell_of("smoke", "copy", length="8")
+    cell = make_cell("copy", suite="smoke", limit=64, length=8)
     runs = tuple(cell.runs([0]))
     return Job((cell,), runs, runs, 1)
 
 
 def test_only_the_rows_of_a_job_are_taken_from_its_store(
-    tmp_path: Path, make_row: MakeRow, job: Job, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_out, "needs_held_out_test", lambda _cell: False)
     run_id = job.runs[0].run_id
@@ -213,7 +195,7 @@ def test_what_a_killed_driver_leaves_of_its_tests_is_found(tmp_path: Path, job: 
     assert not folder.exists()
 
 
-def test_a_score_above_the_ceiling_of_its_task_is_remarked_on(make_row: MakeRow) -> None:
+def test_a_score_above_the_ceiling_of_its_task_is_remarked_on() -> None:
     row = measured(make_row(ceiling=0.6, n_eval=64), {1: Result(1000, 1000, None, 0.001)})
 
     assert row["note"] == "the score 1.0000 is above the ceiling of the task, 0.6000"

@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthbench.runner.plan import make_cells
-from synthbench.suites import load_suite
 from synthbench.suites.config import TrainingSettings
 from synthbench.training import train
 from synthbench.training.cell import Cell, Run
 from synthbench.training.schedule import Constant, make_schedule
 from synthbench.training.train import GroupResult, Trainer, train_group
+from tests.training.cells import make_cell
 
 EVERY = 4
 """Steps of an interval."""
@@ -92,8 +91,11 @@ class Watched(Constant):
         return self.inner.apply(step, *others)
 
 
+Watch = Callable[[list[Run]], tuple[Waits, GroupResult]]
+
+
 @pytest.fixture
-def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Run]], tuple[Waits, GroupResult]]:
+def waits_of(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Train runs, and note what waits for the device."""
 
     def watch(runs: list[Run]) -> tuple[Waits, GroupResult]:
@@ -113,47 +115,29 @@ def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Run]], tuple[Wai
     return watch
 
 
-def cell_of(suite_name: str, task: str, mechanism: str, size: dict[str, str], **training: Any) -> Cell:
-    suite = load_suite(suite_name)
-    suite = suite.model_copy(
-        update={
-            "training": suite.training.model_copy(update=training),
-            "evaluation": suite.evaluation.model_copy(
-                update={"curve_every": EVERY, "curve_sequences": 16, "test_sequences": 16, "stretches": None}
-            ),
-        }
-    )
-    (cell,) = make_cells(suite, {task: size}, {mechanism: {}}, device_type="cpu", is_full=False)
-    return cell
+def cell_of(task: str, mechanism: str, **changes: Any) -> Cell:
+    return make_cell(task, mechanism, limit=16, curve_every=EVERY, stretches=None, **changes)
 
 
-@pytest.mark.parametrize("mechanism", ["slay", "lstm"])
-def test_runs_that_tune_wait_at_points_of_the_curve_only(
-    waits_of: Callable[[list[Run]], tuple[Waits, GroupResult]], mechanism: str
-) -> None:
-    cell = cell_of("peers", "even_pairs", mechanism, {}, steps=8, warmup_steps=3, batch_size=4)
-    waits, _ = waits_of(cell.tuning_runs())
+@pytest.mark.parametrize(
+    "cell",
+    [
+        cell_of("even_pairs", "slay", suite="peers", steps=8, warmup_steps=3, batch_size=4),
+        cell_of("even_pairs", "lstm", suite="peers", steps=8, warmup_steps=3, batch_size=4),
+        cell_of("copy", "rewa-geometric", steps=12, length=6, batch_size=4, schedule="geometric-curriculum"),
+    ],
+    ids=["tuning", "tuning lstm", "curriculum"],
+)
+def test_runs_that_tune_and_a_curriculum_wait_at_points_of_the_curve_only(waits_of: Watch, cell: Cell) -> None:
+    waits, _ = waits_of(cell.tuning_runs() or [Run(cell, 0, 1e-2), Run(cell, 1, 1e-3)])
 
-    assert waits.num_done == 8
+    assert waits.num_done == cell.suite.training.steps
     assert waits.inside == []
     assert {"cpu after 4 steps", "cpu after 8 steps"} <= {*waits.outside}
 
 
-def test_a_curriculum_waits_at_points_of_the_curve_only(
-    waits_of: Callable[[list[Run]], tuple[Waits, GroupResult]],
-) -> None:
-    training = {"steps": 12, "schedule": "geometric-curriculum", "batch_size": 4}
-    cell = cell_of("paper", "copy", "rewa-geometric", {"length": "6"}, **training)
-    waits, _ = waits_of([Run(cell, 0, 1e-2), Run(cell, 1, 1e-3)])
-
-    assert waits.num_done == 12
-    assert waits.inside == []
-
-
-def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(
-    waits_of: Callable[[list[Run]], tuple[Waits, GroupResult]],
-) -> None:
-    cell = cell_of("paper", "copy", "softmax", {"length": "4", "vocabulary": "3"}, steps=60, stop_at=0.5)
+def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(waits_of: Watch) -> None:
+    cell = cell_of("copy", "softmax", length=4, vocabulary=3, steps=60, stop_at=0.5)
     waits, result = waits_of([Run(cell, 0, 1e-2), Run(cell, 1, 1e-6)])
     fast, slow = result.runs
 

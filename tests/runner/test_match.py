@@ -1,7 +1,6 @@
 """Widths and counts that meet a number of parameters or state elements."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,7 +21,7 @@ from synthbench.runner.match import (
 )
 from synthbench.runner.plan import make_cells, surrounded
 from synthbench.suites import load_suite
-from synthbench.training.cell import Cell
+from tests.training.cells import make_cell
 
 
 def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
@@ -35,14 +34,14 @@ def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
 
 
 @pytest.mark.parametrize(("mechanism", "target"), [("slay", 4300), ("linear", 3000), ("softmax", 9000)])
-def test_states_meet_the_target(make_cell: Callable[..., Cell], mechanism: str, target: int) -> None:
+def test_states_meet_the_target(mechanism: str, target: int) -> None:
     resized = matched(make_cell("copy", mechanism), "state", target)
 
     assert abs(size_of(resized, "state") - target) <= TOLERANCE * target
 
 
 @pytest.mark.parametrize("mechanism", ["lstm", "rewa-geometric", "identity"])
-def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechanism: str) -> None:
+def test_parameters_meet_those_of_softmax(mechanism: str) -> None:
     cell = make_cell("copy", mechanism)
     target = size_of(make_cell("copy", "softmax"), "params")
     resized = matched(cell, "params", target)
@@ -51,9 +50,7 @@ def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechan
     assert abs(size_of(resized, "params") - target) <= TOLERANCE * target
 
 
-def test_a_count_that_was_added_later_is_changed_too(
-    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_count_that_was_added_later_is_changed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     before, options = make_cell("copy", "performer"), _options_of
     added = {name: replace(option, absent=option.default) for name, option in options(Performer).items()}
     monkeypatch.setattr("synthbench.options._options_of", lambda unit: added if unit is Performer else options(unit))
@@ -64,9 +61,7 @@ def test_a_count_that_was_added_later_is_changed_too(
     assert resized.resolved_mechanism_arguments == {"M": 128}
 
 
-def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism(
-    make_cell: Callable[..., Cell],
-) -> None:
+def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism() -> None:
     cell = make_cell("copy", "deltaproduct")
     resized = matched(cell, "params", int(0.8 * size_of(cell, "params")))
 
@@ -75,7 +70,7 @@ def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism
 
 
 def test_a_width_that_the_positions_refuse_is_not_chosen_for_a_state() -> None:
-    (cell,) = make_cells(load_suite("core"), {"mqar": {}}, {"slay": {}}, device_type="cpu", is_full=True)
+    cell = make_cell("mqar", "slay", suite="core")
 
     # The width 44 would fit, whose heads of 11 cannot be rotated in pairs.
     with pytest.raises(UsageError, match="cannot have 2304 state elements within 5% on task 'mqar': the nearest is"):
@@ -83,14 +78,14 @@ def test_a_width_that_the_positions_refuse_is_not_chosen_for_a_state() -> None:
     assert matched(cell, "state", 2184).suite.model == cell.suite.model
 
 
-def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
+def test_what_fits_stays_as_it_is() -> None:
     cell = make_cell("copy", "slay")
 
     assert matched(cell, "state", size_of(cell, "state")) is cell
     assert matched(cell, "params", int(0.96 * size_of(cell, "params"))) is cell
 
 
-def test_a_matched_cell_says_what_was_asked_for_and_of_what(make_cell: Callable[..., Cell]) -> None:
+def test_a_matched_cell_says_what_was_asked_for_and_of_what() -> None:
     cell = make_cell("copy", "performer")
     resized = matched_as(cell, "state=2048")
 
@@ -104,9 +99,7 @@ def test_a_matched_cell_says_what_was_asked_for_and_of_what(make_cell: Callable[
     )
 
 
-def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_task(
-    make_cell: Callable[..., Cell],
-) -> None:
+def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_task() -> None:
     short, long = (matched_as(make_cell("copy", "performer", length=length), "state") for length in (16, 32))
 
     assert short.match == long.match
@@ -114,7 +107,7 @@ def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_
     assert misses(replace(short, length=32), short.suite) != ""
 
 
-def test_two_numbers_change_where_one_is_too_coarse(make_cell: Callable[..., Cell]) -> None:
+def test_two_numbers_change_where_one_is_too_coarse() -> None:
     cell = make_cell("copy", "slay")  # 136 state elements a node, feature and anchor: steps of 4,352 at its defaults
     resized = matched(cell, "state", 4096)
 
@@ -123,7 +116,7 @@ def test_two_numbers_change_where_one_is_too_coarse(make_cell: Callable[..., Cel
     assert abs(size_of(resized, "state") - 4096) <= TOLERANCE * 4096
 
 
-def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named(make_cell: Callable[..., Cell]) -> None:
+def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named() -> None:
     softmax, mean, lstm, linear = (make_cell("copy", name) for name in ("softmax", "mean", "lstm", "linear"))
     resized = all_matched([softmax, mean], "state")
 

@@ -98,17 +98,13 @@ def operations(suite: str, mechanism: str) -> Counter[str]:
     return counted.counts
 
 
-def counts_now() -> Counts:
-    counts: Counts = {"torch": VERSION}
-    for suite, mechanism in PROGRAMS:
-        counts.setdefault(suite, {})[mechanism] = operations(suite, mechanism).total()
-    return counts
-
-
 @pytest.fixture(scope="module")
 def held() -> Counts:
     if os.environ.get(SWITCH) == "1":
-        PATH.write_text(json.dumps(counts_now(), indent=2) + "\n", encoding="utf-8")
+        now: Counts = {"torch": VERSION}
+        for suite, mechanism in PROGRAMS:
+            now.setdefault(suite, {})[mechanism] = operations(suite, mechanism).total()
+        PATH.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
     counts: Counts = json.loads(PATH.read_text(encoding="utf-8"))
     return counts
 

@@ -1,5 +1,5 @@
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Run
 from tests.runner.runs import tiny
+from tests.training.cells import make_cell
 
 PAPER, CPU = load_suite("paper"), torch.device("cpu")
 
@@ -97,7 +98,7 @@ def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_anot
     assert cells["mqar"].suite.model_dump(include=protocol) == smoke.model_dump(include=protocol)
 
 
-def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]) -> None:
+def test_what_decides_a_result_decides_the_run_id() -> None:
     base = make_cell()
     others = (
         make_cell(steps=5),
@@ -113,7 +114,7 @@ def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]
     assert [run.run_id for run in make_cell().runs([0])] == [run.run_id for run in base.runs([0])]
 
 
-def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_cell: Callable[..., Cell]) -> None:
+def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it() -> None:
     cells = [make_cell("copy"), make_cell("first_token")]
     runs = cells[0].runs(range(5))
     done = {runs[index].run_id: 0.5 for index in (0, 1, 3)}
@@ -136,7 +137,7 @@ def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_ce
     assert {(job.runs[0].seed, len(job.trained)) for job in plan.jobs} == {(0, 2), (2, 2), (4, 1)}
 
 
-def test_cells_share_a_job_as_long_as_all_their_runs_fit(make_cell: Callable[..., Cell]) -> None:
+def test_cells_share_a_job_as_long_as_all_their_runs_fit() -> None:
     tasks = ("copy", "first_token", "parity", "reverse")
     cells = [make_cell(task, length=8) for task in tasks]
     longer = make_cell("copy", length=9)
@@ -161,7 +162,7 @@ def test_cells_share_a_job_as_long_as_all_their_runs_fit(make_cell: Callable[...
     assert shares(1) == {(names, 1, 1) for names, _, _ in alone}
 
 
-def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(make_cell: Callable[..., Cell]) -> None:
+def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first() -> None:
     cells = [make_cell(task, mechanism) for mechanism in ("linear", "softmax") for task in ("copy", "first_token")]
     jobs = make_plan(cells, range(2), {}, 1).jobs
 

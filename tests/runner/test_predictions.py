@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from synthbench.errors import StoreError
-from synthbench.results import Store
 from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Job, plan_request, shortened
@@ -20,13 +18,10 @@ from synthbench.runner.worker import RunContext, execute
 from synthbench.tasks import IGNORE
 from synthbench.training.cell import Cell, Run
 from synthbench.training.sequences import draw
-from tests.runner.runs import MAY_DIFFER, tiny
+from tests.results.stores import reader
+from tests.runner.runs import lasting, tiny
 
 CPU = resolve_device("cpu")
-
-
-def rows_of(results: Path) -> pa.Table:
-    return Store.open(results, create=False).table()
 
 
 @pytest.mark.parametrize(
@@ -40,11 +35,11 @@ def test_a_file_holds_what_its_row_counts_and_changes_no_bit_of_it(how: dict[str
     kept = tmp_path / "kept"
     run(tiny(tmp_path / "with", predictions=kept, **how))
     run(tiny(tmp_path / "without", **how))
-    rows = rows_of(tmp_path / "with")
+    rows = reader(tmp_path / "with").table().to_pylist()
 
-    assert rows.drop_columns(MAY_DIFFER) == rows_of(tmp_path / "without").drop_columns(MAY_DIFFER)
-    assert {path.name for path in kept.iterdir()} == {f"{name}.npz" for name in rows["run_id"].to_pylist()}
-    for row in rows.to_pylist():
+    assert lasting(tmp_path / "with") == lasting(tmp_path / "without")
+    assert {path.name for path in kept.iterdir()} == {f"{row['run_id']}.npz" for row in rows}
+    for row in rows:
         with np.load(kept / f"{row['run_id']}.npz", allow_pickle=False) as file:
             inputs, targets, predictions = (file[name] for name in ("inputs", "targets", "predictions"))
             metadata = json.loads(str(file["metadata"]))
@@ -79,7 +74,7 @@ def test_a_folder_that_takes_no_file_is_refused_before_anything_is_trained(tmp_p
     with pytest.raises(StoreError, match=r"cannot write predictions to .*file"):
         run(tiny(tmp_path / "results", predictions=tmp_path / "file"))
 
-    assert len(rows_of(tmp_path / "results")) == 0
+    assert reader(tmp_path / "results").table().num_rows == 0
 
 
 def test_a_run_that_diverges_leaves_no_file(faulty: Callable[[str], Cell], tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 import itertools
-import signal
-import subprocess
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from importlib import resources
@@ -16,7 +13,8 @@ from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import count_status, plan_request
 from synthbench.runner.run import run
-from tests.runner.runs import command, tiny
+from tests.results.rows import make_row
+from tests.runner.runs import interrupted, tiny
 
 CPU = resolve_device("cpu")
 
@@ -24,25 +22,7 @@ CPU = resolve_device("cpu")
 @pytest.mark.end_to_end
 def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> None:
     request = tiny(tmp_path, tasks=("copy:length=8",), steps=200, executor="pool")
-    driver = subprocess.Popen(
-        command(request, "--workers", "2", "--seeds", "0-39"),
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert driver.stderr is not None
-    for line in driver.stderr:
-        if line.startswith("[rows 1/"):
-            break
-    driver.send_signal(signal.SIGINT)
-    rest = driver.stderr.read()
-    driver.stderr.close()
-
-    assert driver.wait() == 130, rest
-    assert "the same command runs the rest" in rest
-    rows = Store.open(tmp_path, create=False).runs()
-    assert 1 <= len(rows) < 40
-    assert set(rows.status) == {"ok"}
+    interrupted(request, "--workers", "2", "--seeds", "0-39", most=40, is_to_all=False)
 
 
 def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
@@ -104,7 +84,7 @@ def test_what_failed_with_another_source_gets_another_chance(tmp_path: Path) -> 
     assert plan_request(request, CPU).num_missing == 0
 
 
-def test_status_counts_by_category(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
+def test_status_counts_by_category(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",)))
     failed = next(iter(plan_request(tiny(tmp_path, tasks=("majority:length=8",)), CPU).runs))
     Store.open(tmp_path, create=True).write(make_row(run_id=failed, status="error"), [])

@@ -19,6 +19,7 @@ from synthbench.runner.plan import Job, make_plan
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute, record_failure
 from synthbench.training.cell import Cell
+from tests.training.cells import make_cell
 
 SEEDS = range(3)
 
@@ -40,7 +41,7 @@ def rows_of(context: RunContext) -> pd.DataFrame:
     return pd.concat([Store.open(root, create=False).runs() for root in stores])
 
 
-def test_a_trained_job_leaves_rows_that_explain_themselves(make_cell: Callable[..., Cell], context: RunContext) -> None:
+def test_a_trained_job_leaves_rows_that_explain_themselves(context: RunContext) -> None:
     cell = make_cell("reverse", "slay", length=8)
     outcomes = execute(job_of(cell), context, 1)
 
@@ -98,9 +99,7 @@ def test_out_of_memory_beside_other_workers_is_no_row_yet(faulty: Callable[[str]
     assert rows_of(context).empty
 
 
-def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
-    make_cell: Callable[..., Cell], context: RunContext
-) -> None:
+def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(context: RunContext) -> None:
     @mechanism
     class Puts(Mechanism):
         name: ClassVar = "puts"
@@ -139,9 +138,7 @@ def test_a_mechanism_that_breaks_its_contract_is_not_trained(
     assert not rows_of(context).causal_checked.any()
 
 
-def test_a_cell_that_fails_takes_no_other_with_it(
-    make_cell: Callable[..., Cell], faulty: Callable[[str], Cell], context: RunContext
-) -> None:
+def test_a_cell_that_fails_takes_no_other_with_it(faulty: Callable[[str], Cell], context: RunContext) -> None:
     outcomes = execute(job_of(faulty("raises"), make_cell("copy", length=8)), context, 1)
 
     assert [(outcome.mechanism, outcome.status) for outcome in outcomes] == [
@@ -211,9 +208,7 @@ def test_the_smallest_rate_is_taken_where_nothing_was_learned(tuned: Cell, conte
     assert list(rows_of(context).lr) == [min(tuned.suite.training.learning_rates)]
 
 
-def test_every_cell_of_a_job_chooses_its_own_rate(
-    tuned: Cell, make_cell: Callable[..., Cell], context: RunContext
-) -> None:
+def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunContext) -> None:
     other = replace(make_cell("copy", length=6, vocabulary=5), suite=tuned.suite)
     (job,) = make_plan([tuned, other], range(2), {}, 64, is_across_tasks=True).jobs
     outcomes = execute(job, context, 1)
@@ -227,9 +222,7 @@ def test_every_cell_of_a_job_chooses_its_own_rate(
     assert set(rows[rows.role.isna()].ensemble_size) == {4}
 
 
-def test_stretched_scores_and_what_shortcuts_reach_are_in_the_row(
-    make_cell: Callable[..., Cell], context: RunContext
-) -> None:
+def test_stretched_scores_and_what_shortcuts_reach_are_in_the_row(context: RunContext) -> None:
     cell = make_cell("parity_running", length=16, stretches=(2,))
     execute(job_of(cell, seeds=[0]), context, 1)
     (row,) = rows_of(context).to_dict("records")

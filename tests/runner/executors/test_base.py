@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
+from synthbench.errors import ContractError, StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Pool
 from synthbench.runner.executors.base import (
@@ -25,10 +25,12 @@ from synthbench.runner.executors.base import (
 )
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome, execute
+from tests.runner.runs import planned
+from tests.training.cells import make_cell
 
 
 @pytest.fixture
-def job(make_cell: Callable[..., Any]) -> Job:
+def job() -> Job:
     cell = make_cell()
     runs = tuple(cell.runs([0, 1]))
     return Job((cell,), runs, runs, group_size=1)
@@ -109,9 +111,8 @@ def test_a_failure_is_a_row_with_its_status(
 
 
 def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunContext) -> None:
-    problem: SynthbenchError = StoreError("the disk is full")
     with pytest.raises(StoreError, match="the disk is full"):
-        end_of(Try(job, 1), raises(problem), context)
+        end_of(Try(job, 1), raises(StoreError("the disk is full")), context)
 
 
 @pytest.mark.end_to_end
@@ -131,7 +132,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
     request: pytest.FixtureRequest,
 ) -> None:
     """The driver has loaded the file before it is gone or edited, as another machine may never have seen it."""
-    jobs, context = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), executor)
+    jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), executor)
     plugin = Path(gate.plugin)
     text = plugin.read_text(encoding="utf-8")
     plugin.unlink()

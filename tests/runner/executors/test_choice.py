@@ -16,9 +16,9 @@ from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import EXECUTORS, Request
 from synthbench.runner.run import device_of, run
 from synthbench.training.cell import Cell
+from tests.runner.runs import one_by_one
 
 CPU = torch.device("cpu")
-MakeRequest = Callable[..., Request]
 
 
 class Known(Estimates):
@@ -33,11 +33,9 @@ class Known(Estimates):
 
 
 @pytest.fixture
-def plan_of(tmp_path: Path, tiny: MakeRequest) -> Callable[[int], Plan]:
+def plan_of(tmp_path: Path) -> Callable[[int], Plan]:
     """A plan of some jobs."""
-    return lambda num_jobs: plan_request(
-        tiny(tmp_path, tasks=("copy:length=8",), seeds=range(num_jobs), group_size=1), CPU
-    )
+    return lambda num_jobs: plan_request(one_by_one(tmp_path, tasks=("copy:length=8",), seeds=range(num_jobs)), CPU)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +66,12 @@ def test_nothing_leaves_this_machine_unless_it_is_asked_to(
 
 @pytest.mark.parametrize(("executor", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_an_executor_whose_package_is_missing_says_what_to_install(
-    executor: str, package: str, tmp_path: Path, tiny: MakeRequest, monkeypatch: pytest.MonkeyPatch
+    executor: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it could not be found
     monkeypatch.delitem(sys.modules, f"synthbench.runner.executors.{executor}", raising=False)
     with pytest.raises(UsageError, match=rf"needs the package {package}.*pip install -e '\.\[{executor}\]'"):
-        run(tiny(tmp_path / "results", executor=executor))
+        run(one_by_one(tmp_path / "results", executor=executor))
     assert not (tmp_path / "results").exists()
 
 
@@ -110,9 +108,9 @@ def test_gpus_get_a_process_for_each_share_and_one_is_used_inline(
     assert (executor.name, executor.num_workers) == (("pool", len(expected)) if expected else ("inline", 1))
 
 
-def test_the_device_of_a_cluster_need_not_be_here(tmp_path: Path, tiny: MakeRequest) -> None:
-    there = tiny(tmp_path, executor="slurm", device="cuda")
+def test_the_device_of_a_cluster_need_not_be_here(tmp_path: Path) -> None:
+    there = one_by_one(tmp_path, executor="slurm", device="cuda")
 
     assert device_of(there).type == "cuda"
     with pytest.raises(UsageError, match="allowed: auto, cpu, cuda"):
-        device_of(tiny(tmp_path, executor="slurm", device="tpu"))
+        device_of(one_by_one(tmp_path, executor="slurm", device="tpu"))

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,13 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.results import Store
 from synthbench.runner.executors import Executor, Pool
 from synthbench.runner.executors.base import Try
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
-from tests.runner.runs import command
+from tests.results.stores import reader
+from tests.runner.runs import command, interrupted, lasting, one_by_one, planned, wait_until
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.ray]
 
@@ -37,84 +36,76 @@ def executor(cluster: Any) -> Iterator[Callable[..., Executor]]:
     assert not ray.is_initialized()
 
 
-def in_background(executor: Executor, request: Request, gate: Any) -> threading.Thread:
-    jobs, context = gate.jobs(request, "ray")
+def in_background(executor: Executor, request: Request) -> threading.Thread:
+    jobs, context = planned(request, "ray")
     driver = threading.Thread(target=lambda: list(executor.run(jobs, context, threading.Event())), daemon=True)
     driver.start()
     return driver
 
 
-def rows_of(results: Path) -> pd.DataFrame:
-    return Store.open(results, create=False).runs()
-
-
-def test_rows_are_those_of_the_inline_executor(
-    cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
-) -> None:
+def test_rows_are_those_of_the_inline_executor(cluster: Any, tmp_path: Path) -> None:
     ladder = {"suite": "core", "tasks": ("dyck,mqar",), "seeds": (1,), "steps": 16, "limit": 16}
-    report = run(tiny(tmp_path / "ray", executor="ray", address=cluster.address, **ladder))
-    run(tiny(tmp_path / "inline", executor="inline", **ladder))
+    report = run(one_by_one(tmp_path / "ray", executor="ray", address=cluster.address, **ladder))
+    run(one_by_one(tmp_path / "inline", executor="inline", **ladder))
 
     assert report.ok
-    assert set(rows_of(tmp_path / "ray").executor) == {"ray"}
-    for there, here in zip(lasting(tmp_path / "ray"), lasting(tmp_path / "inline"), strict=True):
-        pd.testing.assert_frame_equal(there, here, check_exact=True)
+    assert set(report.rows.executor) == {"ray"}
+    assert set(report.rows.attempt) == {1}
+    assert lasting(tmp_path / "ray") == lasting(tmp_path / "inline")
 
 
 def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
-    cluster: Any, executor: Callable[..., Executor], tmp_path: Path, gate: Any, lasting: Callable[..., Any]
+    cluster: Any, executor: Callable[..., Executor], tmp_path: Path, gate: Any
 ) -> None:
     machine = cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-    driver = in_background(executor(), gate.request(tmp_path / "lost", seeds=range(3)), gate)
+    driver = in_background(executor(), gate.request(tmp_path / "lost", seeds=range(3)))
     os.kill(gate.begun(3)[0], signal.SIGKILL)
     begun = gate.begun(4)
     cluster.remove_node(machine, allow_graceful=False)
-    wait_until(lambda: sum(Path(f"/proc/{process}").exists() for process in begun) == 2)
+    wait_until(lambda: sum(Path(f"/proc/{process}").exists() for process in begun) == 2, "the machine is gone")
     gate.open()  # only now is there room for the job that was lost
     driver.join(timeout=120)
-    in_background(Pool(1), gate.request(tmp_path / "undisturbed", seeds=range(3)), gate).join(timeout=120)
+    in_background(Pool(1), gate.request(tmp_path / "undisturbed", seeds=range(3))).join(timeout=120)
 
     assert not driver.is_alive()
-    lost, undisturbed = (lasting(*gate.stores(tmp_path / name)) for name in ("lost", "undisturbed"))
-    assert sum(lost[0].attempt - 1) == 2
-    rows, undisturbed_rows = (frame.drop(columns="attempt") for frame in (lost[0], undisturbed[0]))
-    pd.testing.assert_frame_equal(rows, undisturbed_rows, check_exact=True)
-    pd.testing.assert_frame_equal(lost[1], undisturbed[1], check_exact=True)
+    lost, undisturbed = (gate.stores(tmp_path / name) for name in ("lost", "undisturbed"))
+    assert sum((reader(folder).runs().attempt - 1).sum() for folder in lost) == 2
+    assert lasting(*lost) == lasting(*undisturbed)
 
 
 def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, gate: Any) -> None:
-    jobs, context = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), "ray")
+    jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), "ray")
     events = list(executor(timeout_s=1.0).run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["timeout", "timeout"]
-    assert set(pd.concat(map(rows_of, gate.stores(tmp_path))).error_message) == {"killed after 1.0 s"}
+    rows = pd.concat(reader(folder).runs() for folder in gate.stores(tmp_path))
+    assert set(rows.error_message) == {"killed after 1.0 s"}
 
 
 @pytest.mark.parametrize("lost", ["driver", "machines"])
 def test_a_run_that_lost_its_driver_or_every_machine_writes_nothing_more_and_the_same_command_goes_on(
-    lost: str, cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
+    lost: str, cluster: Any, tmp_path: Path
 ) -> None:
     address = cluster.address if lost == "driver" else None  # the machines of a cluster of its own
-    request = tiny(tmp_path / "lost", steps=300, seeds=range(5), executor="ray", address=address)
+    request = one_by_one(tmp_path / "lost", steps=300, seeds=range(5), executor="ray", address=address)
     driver = subprocess.Popen(command(request, "--seeds", "0-4"), stderr=subprocess.PIPE, text=True)
     runs = request.results / "runs"
-    wait_until(lambda: driver.poll() is not None or len(list(runs.glob("*.parquet"))) >= 2)
+    wait_until(lambda: driver.poll() is not None or len(list(runs.glob("*.parquet"))) >= 2, "two rows are there")
     for process in [driver.pid] if lost == "driver" else daemons_of(driver.pid):
         os.kill(process, signal.SIGKILL)
     _, said = driver.communicate(timeout=180)
-    before = rows_of(request.results)
+    before = reader(request.results).runs()
     report = run(request if lost == "driver" else replace(request, executor="inline"))
-    run(tiny(tmp_path / "undisturbed", steps=300, seeds=range(5), executor="inline"))
+    run(one_by_one(tmp_path / "undisturbed", steps=300, seeds=range(5), executor="inline"))
 
     assert driver.returncode == (-signal.SIGKILL if lost == "driver" else 3)
     assert ("the same command runs what is missing" in said) == (lost == "machines")
     assert set(before.status) == {"ok"}
     assert 2 <= len(before) < 10
     assert report.ok
-    after = rows_of(request.results).set_index("run_id")
+    after = reader(request.results).runs().set_index("run_id")
     assert after.row_sha256[before.run_id].tolist() == before.row_sha256.tolist()
-    for resumed, undisturbed in zip(lasting(request.results), lasting(tmp_path / "undisturbed"), strict=True):
-        pd.testing.assert_frame_equal(resumed, undisturbed, check_exact=True)
+    assert lasting(request.results) == lasting(tmp_path / "undisturbed")
 
 
 def daemons_of(driver: int) -> list[int]:
@@ -125,33 +116,13 @@ def daemons_of(driver: int) -> list[int]:
 
 
 @pytest.mark.usefixtures("cluster")  # a foreign one, that must be left alone
-def test_the_command_line_starts_a_cluster_of_its_own_and_ctrl_c_finishes_what_runs(
-    tmp_path: Path, tiny: Callable[..., Request]
-) -> None:
-    request = tiny(tmp_path, tasks=("copy",), mechanisms=("slay",), steps=200, executor="ray")
-    driver = subprocess.Popen(
-        command(request, "--seeds", "0-19", "--json"),
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Nobody listens there, and nothing can be written to that home.
-        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1", "HOME": "/proc"},
-    )
-    assert driver.stdout is not None
-    assert driver.stderr is not None
-    for line in driver.stderr:
-        if line.startswith("[rows 1/"):
-            break
-    os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
-    output, rest = driver.communicate()
+def test_the_command_line_starts_a_cluster_of_its_own_and_ctrl_c_finishes_what_runs(tmp_path: Path) -> None:
+    request = one_by_one(tmp_path, tasks=("copy",), mechanisms=("slay",), steps=200, executor="ray")
+    # Nobody listens there, and nothing can be written to that home.
+    elsewhere = {**os.environ, "RAY_ADDRESS": "127.0.0.1:1", "HOME": "/proc"}
+    output = interrupted(request, "--seeds", "0-19", "--json", most=20, is_to_all=True, env=elsewhere)
 
-    assert driver.returncode == 130, rest
-    assert "the same command runs the rest" in rest
-    rows = rows_of(tmp_path)
-    assert 1 <= len(rows) < 20
-    assert set(rows.status) == {"ok"}
-    assert sorted(row["run_id"] for row in json.loads(output)["rows"]) == sorted(rows.run_id)
+    assert sorted(row["run_id"] for row in json.loads(output)["rows"]) == sorted(reader(tmp_path).runs().run_id)
 
 
 def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
@@ -159,7 +130,7 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
 ) -> None:
     from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
 
-    _, context = gate.jobs(gate.request(tmp_path), "ray")
+    _, context = planned(gate.request(tmp_path), "ray")
 
     def room(device: str, **options: Any) -> int:
         ray_executor = executor(**options)
@@ -176,7 +147,7 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
 def test_a_machine_that_does_not_see_the_results_or_has_other_code_is_refused(tmp_path: Path, gate: Any) -> None:
     from synthbench.runner.executors.ray import _work  # noqa: PLC0415 - may be missing
 
-    (job, *_), context = gate.jobs(gate.request(tmp_path / "results"), "ray")
+    (job, *_), context = planned(gate.request(tmp_path / "results"), "ray")
     elsewhere = replace(context, results=tmp_path / "elsewhere")
     without = replace(context, plugins=("/not/here.py",))
 
@@ -199,26 +170,17 @@ def test_a_machine_that_does_not_see_the_results_or_has_other_code_is_refused(tm
         ("ray://host:10001", "host:port, or auto"),
     ],
 )
-def test_an_address_where_no_cluster_is_is_refused(
-    address: str, message: str, tmp_path: Path, tiny: Callable[..., Request]
-) -> None:
+def test_an_address_where_no_cluster_is_is_refused(address: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
-        run(tiny(tmp_path, executor="ray", address=address))
+        run(one_by_one(tmp_path, executor="ray", address=address))
 
 
 def test_a_cluster_of_another_version_is_refused_in_one_line(
-    cluster: Any, tmp_path: Path, tiny: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray  # noqa: PLC0415 - may be missing
 
     monkeypatch.setattr(ray, "__version__", "0.0.1")
     with pytest.raises(UsageError, match=r"^no Ray cluster at .*Version mismatch.*Ray: 0\.0\.1.*, or auto$"):
-        run(tiny(tmp_path, executor="ray", address=cluster.address))
+        run(one_by_one(tmp_path, executor="ray", address=cluster.address))
     assert not ray.is_initialized()
-
-
-def wait_until(is_so: Callable[[], bool], patience_s: float = 200.0) -> None:
-    until = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
