@@ -1,11 +1,8 @@
-"""Shared code of the tests of faults: a sweep of seconds, what it must leave behind, and drivers to be killed."""
+"""Fixtures of the tests of faults: drivers to be killed, and units that misbehave."""
 
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,136 +12,18 @@ from typing import Any
 import pytest
 
 import synthbench
-from synthbench.results import Store
 from synthbench.runner.executors import pool
 from synthbench.runner.request import Request
+from tests.faults.drivers import Driver, fields
+from tests.runner.runs import one_by_one
 
 TOYS = Path(__file__).parents[1] / "plugins" / "faults.py"
-
-DRIVER = """
-import json, os, resource, signal, sys
-from pathlib import Path
-import torch
-from synthbench.errors import SynthbenchError
-from synthbench.runner.request import Request
-from synthbench.runner.run import run
-
-torch.set_num_threads(1)
-
-def request_of(fields):
-    return Request(**{"executor": "inline", "device": "cpu", **fields, "results": Path(fields["results"])})
-
-def say(*words):
-    print(*words, file=sys.stderr, flush=True)
-
-def drive(asked):
-    with open(asked["log"], "a") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-    sys.stdin.close()
-    signal.alarm(240)
-    code = 0
-    try:
-        exec(asked["fault"], globals())
-        run(request_of(asked["fields"]), on_plan=lambda *_: say("begun"), on_outcome=lambda row: say("row", row.status))
-    except SynthbenchError as problem:
-        code = problem.exit_code
-        say(problem)
-    except BaseException:
-        code = 70
-        import traceback
-        traceback.print_exc()
-    os._exit(code)
-
-run(request_of(json.loads(sys.stdin.readline())["fields"]))  # what is found out once, every child knows
-print("ready", flush=True)
-for line in sys.stdin:
-    asked, children = json.loads(line), []
-    for _ in range(asked["times"]):
-        children.append(os.fork())
-        if not children[-1]:
-            drive(asked)
-    print(children[0], flush=True)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    print(max(codes, key=abs), flush=True)
-"""
-
-DECIDED = ["run_id", "status", "score", "skill", "train_loss", "eval_loss", "steps", "metrics", "n_correct", "lr_last"]
-
-
-class Driver:
-    """A process that runs requests in children of its own, which begin at once: everything is imported already."""
-
-    def __init__(self, scratch: Path, first: dict[str, Any]) -> None:
-        self._scratch, self._number, self._under_way = scratch, 0, False
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self._ask(first, "", 1)
-        self._answer()
-
-    def begin(self, request: dict[str, Any], fault: str = "", times: int = 1) -> int:
-        """Run a request in a child, or several at once, after a piece of Python; the first child's process id."""
-        self._ask(request, fault, times)
-        self._under_way = True
-        return int(self._answer())
-
-    def ended(self) -> int:
-        """Wait for the children; 0, or the exit code of one that failed, less than 0 if a signal ended it."""
-        self._under_way = False
-        return int(self._answer())
-
-    def run(self, request: dict[str, Any], fault: str = "", times: int = 1) -> int:
-        """Both."""
-        self.begin(request, fault, times)
-        return self.ended()
-
-    @property
-    def said(self) -> str:
-        """Output of the latest children."""
-        return (self._scratch / f"{self._number}.log").read_text(encoding="utf-8")
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
-
-    def _ask(self, request: dict[str, Any], fault: str, times: int) -> None:
-        if self._under_way:  # a test that failed amid a run has not waited for its end
-            self.ended()
-        self._number += 1
-        log = os.fspath(self._scratch / f"{self._number}.log")
-        Path(log).touch()
-        assert self._process.stdin is not None
-        asked = {"fields": request, "fault": fault, "times": times, "log": log}
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        assert answer, "the driver is gone"
-        return answer
-
-
-def request_for(results: Path, **changes: Any) -> dict[str, Any]:
-    """Fields of a request for 12 rows, each by itself."""
-    base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ["copy:length=8", "majority:length=8"], "mechanisms": ["linear", "softmax"],
-        "seeds": list(range(3)), "steps": 40, "limit": 32, "group_size": 1, "results": os.fspath(results),
-    }  # fmt: skip
-    return base | changes
-
-
-@pytest.fixture(scope="session")
-def fields() -> Callable[..., dict[str, Any]]:
-    """Fields of a request for 12 rows, each by itself; any can be changed."""
-    return request_for
 
 
 @pytest.fixture(scope="session")
 def _driving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Path]]:
     undisturbed = tmp_path_factory.mktemp("undisturbed") / "results"
-    driver = Driver(tmp_path_factory.mktemp("driver"), request_for(undisturbed))
+    driver = Driver(tmp_path_factory.mktemp("driver"), fields(undisturbed))
     yield driver, undisturbed
     driver.close()
 
@@ -159,21 +38,6 @@ def driver(_driving: tuple[Driver, Path]) -> Driver:
 def undisturbed(_driving: tuple[Driver, Path]) -> Path:
     """A store with the 12 rows of ``fields``, made in one go."""
     return _driving[1]
-
-
-@pytest.fixture(scope="session")
-def content() -> Callable[[Path], tuple[list[str], list[str]]]:
-    """Rows and curves of a store, of which nothing is damaged or there twice, to the last bit and without times."""
-
-    def read(results: Path) -> tuple[list[str], list[str]]:
-        store = Store.open(results, create=False)
-        rows, curves = store.runs(), store.curves()
-        assert store.quarantined == []
-        assert rows["run_id"].is_unique
-        points = curves.drop(columns="wall_s").to_dict("records")
-        return [repr(row) for row in rows[DECIDED].to_dict("records")], [repr(point) for point in points]
-
-    return read
 
 
 @pytest.fixture
@@ -199,10 +63,9 @@ def request_of(toys: Path, tmp_path: Path) -> Callable[..., Request]:
 
     def make(*mechanisms: str, **changes: Any) -> Request:
         base: dict[str, Any] = {
-            "suite": "smoke", "tasks": ("copy:length=8",), "mechanisms": mechanisms, "seeds": (0, 1), "steps": 3,
-            "limit": 8, "device": "cpu", "results": tmp_path / "results", "plugins": (os.fspath(toys),),
-            "group_size": 1,
+            "tasks": ("copy:length=8",), "mechanisms": mechanisms, "seeds": (0, 1), "steps": 3, "limit": 8,
+            "results": tmp_path / "results", "plugins": (os.fspath(toys),),
         }  # fmt: skip
-        return Request(**(base | changes))
+        return one_by_one(**(base | changes))
 
     return make

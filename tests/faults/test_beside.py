@@ -11,54 +11,42 @@ import pytest
 from synthbench.contract.components import Subject, record
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
+from tests.results.rows import make_row
+from tests.results.stores import CURVE, filled, reader
 
-MakeRow = Callable[..., dict[str, Any]]
 
-
-def curve(value: float) -> list[dict[str, Any]]:
-    """A curve that tells who wrote it."""
-    return [{"step": 1, "split": "train", "metric": "loss", "value": value, "wall_s": 0.5, "tokens": 64}]
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """One row with its curve."""
+    return filled(tmp_path / "results", [make_row()], CURVE)
 
 
 class Beside:
     """Another driver that writes the run again, a second later and with another curve."""
 
-    def __init__(self, root: Path, row: dict[str, Any]) -> None:
-        self.row = {**row, "finished_at": row["finished_at"] + timedelta(seconds=1)}
+    def __init__(self, root: Path) -> None:
         self._root, self._has_written = root, False
+        (self._row,) = reader(root).table().to_pylist()
+        self._row["finished_at"] += timedelta(seconds=1)
 
     def write(self) -> None:
         """Write, if it has not yet."""
         if not self._has_written:
             self._has_written = True
-            Store.open(self._root, create=True).write(self.row, curve(2.0))
+            filled(self._root, [self._row], CURVE[:1])
+
+    def check(self) -> None:
+        """The store has this row and its curve, and nothing is wrong with it."""
+        read = reader(self._root)
+        rows, curves = read.read()
+        assert list(rows["finished_at"]) == [self._row["finished_at"]]
+        assert list(curves["value"]) == [CURVE[0]["value"]]
+        assert read.quarantined == []
 
 
 @pytest.fixture
-def row(make_row: MakeRow) -> dict[str, Any]:
-    return make_row()
-
-
-@pytest.fixture
-def store(tmp_path: Path, row: dict[str, Any]) -> Store:
-    """One row with its curve."""
-    made = Store.open(tmp_path / "results", create=True)
-    made.write(row, curve(1.0))
-    return made
-
-
-@pytest.fixture
-def beside(store: Store, row: dict[str, Any]) -> Beside:
-    return Beside(store.root, row)
-
-
-def check(store: Store, row: dict[str, Any]) -> None:
-    """The store has this row and its curve, and nothing is wrong with it."""
-    read = Store.open(store.root, create=False)
-    rows, curves = read.read()
-    assert list(rows["finished_at"]) == [row["finished_at"]]
-    assert list(curves["value"]) == [2.0]
-    assert read.quarantined == []
+def beside(store: Store) -> Beside:
+    return Beside(store.root)
 
 
 def test_a_row_that_is_made_again_while_compaction_removes_the_former_stays(
@@ -74,7 +62,7 @@ def test_a_row_that_is_made_again_while_compaction_removes_the_former_stays(
     monkeypatch.setattr(Path, "unlink", write_first)
     store.compact()
 
-    check(store, beside.row)
+    beside.check()
 
 
 @pytest.mark.parametrize("act", [Store.compact, lambda store: examine(store, is_repairing=True)])
@@ -93,7 +81,7 @@ def test_a_row_that_is_made_again_is_not_set_aside_with_a_damaged_one(
     monkeypatch.setattr(os, "open", write_when_it_is_read)
     act(store)
 
-    check(store, beside.row)
+    beside.check()
     assert len(list((store.root / "quarantine").iterdir())) == 1
 
 

@@ -4,28 +4,25 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from synthbench.results import Store
+from tests.faults.drivers import Driver, fields
+from tests.runner.runs import command, lasting, tiny, wait_until
 
 pytestmark = pytest.mark.end_to_end
-
-Fields = Callable[..., dict[str, Any]]
-Content = Callable[[Path], tuple[list[str], list[str]]]
 
 KILLS = 10
 ROUNDS = 2
 
 
 def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
+    driver: Driver, undisturbed: Path, tmp_path: Path
 ) -> None:
     """A killed driver begins again from nothing, so on a slow machine none of ten would live to see a row end.
 
@@ -53,11 +50,11 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     assert rows == sorted(rows), story
     assert 0 < rows[KILLS // 2] < 12, story
     assert driver.run(request) == 0, story
-    assert content(tmp_path / "results") == content(undisturbed), story
+    assert lasting(tmp_path / "results") == lasting(undisturbed), story
 
 
 def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
+    driver: Driver, undisturbed: Path, tmp_path: Path
 ) -> None:
     """Each has two workers, with a log for every job; they are forked, since each would import for seconds.
 
@@ -74,16 +71,16 @@ pool.get_context = lambda _: multiprocessing.get_context("fork")
         assert driver.run(fields(results, executor="pool", workers=2), quick, times=4) == 0, driver.said
 
         assert driver.said.count("row ok") > 12
-        assert content(results) == content(undisturbed)
+        assert lasting(results) == lasting(undisturbed)
         assert list((results / "logs").iterdir()) == []
         assert list((results / "_tmp").glob("*.partial")) == []
 
 
 def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
+    driver: Driver, undisturbed: Path, tmp_path: Path
 ) -> None:
     assert driver.run(fields(tmp_path / "results", seeds=[0])) == 0
-    before = content(tmp_path / "results")
+    before = lasting(tmp_path / "results")
 
     # A curve fits into this limit, a row does not.
     code = driver.run(fields(tmp_path / "results"), "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))")
@@ -92,10 +89,10 @@ def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(
     assert "cannot write to the results store" in driver.said
     assert "File too large; " in driver.said
     assert " MB free" in driver.said
-    assert content(tmp_path / "results") == before
+    assert lasting(tmp_path / "results") == before
     assert list((tmp_path / "results" / "_tmp").glob("*.partial")) == []
     assert driver.run(fields(tmp_path / "results")) == 0
-    assert content(tmp_path / "results") == content(undisturbed)
+    assert lasting(tmp_path / "results") == lasting(undisturbed)
 
 
 @pytest.fixture
@@ -113,7 +110,7 @@ def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Pat
 
 
 def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, disk: Path
+    driver: Driver, undisturbed: Path, disk: Path
 ) -> None:
     subprocess.run(["mount", "-o", "remount,size=10m,nr_inodes=24", disk], check=True)
     code = driver.run(fields(disk / "results"))
@@ -122,16 +119,13 @@ def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
     assert "No space left on device; 10 MB free, but it holds as many files as it can" in driver.said
     subprocess.run(["mount", "-o", "remount,nr_inodes=1000", disk], check=True)
     assert driver.run(fields(disk / "results")) == 0
-    assert content(disk / "results") == content(undisturbed)
+    assert lasting(disk / "results") == lasting(undisturbed)
 
 
-def command(results: Path, *options: str, mechanism: str = "linear") -> list[str]:
-    """A run that goes on for hours in two workers."""
-    return [
-        sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", "copy:length=8", "--mech", mechanism,
-        "--steps", "1000000", "--seeds", "0-7", "--batched", "1", "--device", "cpu", "--results", os.fspath(results),
-        "--executor", "pool", "--workers", "2", *options,
-    ]  # fmt: skip
+def endless(results: Path, *options: str, mechanism: str = "linear") -> list[str]:
+    """A command that goes on for hours in two workers."""
+    asked = tiny(results, tasks=("copy:length=8",), mechanisms=(mechanism,), steps=10**6, executor="pool")
+    return command(asked, "--seeds", "0-7", "--workers", "2", *options)
 
 
 def descendants(process: int) -> set[int]:
@@ -151,20 +145,12 @@ def is_alive(process: int) -> bool:
     return state.stdout.strip()[:1] not in ("", "Z")
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
     results = tmp_path / "results"
-    driver = subprocess.Popen(command(results), start_new_session=True, stderr=subprocess.PIPE, text=True)
+    driver = subprocess.Popen(endless(results), start_new_session=True, stderr=subprocess.PIPE, text=True)
     assert driver.stderr is not None
     try:
-        wait_for(lambda: len(list((results / "logs").glob("*.log"))) == 2, "both workers have a job")
+        wait_until(lambda: len(list((results / "logs").glob("*.log"))) == 2, "both workers have a job")
         workers = descendants(driver.pid)
         driver.send_signal(signal.SIGINT)
         said = ""
@@ -174,7 +160,7 @@ def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
         driver.send_signal(signal.SIGINT)
 
         assert driver.wait(timeout=30) == 130
-        wait_for(lambda: not any(map(is_alive, workers)), "a worker goes on without its driver", seconds=10)
+        wait_until(lambda: not any(map(is_alive, workers)), "a worker goes on without its driver", patience_s=10)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.stderr.close()
@@ -184,16 +170,16 @@ def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delay", [0.0, 0.5, 2.0])
 def test_no_worker_outlives_a_driver_that_is_killed_while_they_start(tmp_path: Path, delay: float) -> None:
-    driver = subprocess.Popen(command(tmp_path / "results"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    driver = subprocess.Popen(endless(tmp_path / "results"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: bool(descendants(driver.pid)), "a process is there")
+        wait_until(lambda: bool(descendants(driver.pid)), "a process is there")
         time.sleep(delay)
         workers = descendants(driver.pid)
     finally:
         driver.kill()
         driver.wait()
     try:
-        wait_for(lambda: not any(map(is_alive, workers)), "one goes on without its driver", seconds=10)
+        wait_until(lambda: not any(map(is_alive, workers)), "one goes on without its driver", patience_s=10)
     finally:
         for worker in filter(is_alive, workers):
             os.kill(worker, signal.SIGKILL)
@@ -204,17 +190,17 @@ def test_what_hangs_ends_with_a_driver_that_is_killed(toys: Path, tmp_path: Path
     """One hangs in its job, the other already when it is examined."""
     note = toys.with_name("holding")
     driver = subprocess.Popen(
-        command(tmp_path / "results", "--plugin", os.fspath(toys), "--workers", "1", mechanism=mechanism),
+        endless(tmp_path / "results", "--plugin", os.fspath(toys), "--workers", "1", mechanism=mechanism),
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(note.exists, "it hangs")
+        wait_until(note.exists, "it hangs")
     finally:
         driver.kill()
         driver.wait()
     worker = int(note.read_text())
     try:
-        wait_for(lambda: not is_alive(worker), "it goes on without its driver", seconds=10)
+        wait_until(lambda: not is_alive(worker), "it goes on without its driver", patience_s=10)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)

@@ -3,7 +3,6 @@
 import ast
 import errno
 import fcntl
-import io
 import os
 import pickle
 import tempfile
@@ -19,11 +18,13 @@ from hypothesis import strategies as st
 
 import synthbench
 from synthbench.errors import StoreError
-from synthbench.results import RUNS, SCHEMA_VERSION, Store
+from synthbench.results import RUNS, Store
+from tests.faults.drivers import Driver, fields
+from tests.results.rows import make_row
+from tests.results.stores import CURVE, exact, failing, filled, forge, reader, word
+from tests.runner.runs import lasting
 
 pytestmark = pytest.mark.end_to_end
-
-MakeRow = Callable[..., dict[str, Any]]
 
 KINDS = ("runs", "curves", "compact/runs", "compact/curves", "verified")
 
@@ -39,25 +40,13 @@ class Files(dict[str, bytes]):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Files:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """The files of a store of six rows with curves: two compact files, two loose ones; one row is verified."""
-    make_row = request.getfixturevalue("make_row")
     root = tmp_path_factory.mktemp("whole") / "results"
-    curve = [
-        {"step": step, "split": "train", "metric": "loss", "value": 1 / step, "wall_s": 1.0, "tokens": step}
-        for step in (10, 20, 30)
-    ]
-    store = Store.open(root, create=True)
-    for seed in range(6):
-        store.write(make_row(seed=seed), curve)
-        if seed in (1, 3):
-            store.compact()
-    (first, *_) = store.table().to_pylist()
-    verification = {
-        "run_id": first["run_id"], "row_sha256": first["row_sha256"], "verdict": "bitwise", "verified_by": "somebody",
-        "verified_at": first["finished_at"], "synthbench_version": "1", "device_name": "a processor", "score": 0.5,
-    }  # fmt: skip
-    store.verify([verification])
+    for seeds in ((0, 1), (2, 3)):
+        filled(root, [make_row(seed=seed) for seed in seeds], CURVE).compact()
+    store = filled(root, [make_row(seed=seed) for seed in (4, 5)], CURVE)
+    store.verify([word(store.table().to_pylist()[0])])
     return Files({path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()})
 
 
@@ -68,10 +57,8 @@ def read(files: dict[str, bytes]) -> tuple[list[str], list[str], int]:
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        store = Store.open(Path(folder), create=False)
-        rows = [repr(row) for row in store.table().to_pylist()]
-        points = [repr(point) for point in store.curves().to_dict("records")]
-        return rows, points, len(store.quarantined)
+        store = reader(Path(folder))
+        return *exact(store), len(store.quarantined)
 
 
 def edited(content: bytes, edits: Sequence[Edit], other: bytes) -> bytes:
@@ -109,6 +96,7 @@ EDITS = st.lists(
 @example(kind="runs", edits=[("cut", 0.0, 1)])
 @example(kind="runs", edits=[("mix", 0.0, 1)])
 @example(kind="compact/runs", edits=[("mix", 0.0, 1)])
+@example(kind="verified", edits=[("cut", 0.9, 1)])
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_costs_rows_that_are_counted_and_alters_none(whole: Files, kind: str, edits: list[Edit]) -> None:
     rows, points, _ = read(whole)
@@ -118,7 +106,7 @@ def test_a_damaged_file_costs_rows_that_are_counted_and_alters_none(whole: Files
     rows_read, of_curves, num_reported = read({**whole, name: damaged})
 
     # Who verified a row stands beside it, and is lost with the file that says so.
-    unverified = {row.replace("'somebody (bitwise, synthbench 1, 2026-01-01)'", "None") for row in rows}
+    unverified = {row.replace("'somebody (bitwise, synthbench 1.0, 2026-02-03)'", "None") for row in rows}
     assert set(rows_read) <= set(rows) | unverified
     assert set(of_curves) <= set(points)
     is_intact = (rows_read, of_curves) == (rows, points)
@@ -141,32 +129,26 @@ time.time = lambda: Clock.now(genuine.UTC).timestamp()
 
 
 def test_a_clock_that_is_set_back_makes_one_row_and_no_negative_time(
-    driver: Any,
-    undisturbed: Path,
-    fields: Callable[..., dict[str, Any]],
-    content: Callable[[Path], Any],
-    tmp_path: Path,
+    driver: Driver, undisturbed: Path, tmp_path: Path
 ) -> None:
     """Every look at the wall clock is an hour before the last one."""
     assert driver.run(fields(tmp_path), clock("hours=-next(calls)")) == 0
 
-    rows = Store.open(tmp_path, create=False).runs()
+    rows = reader(tmp_path).runs()
     assert (rows["finished_at"] < rows["started_at"]).all(), "the fault was there"
     assert rows["wall_s"].between(0, 100).all()
     assert (rows[["queue_s", "train_s", "eval_s", "data_s"]] >= 0).all(axis=None)
-    assert content(tmp_path) == content(undisturbed)
+    assert lasting(tmp_path) == lasting(undisturbed)
 
 
-def test_a_row_made_again_replaces_one_of_a_clock_that_was_ahead(
-    driver: Any, fields: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_row_made_again_replaces_one_of_a_clock_that_was_ahead(driver: Driver, tmp_path: Path) -> None:
     assert driver.run(fields(tmp_path), clock("days=3")) == 0
     store = Store.open(tmp_path, create=True)
     store.compact()
     before = store.runs()
     assert driver.run(fields(tmp_path, rerun="all"), "") == 0
 
-    after = Store.open(tmp_path, create=False).runs()
+    after = reader(tmp_path).runs()
     assert set(after["run_id"]) == set(before["run_id"])
     assert not set(after["row_sha256"]) & set(before["row_sha256"]), "an old row still counts"
 
@@ -178,7 +160,7 @@ class Bomb:
         return pytest.fail, ("a store was unpickled",)
 
 
-def test_what_a_store_carries_is_never_unpickled(tmp_path: Path, make_row: MakeRow) -> None:
+def test_what_a_store_carries_is_never_unpickled(tmp_path: Path) -> None:
     """Arrow knows a type that is unpickled when its schema is read; here a column of a row claims to be one."""
     row = make_row()
     Store.open(tmp_path, create=True)
@@ -187,12 +169,11 @@ def test_what_a_store_carries_is_never_unpickled(tmp_path: Path, make_row: MakeR
     schema = RUNS.set(place, pa.field("os", pa.string(), metadata=bomb)).with_metadata(
         {b"pandas": pickle.dumps(Bomb())}
     )
-    with pq.ParquetWriter(tmp_path / "runs" / f"job-{'1' * 16}.parquet", schema) as writer:
-        writer.write_table(pa.Table.from_pylist([row], schema=RUNS).cast(schema))
-        writer.add_key_value_metadata({"synthbench.schema_version": "1"})
+    carrying = pa.Table.from_pylist([row], schema=RUNS).cast(schema)
+    forge(tmp_path / "runs" / f"job-{'1' * 16}.parquet", carrying, version=1)
     (tmp_path / "runs" / "job-0123456789abcdef.parquet").write_bytes(pickle.dumps(Bomb()))
 
-    store = Store.open(tmp_path, create=False)
+    store = reader(tmp_path)
 
     assert len(store.runs()) <= 1
     assert "runs/job-0123456789abcdef.parquet" in {report.file for report in store.quarantined}
@@ -245,27 +226,21 @@ def footer_with(content: bytes, lies: dict[int, int]) -> bytes:
     return content[: -8 - size] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
-def as_parquet(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({"synthbench.schema_version": str(SCHEMA_VERSION)})
-    return sink.getvalue()
-
-
-def only_file(root: Path, content: bytes) -> Store:
-    """A store with one file of many rows."""
-    store = Store.open(root, create=True)
-    (root / "compact" / f"runs-{'0' * 16}.parquet").write_bytes(content)
-    return store
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "store", create=True)
 
 
 @pytest.fixture
-def table(tmp_path: Path, make_row: MakeRow) -> pa.Table:
+def path(store: Store) -> Path:
+    """The place of a file of many rows, the only one of the store."""
+    return store.root / "compact" / f"runs-{'0' * 16}.parquet"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> pa.Table:
     """A row that holds."""
-    store = Store.open(tmp_path / "sound", create=True)
-    store.write(make_row(), [])
-    return store.table()
+    return filled(tmp_path / "sound", [make_row()]).table()
 
 
 OTHER_TYPES = {
@@ -281,11 +256,11 @@ OTHER_TYPES = {
     ("column", "kind"), [*(("metrics", kind) for kind in OTHER_TYPES), ("run_id", "binary"), ("schema_version", "list")]
 )
 def test_a_column_of_another_or_a_nested_type_costs_the_file_and_is_named(
-    table: pa.Table, tmp_path: Path, column: str, kind: str
+    table: pa.Table, store: Store, path: Path, column: str, kind: str
 ) -> None:
     array = OTHER_TYPES[kind]
     changed = table.set_column(RUNS.get_field_index(column), pa.field(column, array.type), array)
-    store = only_file(tmp_path / "store", as_parquet(changed))
+    forge(path, changed)
 
     assert store.table().num_rows == len(store.statuses()) == 0
     (left_out,) = store.quarantined
@@ -293,36 +268,36 @@ def test_a_column_of_another_or_a_nested_type_costs_the_file_and_is_named(
     assert column in left_out.reason or "schema" in left_out.reason or "not a readable" in left_out.reason
 
 
-def test_rows_that_another_writer_wrote_again_are_read_as_before(table: pa.Table, tmp_path: Path) -> None:
+def test_rows_that_another_writer_wrote_again_are_read_as_before(table: pa.Table, store: Store, path: Path) -> None:
     """Pandas widens texts, whole numbers and times, and loses what the footer says; others fold repeated values."""
     frame = table.to_pandas().astype({"seed": "int64", "started_at": "datetime64[ns, UTC]"})
-    content = io.BytesIO()
-    frame.to_parquet(content, index=False)
+    frame.to_parquet(path, index=False)
+    assert store.table().equals(table), store.quarantined
+
     folded = table
     for name in ("task", "seed"):
         place, column = RUNS.get_field_index(name), table[name].combine_chunks().dictionary_encode()
         folded = folded.set_column(place, pa.field(name, column.type), column)
     wide = table.set_column(RUNS.get_field_index("task"), "task", table["task"].cast(pa.large_string()))
-
-    for rewritten in (content.getvalue(), as_parquet(wide), as_parquet(folded)):
-        store = only_file(tmp_path / str(len(rewritten)), rewritten)
+    for rewritten in (wide, folded):
+        forge(path, rewritten)
         assert store.table().equals(table), store.quarantined
 
 
-def test_a_footer_that_lies_about_rows_or_sizes_costs_the_file(table: pa.Table, tmp_path: Path) -> None:
-    many = as_parquet(pa.concat_tables([table] * 5000).combine_chunks())
+def test_a_footer_that_lies_about_rows_or_sizes_costs_the_file(table: pa.Table, store: Store, path: Path) -> None:
+    many = forge(path, pa.concat_tables([table] * 5000).combine_chunks()).read_bytes()
     row = {**table.to_pylist()[0], "error_message": "x" * 2**26}
-    bomb = as_parquet(pa.Table.from_pylist([row], schema=RUNS), compression="zstd", use_dictionary=False)
-    group = pq.read_metadata(io.BytesIO(bomb)).row_group(0)
+    bomb = forge(path, [row], compression="zstd", use_dictionary=False).read_bytes()
+    group = pq.read_metadata(path).row_group(0)
     declared = group.column(RUNS.get_field_index("error_message")).total_uncompressed_size
     cases = {
         "claims 3000000000 rows": footer_with(many, {5000: 3_000_000_000}),
         "more than 1048576 bytes": footer_with(bomb, {declared: 1000, group.total_byte_size: 2000}),
     }
-    for number, (reason, content) in enumerate(cases.items()):
-        store = only_file(tmp_path / str(number), content)
+    for reason, content in cases.items():
+        path.write_bytes(content)
         assert store.table().num_rows == 0
-        assert reason in store.quarantined[0].reason
+        assert reason in store.quarantined[-1].reason
 
 
 # Disks that are not of this machine, and stores of other people
@@ -332,30 +307,20 @@ def test_a_footer_that_lies_about_rows_or_sizes_costs_the_file(table: pa.Table, 
 def test_a_disk_without_locks_is_refused_before_any_training_and_can_be_read(
     table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", failing(code))
 
     with pytest.raises(StoreError, match="has no file locks, name a folder on one that has") as refusal:
         Store.open(tmp_path / "sound", create=True)
     assert refusal.value.exit_code == 3
-    assert Store.open(tmp_path / "sound", create=False).table().equals(table)
+    assert reader(tmp_path / "sound").table().equals(table)
 
 
 @pytest.mark.filterwarnings("ignore:flock not supported")
-def test_where_the_kernel_has_no_locks_files_take_their_place(
-    tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+def test_where_the_kernel_has_no_locks_files_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOSYS))
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    store = Store.open(tmp_path / "store", create=True)
-    store.write(make_row(), [])
-
-    assert store.compact() == 1
-    assert list(store.statuses().values()) == ["ok"]
+    assert filled(tmp_path / "store", [make_row()]).compact() == 1
+    assert list(reader(tmp_path / "store").statuses().values()) == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -398,12 +363,12 @@ def test_a_read_that_fails_for_now_moves_and_deletes_nothing(
                 act()
 
     assert {path.name: path.read_bytes() for path in root.rglob("*.parquet")} == before
-    assert Store.open(root, create=False).table().equals(table)
+    assert reader(root).table().equals(table)
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["not renamed", "renamed, then no answer"])
 def test_a_rename_without_an_answer_is_an_error_and_the_row_can_be_written_again(
-    table: pa.Table, tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch, *, is_done: bool
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_done: bool
 ) -> None:
     store = Store.open(tmp_path / "sound", create=True)
     genuine = os.replace
@@ -444,9 +409,9 @@ def test_in_a_store_of_another_user_nothing_is_moved(
     try:
         if fault == "file":
             with pytest.raises(StoreError, match="Permission denied; nothing was moved"):
-                Store.open(root, create=False).table()
+                reader(root).table()
         else:
-            assert Store.open(root, create=False).table().equals(table)
+            assert reader(root).table().equals(table)
         with pytest.raises(StoreError, match=r"cannot write to the results store .*Permission denied"):
             Store.open(root, create=True)
     finally:

@@ -5,17 +5,14 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from synthbench.results import Store
+from tests.results.rows import make_row
+from tests.results.stores import filled
 
 pytestmark = pytest.mark.end_to_end
-
-MakeRow = Callable[..., dict[str, Any]]
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that a terminal may obey instead of printing them."""
@@ -30,10 +27,9 @@ def synthbench(line: str, cwd: Path, **environment: str) -> subprocess.Completed
 
 
 @pytest.fixture
-def folder(tmp_path: Path, make_row: MakeRow) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A folder with a store whose labels have signs that few encodings know."""
-    store = Store.open(tmp_path / "results", create=True)
-    store.write(make_row(suite="custom", mech_label="softmax ᵀ†"), [])
+    filled(tmp_path / "results", [make_row(suite="custom", mech_label="softmax ᵀ†")])
     return tmp_path
 
 

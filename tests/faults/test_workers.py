@@ -14,30 +14,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool, base, pool
 from synthbench.runner.held_out import HeldOutTest
-from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.worker import RunContext
+from tests.runner.runs import lasting, planned
 
 pytestmark = pytest.mark.end_to_end
 
 MakeRequest = Callable[..., Request]
-Content = Callable[[Path], tuple[list[str], list[str]]]
 
 
 def sweep(request: Request, *, workers: int, timeout_s: float | None = None, is_reversed: bool = False) -> pd.DataFrame:
     """Run the jobs of a request as they are, in workers or (0) here; the rows by mechanism and seed."""
-    plan = plan_request(request, torch.device("cpu"))
-    Store.open(request.results, create=True)
     executor = Pool(workers, timeout_s) if workers else Inline()
-    context = RunContext(request.results, "cpu", executor.name, time.time(), plugins=request.plugins)
-    jobs = plan.jobs[::-1] if is_reversed else plan.jobs
+    jobs, context = planned(request, executor.name)
     with contextlib.closing(HeldOutTest(context.results, context.driver)) as test:
-        for done in executor.run(jobs, context, threading.Event(), test.begin):
+        for done in executor.run(jobs[::-1] if is_reversed else jobs, context, threading.Event(), test.begin):
             test.take(done.job)
     return Store.open(request.results, create=False).runs().set_index(["mech", "seed"])
 
@@ -56,7 +50,7 @@ def kill_workers(moments: list[float], rng: np.random.Generator, killed: list[in
 
 @pytest.mark.usefixtures("_quick_workers")
 def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
-    request_of: MakeRequest, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request_of: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: dict[str, Any] = {"seeds": tuple(range(8)), "steps": 60, "limit": 32, "plugins": ()}
     began = time.monotonic()
@@ -76,7 +70,7 @@ def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
     story = f"after {moments} s, {len(killed)} killed"
     assert len(killed) >= 5, story
     assert (rows.attempt > 1).any(), story
-    assert content(tmp_path / "results") == content(tmp_path / "undisturbed"), story
+    assert lasting(tmp_path / "results") == lasting(tmp_path / "undisturbed"), story
 
 
 @pytest.mark.usefixtures("_quick_workers")
@@ -153,29 +147,6 @@ def test_memory_that_runs_out_halves_the_runs_then_is_a_row_and_renews_the_proce
     assert runs[-1] == 1
 
 
-def check_memory_kill(rows: pd.DataFrame, tries: list[list[str]]) -> None:
-    """Two tries and no third, nothing else ran during the second, and a row says why; the others are there."""
-    rows = rows.droplevel("seed")
-    killed, others = rows.loc["fills-memory"], rows.drop("fills-memory")
-    assert (killed.status, killed.attempt, len(tries)) == ("oom", 2, 2)
-    assert "memory" in killed.error_message
-    assert set(others.status) == {"ok"}
-    second = pd.Timestamp(float(tries[1][0]), unit="s", tz="UTC")
-    assert not ((others.started_at < killed.finished_at) & (others.finished_at > second)).any()
-
-
-@pytest.mark.usefixtures("_quick_workers")
-def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_row(
-    request_of: MakeRequest, notes: Callable[[str], list[list[str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kill is real; that it was for memory is what the kernel would count."""
-    counts = itertools.count()
-    monkeypatch.setattr(pool, "num_memory_kills", lambda: next(counts))
-    rows = sweep(request_of("fills-memory", "softmax", "linear", "slay", "sound", seeds=(0,), steps=30), workers=2)
-
-    check_memory_kill(rows, notes("tries"))
-
-
 @pytest.fixture
 def limited(need: Callable[[str, bool, str], None]) -> Iterator[Path]:
     """The list of processes whose memory the kernel limits to half a gigabyte: a control group."""
@@ -198,20 +169,38 @@ def limited(need: Callable[[str, bool, str], None]) -> Iterator[Path]:
         time.sleep(0.1)
 
 
+@pytest.mark.parametrize("is_limited", [False, True])
 @pytest.mark.usefixtures("_quick_workers")
-def test_a_worker_that_the_kernel_kills_for_its_memory_is_a_row_and_costs_no_other(
-    request_of: MakeRequest, notes: Callable[[str], list[list[str]]], limited: Path, toys: Path
+def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_row(
+    request_of: MakeRequest,
+    notes: Callable[[str], list[list[str]]],
+    toys: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_limited: bool,
 ) -> None:
-    toys.with_name("group").write_text(os.fspath(limited))
-    rows = sweep(request_of("fills-memory", "softmax", "linear", "slay", "sound", seeds=(0,), steps=30), workers=2)
+    """The kill is real; without a limit, that it was for memory is what the kernel would count."""
+    if is_limited:
+        toys.with_name("group").write_text(os.fspath(request.getfixturevalue("limited")))
+    else:
+        counts = itertools.count()
+        monkeypatch.setattr(pool, "num_memory_kills", lambda: next(counts))
+    asked = request_of("fills-memory", "softmax", "linear", "slay", "sound", seeds=(0,), steps=30)
+    rows, tries = sweep(asked, workers=2).droplevel("seed"), notes("tries")
 
-    check_memory_kill(rows, notes("tries"))
+    killed, others = rows.loc["fills-memory"], rows.drop("fills-memory")
+    assert (killed.status, killed.attempt, len(tries)) == ("oom", 2, 2)
+    assert "memory" in killed.error_message
+    assert set(others.status) == {"ok"}
+    second = pd.Timestamp(float(tries[1][0]), unit="s", tz="UTC")
+    assert not ((others.started_at < killed.finished_at) & (others.finished_at > second)).any()
 
 
 @pytest.mark.parametrize("mechanism", ["rummages", "writes-into-its-input"])
 @pytest.mark.usefixtures("_quick_workers")
 def test_a_mechanism_that_writes_where_it_should_not_spoils_only_its_own_rows(
-    request_of: MakeRequest, content: Content, tmp_path: Path, mechanism: str
+    request_of: MakeRequest, tmp_path: Path, mechanism: str
 ) -> None:
     """It runs before the others, in the same process."""
     changes: dict[str, Any] = {"steps": 30, "limit": 32}
@@ -223,6 +212,6 @@ def test_a_mechanism_that_writes_where_it_should_not_spoils_only_its_own_rows(
         assert max(int(line.split()[1]) for line in log.read_text().splitlines()) > 1, "it did find some"
     assert rows.started_at[mechanism].max() < rows.started_at.drop(mechanism).min()
     of_others = [
-        row for row in content(tmp_path / "results")[0] if any(name in row for name in rows.run_id.drop(mechanism))
+        row for row in lasting(tmp_path / "results")[0] if any(name in row for name in rows.run_id.drop(mechanism))
     ]
-    assert of_others == content(tmp_path / "alone")[0]
+    assert of_others == lasting(tmp_path / "alone")[0]
