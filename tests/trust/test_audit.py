@@ -1,6 +1,5 @@
 """Contradictions within a row, and the rows that a verifier draws."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,21 +8,16 @@ import pytest
 from synthbench.canonical import canonical_json
 from synthbench.results.schema import skill
 from synthbench.trust.audit import digest, faults, sample
-
-MakeRow = Callable[..., dict[str, Any]]
+from tests.results.rows import make_honest, make_row
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def test_an_honest_row_has_no_fault(make_honest: MakeRow) -> None:
-    assert faults(make_honest(), NOW) == []
-
-
-def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
+def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
     unknown = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss", "steps", "lr"))
-    row = make_honest(status="error", error_type="ValueError", error_message="two\nlines", **unknown)
+    failure = make_honest(status="error", error_type="ValueError", error_message="two\nlines", **unknown)
 
-    assert faults(row, NOW) == []
+    assert faults(make_honest(), NOW) == faults(failure, NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -65,19 +59,19 @@ def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
         ({"mech_args": '{"features":"1_000_000_000"}'}, "features = 1_000_000_000"),
     ],
 )  # fmt: skip
-def test_what_a_row_says_against_itself_is_named(make_honest: MakeRow, changes: dict[str, Any], message: str) -> None:
+def test_what_a_row_says_against_itself_is_named(changes: dict[str, Any], message: str) -> None:
     problems = faults(make_honest(**changes), NOW)
 
     assert any(message in fault for fault in problems), problems
 
 
-def test_a_row_that_is_too_large_is_not_looked_at_more_closely(make_honest: MakeRow) -> None:
+def test_a_row_that_is_too_large_is_not_looked_at_more_closely() -> None:
     problems = faults(make_honest(d_model=2**20, score=7.0), NOW)
 
     assert problems == ["d_model is 1048576; allowed: 1 to 16384"]
 
 
-def test_a_sample_is_of_the_rows_in_any_order_has_at_least_one_and_begins_like_a_larger_one(make_row: MakeRow) -> None:
+def test_a_sample_is_of_the_rows_in_any_order_has_at_least_one_and_begins_like_a_larger_one() -> None:
     rows = [make_row(seed=seed) for seed in range(40)]
 
     assert sample(rows, 0.1) == sample(rows[::-1], 0.1) == sample(rows, 1.0)[:4]
@@ -86,7 +80,7 @@ def test_a_sample_is_of_the_rows_in_any_order_has_at_least_one_and_begins_like_a
     assert sample([], 0.5) == []
 
 
-def test_changing_any_row_or_the_salt_draws_another_sample(make_row: MakeRow) -> None:
+def test_changing_any_row_or_the_salt_draws_another_sample() -> None:
     rows = [make_row(seed=seed) for seed in range(40)]
     changed = [*rows[:-1], make_row(seed=39, n_correct=24_001)]
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,13 @@ from synthbench.results import Store
 from synthbench.trust import bundle
 from synthbench.trust.audit import digest
 from synthbench.trust.bundle import Manifest, environment_of, faults_of_bundle, opened, pack
-
-MakeRow = Callable[..., dict[str, Any]]
-
-CURVE = [{"step": 10, "split": "train", "metric": "loss", "value": 2.5, "wall_s": 1.0, "tokens": 640}]
+from tests.results.rows import make_row
+from tests.results.stores import CURVE, filled
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Store:
-    made = Store.open(tmp_path_factory.mktemp("made") / "results", create=True)
-    for seed in (42, 43, 44):
-        made.write(make_row(seed=seed), CURVE)
-    return made
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return filled(tmp_path_factory.mktemp("made") / "results", [make_row(seed=seed) for seed in (42, 43, 44)], CURVE)
 
 
 def manifest_of(store: Store, **changes: Any) -> Manifest:

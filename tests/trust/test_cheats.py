@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -270,7 +269,8 @@ def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path) -> None:
     run_with(HONEST, tmp_path, "--suite smoke")
     plugin = tmp_path / "cheat.py"
     request = Request(suite="smoke", mechanisms=("cheat",), results=tmp_path / "rows", plugins=[str(plugin)])
-    problems, bundled = isolated(submit_both, request, tmp_path / "idea.tar.gz", plugin)
+    with Trial([]) as trial:  # where the plugin may be loaded
+        problems, bundled = trial.attempt("a test", submit_both, request, tmp_path / "idea.tar.gz", plugin)
     plugin.write_text("raise RuntimeError('the file of the submitter is not asked')\n")
     verification = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, limit=1), runs_plugin=True)
 
@@ -304,9 +304,3 @@ def submit_both(request: Request, target: Path, plugin: Path) -> list[tuple[str,
         submit(request, target.with_name("none.tar.gz")).problems,
         submit(request, target, plugin=plugin).problems,
     ]
-
-
-def isolated(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function where its plugin may be loaded."""
-    with Trial([]) as trial:
-        return trial.attempt("a test", function, *arguments)

@@ -1,36 +1,25 @@
 """Rows of several stores become one store: nothing twice, nothing lost, nothing hostile."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.trust.merge import merge
-
-MakeRow = Callable[..., dict[str, Any]]
-
-CURVE = [{"step": 10, "split": "train", "metric": "loss", "value": 2.5, "wall_s": 1.0, "tokens": 640}]
-
-
-def filled(root: Path, *rows: dict[str, Any]) -> Store:
-    made = Store.open(root, create=True)
-    for row in rows:
-        made.write(row, CURVE)
-    return made
+from tests.results.rows import make_honest
+from tests.results.stores import CURVE, filled, reader
 
 
 def seeds(store: Store) -> list[int]:
-    found: list[int] = Store.open(store.root, create=False).runs()["seed"].tolist()
+    found: list[int] = reader(store.root).runs()["seed"].tolist()
     return found
 
 
-def test_rows_and_curves_of_others_come_in_once(tmp_path: Path, make_honest: MakeRow) -> None:
-    ours = filled(tmp_path / "ours", make_honest(1), make_honest(2))
-    theirs = filled(tmp_path / "theirs", make_honest(2), make_honest(3))
+def test_rows_and_curves_of_others_come_in_once(tmp_path: Path) -> None:
+    ours = filled(tmp_path / "ours", [make_honest(1), make_honest(2)], CURVE)
+    theirs = filled(tmp_path / "theirs", [make_honest(2), make_honest(3)], CURVE)
     theirs.compact()
     before = theirs.table()
 
@@ -43,9 +32,9 @@ def test_rows_and_curves_of_others_come_in_once(tmp_path: Path, make_honest: Mak
     assert theirs.table().equals(before)
 
 
-def test_a_store_merged_in_any_order_has_the_same_rows(tmp_path: Path, make_honest: MakeRow) -> None:
+def test_a_store_merged_in_any_order_has_the_same_rows(tmp_path: Path) -> None:
     parts = [
-        filled(tmp_path / name, *(make_honest(seed) for seed in some)).root
+        filled(tmp_path / name, [make_honest(seed) for seed in some], CURVE).root
         for name, some in (("a", (1, 2)), ("b", (2, 3)), ("c", (4,)))
     ]
     tables = []
@@ -60,13 +49,11 @@ def test_a_store_merged_in_any_order_has_the_same_rows(tmp_path: Path, make_hone
 
 
 @pytest.mark.parametrize("is_theirs_newer", [True, False])
-def test_where_contents_differ_ours_stays_and_theirs_is_named(
-    tmp_path: Path, make_honest: MakeRow, *, is_theirs_newer: bool
-) -> None:
+def test_where_contents_differ_ours_stays_and_theirs_is_named(tmp_path: Path, *, is_theirs_newer: bool) -> None:
     row = make_honest(1)
     later = row["finished_at"] + timedelta(days=1 if is_theirs_newer else -1)
     other = make_honest(1, score=0.5, n_correct=16_000, finished_at=later)
-    ours, theirs = filled(tmp_path / "ours", row), filled(tmp_path / "theirs", other)
+    ours, theirs = filled(tmp_path / "ours", [row], CURVE), filled(tmp_path / "theirs", [other], CURVE)
 
     merged = merge(ours, theirs.root)
 
@@ -78,22 +65,18 @@ def test_where_contents_differ_ours_stays_and_theirs_is_named(
     assert theirs.runs()["score"].tolist() == [0.5]
 
 
-def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradiction(
-    tmp_path: Path, make_honest: MakeRow
-) -> None:
-    ours = filled(tmp_path / "ours", make_honest(1))
-    theirs = filled(tmp_path / "theirs", make_honest(1, wall_s=9.0, host_hash="fedcba987654"))
+def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradiction(tmp_path: Path) -> None:
+    ours = filled(tmp_path / "ours", [make_honest(1)], CURVE)
+    theirs = filled(tmp_path / "theirs", [make_honest(1, wall_s=9.0, host_hash="fedcba987654")], CURVE)
 
     assert not merge(ours, theirs.root).conflicts[0].is_outcome
 
 
-def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
-    tmp_path: Path, make_honest: MakeRow
-) -> None:
+def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(tmp_path: Path) -> None:
     good, cut, lied, bare, future = (make_honest(seed) for seed in range(5))
     lied = make_honest(2, run_id="f" * 16)
     future = make_honest(4, finished_at=datetime.now(UTC) + timedelta(days=30))
-    theirs = filled(tmp_path / "theirs", good, cut, lied, bare, future)
+    theirs = filled(tmp_path / "theirs", [good, cut, lied, bare, future], CURVE)
     files = {row["run_id"]: path for path in theirs.loose() for row in theirs.rows_in([path])}
     path = files[cut["run_id"]]
     path.write_bytes(path.read_bytes()[:500])
@@ -113,8 +96,8 @@ def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
     assert path.exists()
 
 
-def test_a_store_is_not_merged_into_itself_nor_what_is_no_store(tmp_path: Path, make_honest: MakeRow) -> None:
-    ours = filled(tmp_path / "ours", make_honest(1))
+def test_a_store_is_not_merged_into_itself_nor_what_is_no_store(tmp_path: Path) -> None:
+    ours = filled(tmp_path / "ours", [make_honest(1)], CURVE)
 
     with pytest.raises(UsageError, match="is the store that it would be merged into"):
         merge(ours, tmp_path / "x" / ".." / "ours")

@@ -12,17 +12,16 @@ import pytest
 from synthbench import plugins
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.results import Store
-from synthbench.runner import plan as plan_module
+from synthbench.runner.plan import shortened
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
-from synthbench.suites.config import TuningSettings
-from synthbench.trust import replan
 from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
 from tests.runner.runs import plugin_text
+from tests.trust.suites import choosing, take
 
 SAMPLING = Sampling(fraction=0.01, device="cpu", workers=0)
 
@@ -32,21 +31,8 @@ PLUGIN = plugin_text("my-idea")
 @pytest.fixture(scope="module")
 def small() -> Suite:
     """The smoke suite, small enough for a test: two tasks, two seeds, two rates to choose from."""
-    own = load_suite("smoke")
-    return own.model_copy(
-        update={
-            "tasks": {"copy": {"length": 8}, "majority": {"length": 8}},
-            "training": own.training.model_copy(update={"steps": 10, "learning_rates": (1e-3, 1e-2)}),
-            "evaluation": own.evaluation.model_copy(update={"test_sequences": 32, "curve_sequences": 8}),
-            "tuning": TuningSettings(seeds=(7,)),
-        }
-    )
-
-
-def take(small: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let everything that loads the suite load this one."""
-    for module in (plan_module, submission_module, replan):
-        monkeypatch.setattr(module, "load_suite", lambda _name: small)
+    tasks = {"tasks": {"copy": {"length": 8}, "majority": {"length": 8}}}
+    return choosing(shortened(load_suite("smoke"), steps=10, limit=32)).model_copy(update=tasks)
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +43,6 @@ def suite(small: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
 
 def request_in(results: Path) -> Request:
     return Request(suite="smoke", mechanisms=("linear",), device="cpu", results=results, executor="inline")
-
-
-@pytest.fixture
-def request_of(tmp_path: Path) -> Request:
-    return request_in(tmp_path / "results")
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +56,9 @@ def trained(small: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def complete(trained: Path, request_of: Request) -> Request:
+def complete(trained: Path, tmp_path: Path) -> Request:
     """The request, with a copy of its rows."""
-    shutil.copytree(trained, request_of.results)
-    return request_of
+    return request_in(shutil.copytree(trained, tmp_path / "results"))
 
 
 def handed_in(request: Request, target: Path, **more: Any) -> Path:

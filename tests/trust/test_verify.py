@@ -20,15 +20,14 @@ from synthbench.errors import UsageError
 from synthbench.options import MOVED
 from synthbench.results import Store, published
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
-from synthbench.runner import plan as plan_module
 from synthbench.runner.plan import shortened
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
-from synthbench.suites.config import TuningSettings
 from synthbench.training import train
 from synthbench.trust import audit, compare, replan
 from synthbench.trust.verify import Sampling, Verification, verify
 from tests.runner import runs
+from tests.trust.suites import choosing, take
 
 Row = dict[str, Any]
 ALL = Sampling(fraction=1.0, device="cpu", workers=0)
@@ -351,9 +350,7 @@ def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
 def test_a_full_row_that_was_matched_has_the_width_that_this_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = shortened(load_suite("smoke"), steps=8, limit=32)
-    for module in (plan_module, replan):
-        monkeypatch.setattr(module, "load_suite", lambda _name: small)
+    take(shortened(load_suite("smoke"), steps=8, limit=32), monkeypatch)
     full = tiny(
         tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
     )
@@ -367,21 +364,12 @@ def test_a_full_row_that_was_matched_has_the_width_that_this_took(
     assert (verification.faults, verdicts(verification)) == ([], ["bitwise"])
 
 
-def choose_rates(patch: pytest.MonkeyPatch) -> None:
-    """Let every suite choose among two rates by one seed."""
-    suite = load_suite("smoke")
-    training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
-    suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
-    for module in (plan_module, replan):
-        patch.setattr(module, "load_suite", lambda _name: suite)
-
-
 @pytest.fixture(scope="module")
 def tuned_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tuned row on each of two tasks, which trained as one program, and the four rows that tuned."""
     results = tmp_path_factory.mktemp("tuned") / "results"
     with pytest.MonkeyPatch.context() as patch:
-        choose_rates(patch)
+        take(choosing(load_suite("smoke")), patch)
         run(tiny(results, seeds=(0,), group_size=4))
     return results
 
@@ -389,7 +377,7 @@ def tuned_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tuned(tuned_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A copy of them."""
-    choose_rates(monkeypatch)
+    take(choosing(load_suite("smoke")), monkeypatch)
     return Store.open(shutil.copytree(tuned_once, tmp_path / "tuned"), create=True)
 
 
