@@ -1,9 +1,7 @@
 """Archives of what was measured: few, small, and the smallest things first."""
 
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from benchmarks import archive as archives
 from benchmarks.archive import archive
 from synthbench.results import Store
+from tests.results.rows import make_row
 
 MIB = 2**20
 
@@ -51,7 +50,7 @@ def test_what_does_not_fit_is_named_and_is_the_largest(tmp_path: Path, monkeypat
     assert [names_in(file) for file in done.files] == [{"card/small.parquet"}, {"card/middle.parquet"}]
 
 
-def test_a_store_is_compacted_and_stays_in_one_piece(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
+def test_a_store_is_compacted_and_stays_in_one_piece(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "card" / "paper", create=True)
     for seed in range(3):
         store.write(make_row(seed=seed), [])

@@ -14,6 +14,8 @@ from synthbench.forms import kernels
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
+COMPILING = {**os.environ, "TRITON_INTERPRET": "0"}
+"""The interpreter takes the compiler's place where it is on, so it must be off from the start."""
 
 SPECIALISED = """
 from importlib import import_module
@@ -27,9 +29,8 @@ for room in ("_slay", "_tiles", "_yat_spherical"):
 
 @pytest.mark.end_to_end
 def test_no_kernel_is_compiled_anew_for_another_length() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
     script = [sys.executable, "-c", SPECIALISED]
-    said = subprocess.run(script, env=environment, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(script, env=COMPILING, capture_output=True, text=True, check=True).stdout
 
     kernels_arguments = [line.split() for line in said.splitlines()]
     assert len(kernels_arguments) == 7
@@ -64,10 +65,9 @@ SPILLS = {
 
 
 def compile_all(cases: list[tuple[str | int, ...]], dtypes: list[str], directions: list[str]) -> list[dict[str, Any]]:
-    """Rows of these; the interpreter takes the compiler's place where it is on, so it must be off from the start."""
+    """Rows of these."""
     script = [sys.executable, "-c", COMPILED, json.dumps([cases, dtypes, directions])]
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(script, env=COMPILING, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
@@ -144,8 +144,6 @@ def test_the_committed_table_is_what_the_kernels_compile_to(need: Callable[[str,
     need("pinned-triton", is_pinned, f"the table is of another version than {triton.__version__}")
     command = [sys.executable, "-m", "benchmarks.compiled", "--check", "--out", str(folder)]
 
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "0"}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=COMPILING, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
