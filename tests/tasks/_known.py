@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from synthbench.contract.tasks import best_constants
+from synthbench.errors import UsageError
 from synthbench.options import coerce
 from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE, TASKS, Task
@@ -39,24 +40,21 @@ class Known:
     """A task's answers in a naive form, and what to compare them on."""
 
     reference: Reference
-    options: dict[str, Any] | st.SearchStrategy[Any]
-    """Ranges of the options by name, as in :func:`drawn`, or a strategy for the task with any options."""
+    options: dict[str, Any]
+    """Ranges of the options by name: from a number to another, both whole or both not, or any of a list."""
     others: Sequence[tuple[str, int]] = ()
     """Other options, as a user writes them, and lengths at which the bounds are compared as well."""
     oracle: Oracle | None = None
     """By default the reference, which then must know the answer at the end of each prefix."""
-    lengths: Callable[[Any], st.SearchStrategy[int]] = lambda task: st.integers(task.min_length, task.min_length + 60)
+    most_more: int = 60
+    """Tokens in a sequence beyond the fewest, at most."""
 
 
-def drawn(make: Callable[..., Any], *ranges: Any, **named: Any) -> st.SearchStrategy[Any]:
-    """Strategy for values of ranges: from a number to another, both whole or both not, or any of a list."""
-
-    def any_of(values: Any) -> st.SearchStrategy[Any]:
-        if isinstance(values, list):
-            return st.sampled_from(values)
-        return st.integers(*values) if isinstance(values[0], int) else st.floats(*values)
-
-    return st.builds(make, *map(any_of, ranges), **{name: any_of(values) for name, values in named.items()})
+def any_of(values: Any) -> st.SearchStrategy[Any]:
+    """Strategy for the values of a range."""
+    if isinstance(values, list):
+        return st.sampled_from(values)
+    return st.integers(*values) if isinstance(values[0], int) else st.floats(*values)
 
 
 def targets_from(inputs: list[int], begin: int, answers: list[int]) -> list[set[int]]:
@@ -141,13 +139,17 @@ def check_example(name: str, reference: Reference) -> None:
 
 def check_targets(unit: type[Task], known: Known) -> None:
     """The targets of a few sequences are those of the naive form, whatever options, length and seed."""
-    tasks = drawn(unit, **known.options) if isinstance(known.options, dict) else known.options
+    values = {name: any_of(of) for name, of in known.options.items()}
 
-    @settings(max_examples=30)  # the first call may build the table of a group
-    @given(tasks.flatmap(lambda task: st.tuples(st.just(task), known.lengths(task))), SEEDS)
-    def check(sized: tuple[Task, int], seed: int) -> None:
-        task, length = sized
-        inputs, targets = task.sample(np.random.default_rng(seed), 4, length)
+    @settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
+    @given(st.fixed_dictionaries(values), st.integers(0, known.most_more), SEEDS)
+    def check(options: dict[str, Any], more: int, seed: int) -> None:
+        try:
+            task = unit(**options)
+            length = task.min_length + more
+            inputs, targets = task.sample(np.random.default_rng(seed), 4, length)
+        except UsageError:  # options that contradict each other, or a length that no sequence has
+            reject()
         assert inputs.shape == targets.shape == (4, length)
         for sequence, answers in zip(inputs.tolist(), targets.tolist(), strict=True):
             _assert_allowed(task, known.reference, sequence, answers)

@@ -14,7 +14,7 @@ from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
 from synthbench.tasks.base import IGNORE, Level
-from tests.tasks._known import Known, Tokens, drawn, last_only, transduced
+from tests.tasks._known import Known, Tokens, last_only, transduced
 
 
 def in_order(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -94,13 +94,7 @@ KNOWN = {
     "binary_addition": Known(total, {"shortest": (3, 12), "chain": (1.0, 20.0)}, [("shortest=5,chain=3.5", 32)]),
     "planted_counting": Known(
         counted,
-        drawn(
-            lambda num_symbols, least, more, separator: PlantedCounting(num_symbols, least + more, least, separator),
-            (2, 20),
-            (0, 20),
-            (1, 20),
-            (0, 40),
-        ),
+        {"num_symbols": (2, 20), "max_count": (1, 40), "min_count": (0, 20), "separator": (0, 40)},
         [("num_symbols=2,max_count=9", 11)],
     ),
     "planted_majority": Known(

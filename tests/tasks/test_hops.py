@@ -1,23 +1,20 @@
 """The tasks of hops: targets recomputed from the inputs alone, one sequence at a time."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE
-from synthbench.tasks.hops.ancestors import Ancestors
 from synthbench.tasks.hops.in_context_language import InContextLanguage, draw_automata, walk
 from synthbench.tasks.hops.induction_first import InductionFirst
 from synthbench.tasks.hops.induction_latest import InductionLatest
 from synthbench.tasks.hops.induction_majority import InductionMajority
-from synthbench.tasks.hops.permutation_hops import PermutationHops
 from synthbench.tasks.hops.pointer_chasing import PointerChasing
-from tests.tasks._known import Known, drawn, targets_from
+from tests.tasks._known import Known, oracle_of, targets_from
 
 
 def cycle_of(nodes: list[Any]) -> list[Any]:
@@ -46,8 +43,23 @@ def chased(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets_from(inputs, len(edges) + 1 + num_hops, answers)
 
 
-def in_nodes(tokens: list[int], width: int) -> list[tuple[int, ...]]:
+def in_nodes(tokens: list[Any], width: int) -> list[tuple[Any, ...]]:
     return [tuple(tokens[begin : begin + width]) for begin in range(0, len(tokens), width)]
+
+
+def led(task: Any, inputs: list[int]) -> list[set[int]]:
+    """The tokens of the node that a question leads to, at the last token of its start and after it."""
+    width = task.tokens_per_node
+    begin = next((place for place, token in enumerate(inputs) if task.num_symbols <= token < task.vocab_size - 1), 0)
+    nodes = in_nodes(inputs[begin % (2 * width) : begin], width)
+    following = dict(zip(nodes[0::2], nodes[1::2], strict=True))
+    targets: list[set[int]] = [{IGNORE}] * begin
+    for number, *named in in_nodes(inputs[begin:], 2 * width):
+        node = tuple(named[:width])
+        for _ in range(number - task.num_symbols + 1):
+            node = following.get(node, node)
+        targets += [{IGNORE}] * width + [{token} for token in node]
+    return targets
 
 
 def permuted(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -55,20 +67,15 @@ def permuted(task: Any, inputs: list[int]) -> list[set[int]]:
     num_left = len(inputs) % (2 * width)
     begin = len(inputs) - 2 * width * task.num_questions
     assert inputs[:num_left] == [task.vocab_size - 1] * num_left
-    nodes = in_nodes(inputs[num_left:begin], width)
-    path = cycle_of(nodes)
+    path = cycle_of(in_nodes(inputs[num_left:begin], width))
     assert len(path) > task.longest_chain
     assert max(map(max, path)) < (task.symbols_used or task.num_symbols)
-    targets, starts = [{IGNORE}] * begin, set()
-    for question in range(begin, len(inputs), 2 * width):
-        number, *named = inputs[question : question + 2 * width]
-        num_hops, start = number - task.num_symbols + 1, tuple(named[:width])
-        assert task.shortest_chain <= num_hops <= task.longest_chain
-        answer = path[(path.index(start) + num_hops) % len(path)]
-        assert tuple(named[width:]) == answer[:-1]
-        starts.add(start)
-        targets += [{IGNORE}] * width + [{token} for token in answer]
-    assert len(starts) == task.num_questions
+    targets = led(task, inputs)
+    questions = in_nodes(inputs[begin:], 2 * width)
+    assert len({question[1 : width + 1] for question in questions}) == task.num_questions
+    for question, answer in zip(questions, in_nodes(targets[begin:], 2 * width), strict=True):
+        assert task.shortest_chain <= question[0] - task.num_symbols + 1 <= task.longest_chain
+        assert [{token} for token in question[width + 1 :]] == [*answer[width:-1]]
     return targets
 
 
@@ -112,45 +119,44 @@ def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
         targets = [{IGNORE}] * task.num_hops
     assert max(inputs) < task.num_symbols
     assert all(token != after for token, after in pairwise(inputs))
-    for position in range(len(inputs)):
-        here = position
+    latest: dict[int, int] = {}
+    after: list[int | None] = []
+    for position, token in enumerate(inputs):
+        after.append(latest[token] + 1 if token in latest else None)
+        latest[token] = position
+        here: int | None = position
         for _ in range(task.num_hops):
-            earlier = [other for other in range(here) if inputs[other] == inputs[here]]
-            if not earlier:
-                targets.append({task.num_symbols})
-                break
-            here = earlier[-1] + 1
-        else:
-            targets.append({inputs[here]})
+            here = None if here is None else after[here]
+        targets.append({task.num_symbols if here is None else inputs[here]})
     return targets
 
 
-def followers(task: Any, inputs: list[int]) -> list[list[int]]:
-    """Find what followed each trigger that is asked; all triggers occur equally often."""
+def picked(task: Any, inputs: list[int]) -> list[set[int]]:
+    """At each token what the policy picks of the symbols that followed the same token before."""
+    followed = defaultdict[int, list[int]](list)
+    targets: list[set[int]] = []
+    for token, after in pairwise([*inputs, IGNORE]):
+        known = followed[token] or [IGNORE]
+        ((most_common, _), *_others) = Counter(known).most_common()
+        targets.append({{"first": known[0], "latest": known[-1], "majority": most_common}[task.policy]})
+        if 0 <= after < task.num_symbols:
+            followed[token].append(after)
+    return targets
+
+
+def asked_at_the_end(task: Any, inputs: list[int]) -> list[set[int]]:
+    """All triggers occur equally often, each before its own symbols, or before one that holds a majority."""
     context, asked = inputs[: -task.num_asked], inputs[-task.num_asked :]
     counts = Counter(token for token in context if token >= task.num_symbols)
     assert list(counts.values()) == [task.repeats] * task.num_triggers
     assert max(counts) < task.vocab_size
     assert len(set(asked)) == task.num_asked
-    found = [[after for token, after in pairwise(context) if token == trigger] for trigger in asked]
-    assert max(map(max, found)) < task.num_symbols
-    return found
-
-
-def by_place(task: Any, inputs: list[int]) -> list[set[int]]:
-    """Name the token after the first or the latest occurrence."""
-    found, place = followers(task, inputs), {"first": 0, "latest": -1}[task.policy]
-    assert all(len(set(successors)) == task.repeats for successors in found)
-    return targets_from(inputs, len(inputs) - task.num_asked, [successors[place] for successors in found])
-
-
-def majority(task: Any, inputs: list[int]) -> list[set[int]]:
-    answers = []
-    for successors in followers(task, inputs):
-        (winner, most), _ = Counter(successors).most_common()
-        assert most == task.repeats // 2 + 1
-        answers.append(winner)
-    return targets_from(inputs, len(inputs) - task.num_asked, answers)
+    for trigger in asked:
+        successors = Counter(after for token, after in pairwise(context) if token == trigger)
+        assert max(successors) < task.num_symbols
+        shares = [task.repeats // 2 + 1, (task.repeats - 1) // 2] if task.policy == "majority" else [1] * task.repeats
+        assert sorted(successors.values(), reverse=True) == shares
+    return [{IGNORE}] * len(context) + picked(task, inputs)[-task.num_asked :]
 
 
 def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -165,149 +171,69 @@ def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
     return [*targets, set(range(separator)) | ({IGNORE} if inputs[-1] != separator else set())]
 
 
-def follow(task: Any, inputs: Any) -> Any:
-    """The tokens of the node that a question leads to, at the last token of its start and after it."""
-    width, (_, length) = task.tokens_per_node, inputs.shape
-    first, begin = length % (2 * width), length - 2 * width * task.num_questions
-    predictions = np.zeros_like(inputs)
-    for row, sequence in enumerate(inputs.tolist()):
-        nodes = in_nodes(sequence[first:begin], width)
-        following = dict(zip(nodes[0::2], nodes[1::2], strict=True))
-        for question in range(begin, length, 2 * width):
-            number, *named = sequence[question : question + width + 1]
-            node = tuple(named)
-            for _ in range(number - task.num_symbols + 1):
-                node = following.get(node, node)
-            predictions[row, question + width : question + 2 * width] = node
-    return predictions
-
-
-def hop(task: Any, inputs: Any) -> Any:
-    """One pass: for each symbol, keep what 0, 1, ... hops found at the token after its latest occurrence."""
-    batch_size, length = inputs.shape
-    rows = np.arange(batch_size)
-    begin = task.num_hops if task.is_marked else 0
-    kept = np.full((batch_size, task.num_symbols, task.num_hops), task.num_symbols)
-    predictions = np.zeros_like(inputs)
-    for position in range(begin, length):
-        found = np.concatenate([inputs[:, position, None], kept[rows, inputs[:, position]]], axis=1)
-        predictions[:, position] = found[:, -1]
-        if position > begin:
-            kept[rows, inputs[:, position - 1]] = found[:, :-1]
-    return predictions
-
-
-def answer_last(task: Any, inputs: Any) -> Any:
-    """Answer at the last positions, where all that counts has been read."""
-    predictions = np.zeros_like(inputs)
-    for row, sequence in enumerate(inputs.tolist()):
-        context, asked = sequence[: -task.num_asked], sequence[-task.num_asked :]
-        for place, trigger in enumerate(asked):
-            found = [after for token, after in pairwise(context) if token == trigger]
-            if found:
-                picked = {"first": found[0], "latest": found[-1], "majority": Counter(found).most_common(1)[0][0]}
-                predictions[row, len(context) + place] = picked[task.policy]
-    return predictions
-
-
 def trigram(task: Any, inputs: Any) -> Any:
     return task.shortcuts(inputs)["trigram"]
 
 
-def inductions(unit: Any) -> st.SearchStrategy[Any]:
-    """With at most as many questions as triggers, and ids for as many triggers or more."""
-
-    def make(num_triggers: int, num_asked: int, spare_ids: int, **options: int) -> Any:
-        ids = 0 if spare_ids < 0 else num_triggers + spare_ids
-        return unit(num_triggers=num_triggers, num_asked=min(num_asked, num_triggers), trigger_ids=ids, **options)
-
-    return drawn(make, num_symbols=(8, 20), num_triggers=(1, 5), repeats=(3, 8), num_asked=(1, 5), spare_ids=(-1, 3))
-
-
-FEW, SPARE = (1, 4), (0, 4)
+INDUCTION = {
+    "num_symbols": (8, 20), "num_triggers": (1, 5), "repeats": (3, 8), "num_asked": (1, 5), "trigger_ids": (0, 8),
+}  # fmt: skip
 KNOWN = {
     "pointer_chasing": Known(
         chased,
-        drawn(
-            lambda shortest, more, spare, num_starts: PointerChasing(
-                max(shortest + more + 1, num_starts) + 4 + spare, shortest, shortest + more, num_starts
-            ),
-            FEW,
-            (0, 3),
-            SPARE,
-            (1, 6),
-        ),
+        {"num_nodes": (6, 16), "shortest_chain": (1, 4), "longest_chain": (1, 7), "num_starts": (1, 6)},
         [
             ("num_nodes=9,shortest_chain=2,longest_chain=3", 19),
             ("num_nodes=7,shortest_chain=1,longest_chain=3,num_starts=6", 22),
         ],
-        # With several starts a sequence may end with a padding, so that it may have half an edge less.
-        lengths=lambda task: st.integers(*SPARE).map(
-            lambda longer: task.min_length + longer * (1 if task.num_starts > 1 else 2)
-        ),
+        most_more=8,
     ),
     "permutation_hops": Known(
         permuted,
-        drawn(
-            lambda shortest, more, **options: PermutationHops(
-                num_symbols=40, shortest_chain=shortest, longest_chain=shortest + more, **options
-            ),
-            FEW,
-            (0, 3),
-            tokens_per_node=(1, 3),
-            num_questions=(1, 5),
-        ),
+        {
+            "num_symbols": [40],
+            "shortest_chain": (1, 4),
+            "longest_chain": (1, 7),
+            "tokens_per_node": (1, 3),
+            "num_questions": (1, 5),
+        },
         [
             ("num_symbols=3,symbols_used=2,tokens_per_node=3,num_questions=5", 66),
             ("num_symbols=9,tokens_per_node=1,shortest_chain=2,num_questions=3", 19),
         ],
-        follow,
+        oracle_of(led),
     ),
     "ancestors": Known(
         ancestral,
-        drawn(
-            lambda num_nodes, spare, reach: Ancestors(num_nodes=num_nodes, node_ids=num_nodes + spare, reach=reach),
-            (2, 12),
-            SPARE,
-            (1, 12),
-        ),
+        {"num_nodes": (2, 12), "node_ids": (2, 16), "reach": (1, 12)},
         [("num_nodes=5,node_ids=9,ids_used=6,reach=1", 22), ("num_nodes=9,node_ids=9,reach=8", 33)],
     ),
     "khop_induction": Known(
         hopped,
         {"num_symbols": (3, 10), "num_hops": (1, 5), "is_marked": [False, True]},
         [("num_symbols=11,num_hops=1", 17), ("num_symbols=5,num_hops=2,is_marked=true", 20)],
-        hop,
     ),
     "induction_latest": Known(
-        by_place,
-        inductions(InductionLatest),
+        asked_at_the_end,
+        INDUCTION,
         [("num_symbols=9,num_triggers=4,repeats=3,num_asked=3,trigger_ids=6", 30)],
-        answer_last,
+        oracle_of(picked),
     ),
     "induction_first": Known(
-        by_place, inductions(InductionFirst), [("num_symbols=9,num_triggers=3,repeats=4", 26)], answer_last
+        asked_at_the_end, INDUCTION, [("num_symbols=9,num_triggers=3,repeats=4", 26)], oracle_of(picked)
     ),
     "induction_majority": Known(
-        majority,
-        inductions(InductionMajority),
+        asked_at_the_end,
+        INDUCTION,
         [
             ("num_symbols=9,num_triggers=3,repeats=4", 26),
             ("num_symbols=9,num_triggers=3,repeats=3,is_shared=true", 20),
         ],
-        answer_last,
+        oracle_of(picked),
     ),
     "in_context_language": Known(
         spoken,
-        drawn(
-            lambda num_states, most_edges, spare, longest: InContextLanguage(
-                num_states, most_edges + spare, most_edges, longest
-            ),
-            (2, 8),
-            FEW,
-            FEW,
-            (1, 12),
-        ),
+        {"num_states": (2, 8), "num_symbols": (2, 8), "most_edges": (1, 4), "longest_string": (1, 12)},
         [("num_states=3,num_symbols=2,most_edges=2,longest_string=5", 21)],
         trigram,
     ),

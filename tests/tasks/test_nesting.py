@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from synthbench.tasks.base import IGNORE, Task
 from synthbench.tasks.nesting._trees import Law, Nodes, grow
-from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
+from synthbench.tasks.nesting.anbncn import LONGEST_GAP
 from synthbench.tasks.nesting.dyck import Dyck
 from synthbench.tasks.nesting.grammar_next_token import GrammarNextToken, _grammar, _laws
 from synthbench.tasks.nesting.interleaved_stacks import InterleavedStacks
@@ -22,7 +22,7 @@ from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
 from synthbench.tasks.nesting.stack_manipulation import StackManipulation
 from synthbench.tasks.nesting.tree_copy import TreeCopy
 from synthbench.tasks.nesting.tree_mirror import TreeMirror
-from tests.tasks._known import SEEDS, Known, Reference, Tokens, drawn, last_only, targets_from, value_of
+from tests.tasks._known import SEEDS, Known, Reference, Tokens, last_only, targets_from, value_of
 
 EXAMPLES = settings(max_examples=30)
 Tree = Any  # a name, or a label and a list of trees
@@ -359,21 +359,10 @@ def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
 
 TREES = {"fewest": (1, 5), "num_labels": (2, 9), "depth": (4, 6), "arity": (2, 4), "is_shown": [False, True]}
 KNOWN = {
-    "anbncn": Known(
-        run_ends,
-        drawn(lambda least, more: AnBnCn(least, least + more), (2, 9), (0, 9)),
-        [("smallest=3,largest=5", 47)],
-    ),
+    "anbncn": Known(run_ends, {"smallest": (2, 9), "largest": (2, 18)}, [("smallest=3,largest=5", 47)]),
     "dyck": Known(
         innermost_bracket,
-        drawn(
-            lambda depth, nearest, **options: Dyck(depth=depth, nearest=nearest if depth > 1 else 0, **options),
-            depth=(1, 9),
-            nearest=(0, 9),
-            unscored=(0, 9),
-            num_types=(1, 9),
-            is_peaked=[False, True],
-        ),
+        {"depth": (1, 9), "nearest": (0, 9), "unscored": (0, 9), "num_types": (1, 9), "is_peaked": [False, True]},
         [
             ("num_types=2,depth=3,is_peaked=true", 8),
             ("unscored=3,num_types=3,depth=2", 9),
@@ -385,35 +374,23 @@ KNOWN = {
         {"depth": (1, 5), "num_symbols": (2, 5), "pair_rate": (0.1, 0.9), "scored": ["all", "top"]},
         [("depth=4,num_symbols=5,pair_rate=0.8", 12)],
         believe,
-        lambda _task: st.just(12),
+        most_more=8,
     ),
     "interleaved_stacks": Known(
         tops,
-        drawn(
-            lambda num_stacks, spare, **options: InterleavedStacks(num_stacks, num_stacks + spare, **options),
-            (1, 5),
-            (0, 3),
-            depth=(2, 6),
-            pops=(1, 2),
-            buried=(0, 3),
-        ),
+        {"num_stacks": (1, 5), "stack_ids": (1, 8), "depth": (2, 6), "pops": (1, 2), "buried": (0, 3)},
         [("num_stacks=2,stack_ids=3,depth=2,num_values=3,pops=2", 25)],
     ),
     "listops": Known(
         answering(list_values, offset=0),
         {"shortest": (4, 12), "depth": (3, 6), "arguments": (2, 6)},
         [("depth=3,arguments=2", 22)],
-        lengths=lambda task: st.integers(task.min_length, 23),
+        most_more=12,
     ),
     "modular_brackets": Known(
         answering(value, offset=0), {"shortest": (1, 12), "modulus": (2, 12)}, [("shortest=9,modulus=6", 16)]
     ),
-    "prefix_arithmetic": Known(
-        prefix_value,
-        {"modulus": (2, 30)},
-        [("modulus=4", 8)],
-        lengths=lambda _task: st.integers(1, 20).map(lambda num_operators: 2 * num_operators + 2),
-    ),
+    "prefix_arithmetic": Known(prefix_value, {"modulus": (2, 30)}, [("modulus=4", 8)]),
     "shuffle_dyck": Known(
         open_types,
         {"unscored": (0, 9), "num_types": (1, 6), "open_rate": (0.0, 1.0)},

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from scipy.stats import binom
 
 from synthbench.tasks.algorithms.bucket_sort import BucketSort
@@ -295,7 +294,6 @@ KNOWN = {
         value,
         {"vocabulary": (3, 60)},
         [("vocabulary=8", 14)],
-        lengths=lambda task: st.integers(1, min(20, task.vocabulary - 1)).map(lambda num_pairs: 2 * num_pairs + 2),
     ),
     "retrieval": Known(needle, {"vocabulary": (3, 40)}, [("vocabulary=4", 5)]),
     "selective_copy": Known(

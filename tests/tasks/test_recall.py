@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from synthbench.tasks import accuracy, shortcut_accuracies
 from synthbench.tasks.base import IGNORE, Task
@@ -22,7 +21,7 @@ from synthbench.tasks.recall.mqar import Mqar
 from synthbench.tasks.recall.noisy_recall import NoisyRecall
 from synthbench.tasks.recall.overwrite_recall import OverwriteRecall
 from synthbench.tasks.recall.query_first_recall import QueryFirstRecall
-from tests.tasks._known import Known, drawn, last_only, oracle_of, targets_from
+from tests.tasks._known import Known, last_only, oracle_of, targets_from
 
 
 def latest_values(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -199,30 +198,15 @@ def of_memory(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets_from(inputs, 0, [values[before] if token == blank else IGNORE for before, token in asked])
 
 
-SPARE = (0, 3)
 KNOWN = {
     "query_first_recall": Known(
         of_one_pair,
-        drawn(
-            lambda num_keys, num_values, used: QueryFirstRecall(num_keys, num_values, tokens_used=used),
-            (3, 9),
-            (2, 9),
-            [0, 2, 3],
-        ),
+        {"num_keys": (3, 9), "num_values": (2, 9), "tokens_used": [0, 2, 3]},
         [("num_keys=5,num_values=4", 14), ("num_keys=8,tokens_used=3", 10)],
-        lengths=lambda _task: st.integers(2, 20).map(lambda pairs: 2 * pairs),
     ),
     "mqar": Known(
         of_pairs,
-        drawn(
-            lambda num_pairs, spare, **options: Mqar(
-                num_pairs=num_pairs, vocabulary=2 * num_pairs + 2 + spare, **options
-            ),
-            (1, 8),
-            (0, 9),
-            alpha=(0.0, 1.0),
-            filler=["blank", "noise"],
-        ),
+        {"num_pairs": (1, 8), "vocabulary": (4, 27), "alpha": (0.0, 1.0), "filler": ["blank", "noise"]},
         [
             ("num_pairs=5,vocabulary=13,alpha=1.0,filler=noise", 29),
             ("num_pairs=3,vocabulary=19,tokens_used=4", 25),
@@ -231,18 +215,7 @@ KNOWN = {
     ),
     "overwrite_recall": Known(
         of_writes,
-        drawn(
-            lambda num_keys, rewritten, num_writes, spare: OverwriteRecall(
-                num_keys=num_keys,
-                num_rewritten=min(rewritten, num_keys),
-                vocabulary=2 * num_keys + 2 + spare,
-                num_writes=num_writes,
-            ),
-            (1, 8),
-            (0, 8),
-            (2, 4),
-            (5, 9),
-        ),
+        {"num_keys": (1, 8), "num_rewritten": (0, 8), "vocabulary": (9, 27), "num_writes": (2, 4)},
         [
             ("num_keys=3,num_rewritten=2,vocabulary=11,num_writes=4,with_replacement=true", 31),
             ("num_keys=3,num_rewritten=3,vocabulary=19,tokens_used=4", 25),
@@ -251,15 +224,7 @@ KNOWN = {
     ),
     "composite_recall": Known(
         of_composites,
-        drawn(
-            lambda num_rows, num_columns, spare, num_values: CompositeRecall(
-                num_rows * num_columns, max(num_rows, num_columns) + spare, num_values
-            ),
-            (2, 4),
-            (2, 4),
-            SPARE,
-            (2, 9),
-        ),
+        {"num_pairs": [4, 6, 8, 9, 12, 16], "grid": (2, 7), "num_values": (2, 9)},
         [("num_pairs=9,grid=3,num_values=5", 58), ("num_pairs=4,grid=3,num_values=5,with_replacement=true", 31)],
         oracle_of(composite_values),
     ),
@@ -286,22 +251,12 @@ KNOWN = {
     "memorization": Known(of_memory, {"num_keys": (2, 9)}, [("num_keys=3", 5)]),
     "joint_recall": Known(
         of_contexts,
-        drawn(
-            lambda contexts, keys, spare: JointRecall(contexts, keys, contexts + spare, keys + spare, contexts + spare),
-            (2, 5),
-            (1, 5),
-            SPARE,
-        ),
+        {"num_contexts": (2, 5), "num_keys": (1, 5), "context_ids": (2, 8), "key_ids": (1, 8), "num_values": (2, 8)},
         [("num_contexts=3,num_keys=2,context_ids=4,key_ids=5,num_values=5,tokens_used=4", 24)],
     ),
     "alias_recall": Known(
         of_aliases,
-        drawn(
-            lambda pairs, spare, names: AliasRecall(pairs + spare, names, max(2, pairs + spare), pairs),
-            (1, 5),
-            SPARE,
-            (2, 4),
-        ),
+        {"num_keys": (1, 8), "num_names": (2, 4), "num_values": (2, 8), "num_pairs": (1, 5)},
         [("num_keys=5,num_names=3,num_values=6,num_pairs=4,tokens_used=4", 19)],
         oracle_of(values_of_aliases),
     ),
