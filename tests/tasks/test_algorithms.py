@@ -13,7 +13,7 @@ from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
-from synthbench.tasks.base import IGNORE, Level
+from synthbench.tasks.base import IGNORE
 from tests.tasks._known import Known, Tokens, last_only, transduced
 
 
@@ -215,11 +215,9 @@ def test_no_two_levels_of_periodic_pattern_share_a_period() -> None:
 
 
 def test_no_two_levels_of_planted_counting_share_a_count() -> None:
-    counts = [set(sampled(level)) for level in PlantedCounting.ladder(longest=128)]
+    counts = [
+        set(level.task.sample(np.random.default_rng(0), 500, level.length).targets[:, -1].tolist())
+        for level in PlantedCounting.ladder(longest=128)
+    ]
 
     assert sorted(count for of_level in counts for count in of_level) == list(range(33))
-
-
-def sampled(level: Level) -> list[int]:
-    targets: list[int] = level.task.sample(np.random.default_rng(0), 500, level.length).targets[:, -1].tolist()
-    return targets
