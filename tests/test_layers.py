@@ -1,30 +1,15 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.layers import Embedding, LayerNorm, Linear, YatProduct, project
+from synthbench.layers import Linear, YatProduct
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def stack(tensors: list[Tensor]) -> torch.nn.Parameter:
-    return torch.nn.Parameter(torch.stack([tensor.detach() for tensor in tensors]))
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_linear_multiplies_and_adds(bias: bool) -> None:  # noqa: FBT001 - a case, not a switch
-    layer = Linear(5, 3, bias=bias, generator=generator())
-    x = torch.randn(2, 4, 5, generator=generator(1))
-
-    expected = x @ layer.weight + (0 if layer.bias is None else layer.bias)
-
-    torch.testing.assert_close(layer(x), expected)
 
 
 def test_linear_begins_as_pytorch_does() -> None:
@@ -34,54 +19,6 @@ def test_linear_begins_as_pytorch_does() -> None:
     for parameter in (layer.weight, layer.bias):
         assert parameter.abs().max() <= 1 / math.sqrt(400)
         assert float(parameter.detach().std()) == pytest.approx(1 / math.sqrt(3 * 400), rel=0.1)
-
-
-LAYERS: list[Callable[[torch.Generator], nn.Module]] = [
-    lambda generator: Linear(5, 3, bias=True, generator=generator),
-    lambda generator: Linear(5, 3, bias=False, generator=generator),
-    lambda generator: YatProduct(5, 3, bias=True, generator=generator),
-    lambda generator: YatProduct(5, 3, bias=False, generator=generator),
-    lambda _generator: LayerNorm(5),
-]
-
-
-@pytest.mark.parametrize("make", LAYERS)
-@pytest.mark.parametrize("shape", [(7, 5), (2, 3, 7, 5)])
-def test_stacked_layers_compute_what_each_computes_alone(
-    make: Callable[[torch.Generator], nn.Module], shape: tuple[int, ...]
-) -> None:
-    runs = [make(generator(seed)).double() for seed in range(2)]
-    for seed, run in enumerate(runs):
-        for parameter in run.parameters():
-            parameter.data.normal_(generator=generator(seed))
-    stacked = make(generator())
-    for name, _ in runs[0].named_parameters():
-        setattr(stacked, name, stack([getattr(run, name) for run in runs]))
-    x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
-
-    expected = torch.stack([run(x[i]) for i, run in enumerate(runs)])
-
-    torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_embeddings_look_up_rows_and_stacked_ones_in_their_own_table() -> None:
-    runs = [Embedding(6, 4, generator=generator(seed)) for seed in range(2)]
-    stacked = Embedding(6, 4)
-    stacked.weight = stack([run.weight for run in runs])
-    ids = torch.randint(6, (2, 3, 5), generator=generator(2))
-
-    expected = torch.stack([run.weight[ids[i]] for i, run in enumerate(runs)])
-
-    torch.testing.assert_close(runs[0](ids[0]), expected[0])
-    torch.testing.assert_close(stacked(ids), expected)
-
-
-def test_layer_norm_leaves_zero_mean_and_unit_variance() -> None:
-    layer = LayerNorm(50).double()
-    x = 3 + 7 * torch.randn(2, 4, 50, generator=generator(), dtype=torch.float64)
-
-    torch.testing.assert_close(layer(x).mean(-1), torch.zeros(2, 4, dtype=torch.float64))
-    torch.testing.assert_close(layer(x).var(-1, correction=0), torch.ones(2, 4, dtype=torch.float64), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -188,11 +125,3 @@ def test_theorem_4_three_yat_units_make_an_inverse_multiquadric() -> None:
 
     distances = (x - unit.weight[:, 0].detach()).square().sum(-1)
     torch.testing.assert_close(below - 2 * at + above, 2 / (distances + 0.2))
-
-
-@pytest.mark.parametrize("leading", [(), (3,), (1, 3), (2, 1, 3), (2, 5, 3)])
-def test_project_broadcasts_the_weight_against_the_leading_axes(leading: tuple[int, ...]) -> None:
-    x = torch.randn(2, 5, 3, 7, 4, generator=generator())
-    weight = torch.randn(*leading, 4, 6, generator=generator(1))
-
-    torch.testing.assert_close(project(x, weight), x @ weight)
