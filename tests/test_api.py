@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import synthbench
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.results import RUNS
+from tests.cli.commands import MakeRow
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +184,7 @@ def test_some_columns_are_read_as_they_are_among_all_from_a_path_or_its_text(rep
     assert synthbench.load(report.results, "score").columns.to_list() == ["score"]
 
 
-def test_a_row_is_verified_by_what_the_store_says_whatever_columns_are_read(
-    tmp_path: Path, make_row: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_row_is_verified_by_what_the_store_says_whatever_columns_are_read(tmp_path: Path, make_row: MakeRow) -> None:
     synthbench.Store.open(tmp_path, create=True).write(make_row(verified_by="itself"), [])
 
     assert synthbench.load(tmp_path, ["verified_by"])["verified_by"].isna().all()

@@ -4,21 +4,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
-from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from synthbench.cli.scaffold import write
 from synthbench.distribution import foreign, is_overwritten
 from synthbench.results import Store, published
-
-MakeRow = Callable[..., dict[str, Any]]
-Command = Callable[..., subprocess.CompletedProcess[str]]
+from tests.cli.commands import Command, MakeRow, install, python
+from tests.results.stores import filled
 
 ROOT = Path(__file__).parents[1]
 NAME = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
@@ -67,15 +63,8 @@ def test_a_package_of_the_same_name_that_has_overwritten_ours_is_named_in_one_li
     arguments: list[str], tmp_path: Path
 ) -> None:
     another_package(tmp_path)
-    command = [sys.executable, "-c", "from synthbench.cli import main; main()", *arguments]
-    done = subprocess.run(
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    script = "from synthbench.cli import main; main()"
+    done = python("-c", script, *arguments, cwd=tmp_path, PYTHONPATH=str(tmp_path))
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert STRANGER in done.stderr
@@ -110,19 +99,9 @@ def synthbench(site: Path, tmp_path: Path) -> Command:
 
     def command(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
         paths = os.pathsep.join(str(folder) for folder in (path, site) if folder is not None)
-        environment = {**os.environ, "PYTHONPATH": paths, "SYNTHBENCH_PLUGINS": "on"}
-        return subprocess.run(
-            [sys.executable, "-m", "synthbench", *words],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return python("-m", "synthbench", *words, cwd=tmp_path, PYTHONPATH=paths, SYNTHBENCH_PLUGINS="on")
 
     return command
-
-
-def install(project: Path, site: Path) -> None:
-    """Install a project without its dependencies, which are here, and without a network."""
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(project)], check=True)
 
 
 @pytest.mark.end_to_end
@@ -132,35 +111,17 @@ def test_the_published_rows_are_in_the_wheel(
     assert not list(site.rglob("published/**/curves-*"))
     assert (site / "synthbench" / "tasks" / "bounds.json").is_file()
 
-    own = Store.open(tmp_path / "results", create=True)
     theirs = Store.open(published(), create=False).runs()
     like = theirs[(theirs["suite"] == "paper") & theirs["role"].isna()].iloc[0]
     protocol = {"config_json": like["config_json"], "tuning_trials": int(like["tuning_trials"])}
-    for seed in (42, 43):
-        row = make_row(suite="paper", mech="my_idea", mech_origin="my_idea.py", seed=seed, **protocol)
-        own.write(row, [])
+    named = {"suite": "paper", "mech": "my_idea", "mech_origin": "my_idea.py"}
+    filled(tmp_path / "results", (make_row(**named, **protocol, seed=seed) for seed in (42, 43)))
     done = synthbench("report", "--format", "md")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
         r"2 from results, [1-9][0-9]+ from packaged", (tmp_path / "reports" / "paper" / "README.md").read_text()
     )
-
-
-IDEA = """
-from torch import Tensor, nn
-from synthbench.mechanisms import mechanism
-
-@mechanism
-class MyIdea(nn.Module):
-    def __init__(self, width: int, hidden: int = 16) -> None:
-        super().__init__()
-        self.recurrence = nn.GRU(width, hidden, batch_first=True)
-        self.out = nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.recurrence(x)[0])
-"""
 
 
 @pytest.mark.end_to_end
@@ -189,7 +150,6 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
 
     # An ordinary module with trained parameters, and a task of one's own; both keep their contract.
     expect("new", "mech", "my_idea", "--module")
-    (tmp_path / "my_idea.py").write_text(IDEA)
     expect("new", "task", "my_task")
     for name in ("my_idea", "my_task"):
         assert "checks passed: its rows are ranked" in expect("check", name)
@@ -199,25 +159,13 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
     assert re.search(r"my_task .*[0-9]", scores), scores
     told = expect("report", "--suite", "my_task", "--mech", "all")
     assert told.splitlines()[-1] == "reports/my_task/index.html"
-    assert "MyIdea" in told
-
-    # The mechanism on a task of a suite, beside the rows that come with the package.
-    expect("run", "--suite", "paper", "--task", "copy", "--mech", "my_idea", "--device", "cpu")
-    told = expect("report", "--suite", "paper", "--format", "pages,html")
-    assert re.search(r"not ranked, as tasks are missing: .*MyIdea", told), told
-    cells = (tmp_path / "reports" / "paper" / "full.md").read_text()
-    heading = next(line for line in cells.splitlines() if line.startswith("|"))
-    assert {"MyIdea", "Softmax", "SLAY"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading
+    assert "my_idea" in told
 
     # The same module as a package, in another place and under its package's name.
     expect("new", "mech", "my_idea", "--module", "--package")
-    (tmp_path / "my-idea" / "my_idea.py").write_text(IDEA)
     packages = tmp_path / "packages"
     install(tmp_path / "my-idea", packages)
     assert "mechanism my-idea/my_idea" in expect("check", "my-idea/my_idea", path=packages)
 
-    where = subprocess.run(
-        [sys.executable, "-c", "import synthbench; print(synthbench.__file__)"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    where = python("-c", "import synthbench; print(synthbench.__file__)", cwd=tmp_path, PYTHONPATH=str(site))
     assert Path(where.stdout.strip()).is_relative_to(site)

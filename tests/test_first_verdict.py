@@ -1,7 +1,7 @@
 """A first verdict: its tests, its ledger and its stages, with a trainer that writes made-up rows; and the command."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
 from multiprocessing import get_context
@@ -36,10 +36,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
+from tests.cli.commands import Command, MakeRow
 from tests.suites.files import suite_file
-
-MakeRow = Callable[..., dict[str, Any]]
-Command = Callable[..., Any]
 
 TASKS = ("in_context_recall", "s3_words", "mqar", "string_copy", "parity_running", "reverse_string")
 OTHERS = ("softmax", "gla", "deltanet", "lstm")

@@ -1,9 +1,7 @@
-import subprocess
-import sys
-
 import pytest
 
 import synthbench
+from tests.cli.commands import python
 
 
 def test_every_public_name_is_there() -> None:
@@ -14,7 +12,7 @@ def test_every_public_name_is_there() -> None:
 
 def test_completion_offers_the_public_names_before_anything_heavy_is_imported() -> None:
     script = "import sys, synthbench; print(*dir(synthbench)); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    done = python("-c", script)
     names, modules = (set(line.split()) for line in done.stdout.splitlines())
 
     assert set(synthbench.__all__) <= names
@@ -23,7 +21,7 @@ def test_completion_offers_the_public_names_before_anything_heavy_is_imported() 
 
 def test_a_process_of_checks_can_start_before_torch_is_imported() -> None:
     script = "import sys, synthbench.cli.plugins, synthbench.contract.trial; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    done = python("-c", script)
 
     assert done.stdout.strip() == "False"
 

@@ -5,9 +5,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +17,7 @@ from synthbench.reports.build import build
 from synthbench.reports.dump import DUMPS
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, check_values
+from tests.cli.commands import MakeRow
 
 STORES = Path(__file__).parent / "golden" / "stores"
 
@@ -111,7 +110,7 @@ TEXTS = {column.name for column in RUN_COLUMNS if column.type == "string" and no
 
 
 @pytest.fixture(scope="module")
-def hostile(make_row: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Store:
+def hostile(make_row: MakeRow, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store that passes every check, and whose every text is a payload."""
     store = Store.open(tmp_path_factory.mktemp("hostile") / "results", create=True)
     arguments = json.dumps({PAYLOAD: PAYLOAD})

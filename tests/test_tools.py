@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from synthbench.reports.statistics import permutation_test
+from tests.cli.commands import python
 
 Need = Callable[[str, bool, str], None]
 
@@ -72,13 +72,7 @@ def test_commands_in_one_process_go_on_after_one_that_failed(tmp_path: Path) -> 
     (tmp_path / "says.py").write_text("import sys; print(sys.argv[1:], __name__); sys.exit(0)")
     commands = ["raises.py", "synthbench list nothing", "-m says --check", "says.py 'a b'"]
 
-    ran = subprocess.run(
-        [sys.executable, ROOT / ".ci" / "together", *commands],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = python(str(ROOT / ".ci" / "together"), *commands, cwd=tmp_path)
 
     assert ran.returncode == 1
     assert [line for line in ran.stdout.splitlines() if line not in commands] == [

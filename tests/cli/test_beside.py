@@ -4,18 +4,15 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from synthbench.results import Store, published
 from synthbench.suites import load_suite
 from synthbench.trust.beside import join
-
-MakeRow = Callable[..., dict[str, Any]]
-Command = Callable[..., Any]
+from tests.cli.commands import Command, MakeRow
+from tests.results.stores import filled
 
 POINT = {"split": "eval", "metric": "accuracy", "step": 50, "value": 0.5, "wall_s": 1.0, "tokens": 640}
 
@@ -23,10 +20,8 @@ POINT = {"split": "eval", "metric": "accuracy", "step": 50, "value": 0.5, "wall_
 @pytest.fixture
 def own(tmp_path: Path, make_row: MakeRow) -> Path:
     """A folder with a store of one's own: one mechanism, and a run that the others have as well."""
-    store = Store.open(tmp_path / "results", create=True)
-    for seed in (42, 43):
-        store.write(make_row(suite="smoke", mech="my_idea", mech_origin="my_idea.py", seed=seed), [])
-    store.write(make_row(suite="smoke", mech="softmax", seed=42, score=0.5), [])
+    mine = [make_row(suite="smoke", mech="my_idea", mech_origin="my_idea.py", seed=seed) for seed in (42, 43)]
+    filled(tmp_path / "results", [*mine, make_row(suite="smoke", mech="softmax", seed=42, score=0.5)])
     return tmp_path
 
 
@@ -79,9 +74,8 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
 
 
 def test_a_run_that_two_suites_have_stays_in_both(own: Path, make_row: MakeRow) -> None:
-    theirs = Store.open(own / "theirs", create=True)
     same = make_row(suite="smoke", mech="softmax", seed=42, score=0.5)["run_id"]
-    theirs.write(make_row(suite="paper", mech="softmax", seed=42, score=0.5, run_id=same), [])
+    filled(own / "theirs", [make_row(suite="paper", mech="softmax", seed=42, score=0.5, run_id=same)])
     rows = join(own / "results", str(own / "theirs"), has_packaged=False).rows
 
     softmax = rows[rows["mech"] == "softmax"]
@@ -106,9 +100,8 @@ def test_a_row_of_another_suite_is_also_of_the_suite_whose_protocol_and_tasks_it
     config = json.loads(row["config_json"])
     other_config = json.dumps(config | {"training": config["training"] | {"weight_decay": 0.5}})
     other_size = json.dumps(config | {"task_args": {}})
-    store = Store.open(tmp_path, create=True)
-    for run_id, text in (("a" * 16, row["config_json"]), ("b" * 16, other_config), ("c" * 16, other_size)):
-        store.write(row | {"run_id": run_id, "config_json": text}, [])
+    configs = {"a" * 16: row["config_json"], "b" * 16: other_config, "c" * 16: other_size}
+    filled(tmp_path, (row | {"run_id": run_id, "config_json": text} for run_id, text in configs.items()))
     joined = join(tmp_path, has_packaged=False)
 
     seen = joined.seen_from(suite)

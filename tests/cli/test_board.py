@@ -1,12 +1,8 @@
-from collections.abc import Callable
-from typing import Any
-
 from synthbench.cli.board import MOST_LINES, lines_of
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.results.schema import RUN_COLUMNS, table_of, to_frame
-
-MakeRow = Callable[..., dict[str, Any]]
+from tests.cli.commands import MakeRow
 
 
 def test_the_best_are_shown_the_others_counted_and_those_without_all_tasks_named(make_row: MakeRow) -> None:

@@ -2,10 +2,8 @@ import io
 import json
 import re
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,10 @@ import pytest
 
 from synthbench.cli.running import _interruptible
 from synthbench.mechanisms import MECHANISMS
-from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.tasks import TASKS
-
-Command = Callable[..., Any]
+from tests.cli.commands import Command, MakeRow, python
+from tests.results.stores import filled
 
 TINY = [
     *("--suite", "smoke", "--task", "copy:length=8", "--mech", "linear"),
@@ -71,11 +68,10 @@ for arguments, slow in json.loads(sys.argv[1]):
 
 @pytest.mark.end_to_end
 def test_a_command_imports_neither_torch_to_train_nothing_nor_matplotlib_to_draw_nothing(
-    tmp_path: Path, make_row: Callable[..., dict[str, Any]]
+    tmp_path: Path, make_row: MakeRow
 ) -> None:
     """One after the other in one process."""
-    store = Store.open(tmp_path / "results", create=True)
-    store.write_all((make_row(mech=mech, seed=seed), []) for mech in ("slay", "softmax") for seed in (1, 2))
+    filled(tmp_path / "results", (make_row(mech=mech, seed=seed) for mech in ("slay", "softmax") for seed in (1, 2)))
     commands = [
         ("--help", ["torch"]),
         ("run --help", ["torch"]),
@@ -88,8 +84,7 @@ def test_a_command_imports_neither_torch_to_train_nothing_nor_matplotlib_to_draw
         ("leaderboard --suite core", ["torch", "matplotlib"]),
     ]
     asked = json.dumps([(line.split(), slow) for line, slow in commands])
-    command = [sys.executable, "-c", IMPORTED, asked]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = python("-c", IMPORTED, asked, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
 
@@ -211,14 +206,10 @@ def test_verbose_prints_the_traceback_of_a_broken_plugin(tmp_path: Path, synthbe
     assert long.stderr.endswith(short.stderr)
 
 
-def test_status_and_a_dry_run_agree(
-    tmp_path: Path, make_row: Callable[..., dict[str, Any]], synthbench: Command
-) -> None:
+def test_status_and_a_dry_run_agree(tmp_path: Path, make_row: MakeRow, synthbench: Command) -> None:
     of = ["--suite", "smoke", "--mech", "linear,gla", "--device", "cpu"]
     missing = json.loads(synthbench("run", *of, "--dry-run", "--json").stdout)["missing"]
-    store = Store.open(tmp_path / "results", create=True)
-    for fact in missing[:5]:
-        store.write(make_row(run_id=fact["run_id"]), [])
+    filled(tmp_path / "results", (make_row(run_id=fact["run_id"]) for fact in missing[:5]))
     planned = json.loads(synthbench("run", *of, "--dry-run", "--json").stdout)
 
     for more in ([], ["--shard", "1/1"]):  # counted by the index, and by the components

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +18,8 @@ from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
+from tests.cli.commands import Command, MakeRow
 from tests.suites.files import suite_file
-
-MakeRow = Callable[..., dict[str, Any]]
-Command = Callable[..., Any]
 
 TASK = "parity_running"
 CPU = torch.device("cpu")
@@ -161,14 +158,11 @@ def test_a_suite_that_does_not_begin_with_three_seeds_is_refused(scene: Scene) -
 
 @pytest.mark.end_to_end
 def test_the_command_trains_look_by_look_and_ends_with_what_is_there(scene: Scene, synthbench: Command) -> None:
-    tiny = scene.path.read_text()
-    for name, value in {
-        "steps": 4, "warmup_steps": 1, "decay_steps": 2, "curve_every": 4, "test_sequences": 8, "longest": 12,
-        "batch_tokens": 48, "model_dim": 8, "num_heads": 1, "num_layers": 1,
-    }.items():  # fmt: skip
-        tiny = re.sub(f"(?m)^{name} = .*", f"{name} = {value}", tiny)
-    tiny = tiny.replace("gla = {}\nlstm = {}\n", "")
-    scene.path.write_text(tiny)
+    suite_file(
+        scene.path, "core", [TASK], ["softmax", "linear", "mean"], learning_rates=[3e-3], steps=4, warmup_steps=1,
+        decay_steps=2, curve_every=4, test_sequences=8, longest=12, batch_tokens=48, model_dim=8, num_heads=1,
+        num_layers=1,
+    )  # fmt: skip
     asked = ("run", "--suite", str(scene.path), "--device", "cpu", "--executor", "inline", "--until-decided")
 
     planned = synthbench(*asked, "--dry-run", "--json")

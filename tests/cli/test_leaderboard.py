@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 from synthbench.results import Store, published
 from synthbench.suites import load_suite
 from synthbench.trust.beside import join
-
-MakeRow = Callable[..., dict[str, Any]]
-Command = Callable[..., Any]
+from tests.cli.commands import Command, MakeRow
+from tests.results.stores import filled
 
 CORE = {"suite": "core", "suite_version": load_suite("core").version}
 
@@ -28,13 +26,6 @@ def shown(command: Command, *options: str) -> dict[str, Any]:
     return facts
 
 
-def own(folder: Path, *rows: dict[str, Any]) -> None:
-    """Put rows into one's own store."""
-    store = Store.open(folder / "results", create=True)
-    for row in rows:
-        store.write(row, [])
-
-
 def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in published().rglob("*")}
     ranking = shown(synthbench, "--category", "Recall")
@@ -44,13 +35,8 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
     assert {"SLAY", "LSTM", "Linear"} <= named.keys()
     assert set(named["LSTM"]["tasks"]) == set(ranking["tasks"])
     assert 0 < named["LSTM"]["skill"] < 1
-    again = synthbench(
-        "leaderboard",
-        "--category",
-        "recall",
-        "--mech",
-        ",".join(re.sub(r" \((bare|eigen.*)\)$", "", name) for name in named),
-    )  # labels are taken for names
+    labels = ",".join(re.sub(r" \((bare|eigen.*)\)$", "", name) for name in named)
+    again = synthbench("leaderboard", "--category", "recall", "--mech", labels)
     assert again.returncode == 0
     assert again.stdout.startswith(ranking["verdict"])
     assert again.stderr == "no rows of your own: these come with synthbench\n"
@@ -82,7 +68,8 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     lstm = [row for row in packaged if row["run_id"] in in_core and row["block"] == "transformer"]
     names = {"mech": "my_lstm", "mech_label": "Mine", "mech_origin": "my_lstm.py"}
     names |= {**CORE, "condition": "stock"}
-    own(tmp_path, *(row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(lstm)))
+    mine = (row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(lstm))
+    filled(tmp_path / "results", mine)
     compared = json.loads(synthbench("compare", "MY-LSTM", "lstm", "--json").stdout)
 
     assert {round(task["difference"], 9) for task in compared["tasks"]} == {0.0}
@@ -90,7 +77,7 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     assert skills["my_lstm"] == skills["lstm"]
     assert {one["name"] for one in shown(synthbench, "--no-packaged")["mechanisms"]} == {"my_lstm"}
     alone = make_row(suite="smoke", finished_at=max(row["finished_at"] for row in packaged))
-    own(tmp_path, alone | {"run_id": "f" * 16})
+    filled(tmp_path / "results", [alone | {"run_id": "f" * 16}])
     assert shown(synthbench)["suite"] == "smoke"
     assert json.loads(synthbench("export", "--format", "json").stdout)["suite"] == "smoke"
     # Mechanisms without rows of one's own newest suite are compared in the main one.
@@ -98,7 +85,7 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
 
 
 def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
-    own(tmp_path, make_row(suite="smoke"))
+    filled(tmp_path / "results", [make_row(suite="smoke")])
     done = synthbench("leaderboard")
 
     assert done.returncode == 0, done.stderr
@@ -120,7 +107,7 @@ def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
         for seed in (42, 43)
         if (task, mech) != ("sort", "slay")
     ]
-    own(tmp_path, *rows)
+    filled(tmp_path / "results", rows)
     done, facts = synthbench("leaderboard"), shown(synthbench)
 
     assert "have the same mean skill" in done.stdout.splitlines()[0]
@@ -138,7 +125,7 @@ def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
 
 
 def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
-    own(tmp_path, make_row(**CORE, mech="my_idea", task="mqar", task_version="0"))
+    filled(tmp_path / "results", [make_row(**CORE, mech="my_idea", task="mqar", task_version="0")])
     done = synthbench("leaderboard")
 
     assert "not shown: your rows of my_idea on mqar: " in done.stderr

@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 
 from synthbench.errors import UnknownName
 from synthbench.results import Store
-
-MakeRow = Callable[..., dict[str, Any]]
-Command = Callable[..., Any]
+from tests.cli.commands import Command, MakeRow
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
 CASES = re.findall(r"^\$ synthbench (.*)\n(\d): (.*)$", GOLDEN.read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
+from tests.cli.commands import MakeRow
+from tests.results.stores import filled
 
 
 class Known(Estimates):
@@ -76,22 +77,17 @@ def test_before_there_are_rows_of_the_device_the_time_is_that_of_the_published_o
     assert 0 < seconds < 3600
 
 
-def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
-    tmp_path: Path, make_row: Callable[..., dict[str, Any]]
-) -> None:
+def test_the_forecast_says_the_time_that_rows_of_the_cell_took(tmp_path: Path, make_row: MakeRow) -> None:
     prepared = prepare(request(tmp_path))
-    store = Store.open(tmp_path, create=True)
-    for run in prepared.plan.runs.values():
-        store.write(make_row(**cost_columns(run.cell), seed=run.seed + 50, wall_s=600.0), [])
+    runs = prepared.plan.runs.values()
+    filled(tmp_path, (make_row(**cost_columns(run.cell), seed=run.seed + 50, wall_s=600.0) for run in runs))
     timed = prepare(request(tmp_path, workers=2))
 
     assert forecast(timed) == "4 runs to do, 0 already done: 4 trainings, about 20 min on 2 workers"
     assert plan_facts(timed)["seconds"] == pytest.approx(1200.0)
 
 
-def test_what_is_done_needs_no_time(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
-    store = Store.open(tmp_path, create=True)
-    for run_id in prepare(request(tmp_path / "new")).plan.runs:
-        store.write(make_row(run_id=run_id), [])
+def test_what_is_done_needs_no_time(tmp_path: Path, make_row: MakeRow) -> None:
+    filled(tmp_path, (make_row(run_id=run_id) for run_id in prepare(request(tmp_path / "new")).plan.runs))
 
     assert forecast(prepare(request(tmp_path))) == "0 runs to do, 4 already done"

@@ -1,6 +1,5 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
+from tests.cli.commands import MakeRow
 
 
 @pytest.fixture
@@ -60,24 +60,18 @@ class Costs(Estimates):
         return self.costs[cell.mechanism_name.replace("-", "_")]
 
 
-@pytest.fixture
-def eta_of(cells: list[Cell]) -> Callable[..., Eta]:
+def eta_of(cells: list[Cell], *, is_timed: bool = True) -> Eta:
     """The time left of two runs of each cell; a run takes 1, 2 or 3 seconds, by mechanism."""
-
-    def make(*, is_timed: bool = True) -> Eta:
-        costs = Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0)
-        return Eta(Plan(tuple(map(job_of, cells)), 12, 0, estimates=costs))
-
-    return make
+    costs = Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0)
+    return Eta(Plan(tuple(map(job_of, cells)), 12, 0, estimates=costs))
 
 
 @pytest.mark.parametrize("is_timed", [True, False])
 def test_what_has_been_seen_corrects_the_nearest_most(
     is_timed: bool,  # noqa: FBT001
-    eta_of: Callable[..., Eta],
     cells: list[Cell],
 ) -> None:
-    eta = eta_of(is_timed=is_timed)
+    eta = eta_of(cells, is_timed=is_timed)
     runs = {(cell.task_name, cell.mechanism_name): cell.runs([0])[0] for cell in cells}
 
     assert eta.left_s() == (4 * (1 + 2 + 3) if is_timed else None)
@@ -89,8 +83,8 @@ def test_what_has_been_seen_corrects_the_nearest_most(
     assert eta.left_s() == pytest.approx(3 * 5 + 1 * 4 + 1 * 8 + 3 * 4 * 3)
 
 
-def test_a_failure_says_nothing_of_other_cells(eta_of: Callable[..., Eta], cells: list[Cell]) -> None:
-    eta = eta_of()
+def test_a_failure_says_nothing_of_other_cells(cells: list[Cell]) -> None:
+    eta = eta_of(cells)
     eta.record(outcome(cells[0].runs([0])[0], 0.01, "error"))
 
     assert eta.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
@@ -118,9 +112,7 @@ def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]
     assert eta.num_left == 0
 
 
-def test_only_rows_that_are_written_from_now_on_are_new_and_each_once(
-    results: Path, make_row: Callable[..., dict[str, Any]]
-) -> None:
+def test_only_rows_that_are_written_from_now_on_are_new_and_each_once(results: Path, make_row: MakeRow) -> None:
     store = Store.open(results, create=True)
     old, new, other = (make_row(seed=seed, role="tuning") for seed in range(3))
     store.write(old, [])
@@ -163,7 +155,7 @@ def test_notices_of_a_plan_come_before_its_rows(results: Path, capsys: pytest.Ca
 
 
 def test_trainings_that_tune_are_counted_while_their_job_runs(
-    results: Path, tuned_job: Job, make_row: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    results: Path, tuned_job: Job, make_row: MakeRow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Progress(results) as progress:
         progress.begin(Plan((tuned_job,), num_planned=3, num_done=0), Pool(num_workers=1))

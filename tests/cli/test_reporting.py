@@ -3,18 +3,12 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from synthbench.results import Store
-
-MakeRow = Callable[..., dict[str, Any]]
-
-
-Command = Callable[..., Any]
+from tests.cli.commands import Command, MakeRow
+from tests.results.stores import filled
 
 pytestmark = pytest.mark.usefixtures("store")
 
@@ -31,9 +25,7 @@ def store(tmp_path: Path, make_row: MakeRow) -> Path:
         for mech, family, state, score in (("softmax", "softmax", 8192, 0.9), ("slay", "slay", 512, 0.7))
         for seed in (42, 43)
     ]  # fmt: skip
-    results = Store.open(tmp_path / "results", create=True)
-    for row in rows:
-        results.write(row, [])
+    filled(tmp_path / "results", rows)
     return tmp_path
 
 
@@ -81,10 +73,13 @@ def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> N
 def test_a_report_shows_mechanisms_of_the_suite_and_all_of_ones_own(
     synthbench: Command, store: Path, make_row: MakeRow
 ) -> None:
-    results = Store.open(store / "results", create=True)
-    for mech, origin in (("softmax", "builtin"), ("gla", "builtin"), ("my_idea", "my_idea.py")):
-        for seed in (42, 43):
-            results.write(make_row(suite="smoke", mech=mech, mech_label=mech, mech_origin=origin, seed=seed), [])
+    origins = {"softmax": "builtin", "gla": "builtin", "my_idea": "my_idea.py"}
+    rows = (
+        make_row(suite="smoke", mech=mech, mech_label=mech, mech_origin=origin, seed=seed)
+        for mech, origin in origins.items()
+        for seed in (42, 43)
+    )
+    filled(store / "results", rows)
 
     assert synthbench("report", "--suite", "smoke", "--format", "csv").returncode == 0
     lines = csv.DictReader(io.StringIO((store / "reports" / "smoke" / "cells.csv").read_text()))

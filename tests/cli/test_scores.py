@@ -1,7 +1,5 @@
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,8 +8,8 @@ from synthbench.results import Store
 from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
+from tests.cli.commands import MakeRow
 
-MakeRow = Callable[..., dict[str, Any]]
 OK = Scored("ok", 0.5)
 
 

@@ -5,10 +5,8 @@ import os
 import shutil
 import subprocess
 import textwrap
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -16,8 +14,7 @@ from typer.testing import CliRunner, Result
 from synthbench.cli.app import app
 from synthbench.errors import UsageError
 from synthbench.results import Store
-
-MakeRow = Callable[..., dict[str, Any]]
+from tests.cli.commands import MakeRow
 
 TINY = "run --suite smoke --task copy:length=8 --mech linear,identity --steps 10 --limit 16 --device cpu"
 
@@ -139,12 +136,7 @@ def test_compare_prints_a_line_a_task_and_a_summary_and_fails_where_the_whole_in
     assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
 
 
-@pytest.fixture
-def guard() -> str:
-    """The part of the job for pull requests that looks at what a submission changes."""
-    workflow = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
-    after = workflow.partition("- name: Nothing but bundles is added")[2].partition("run: |\n")[2]
-    return textwrap.dedent(after.partition("\n\n")[0])
+WORKFLOW = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +150,7 @@ def guard() -> str:
         (["README.md"], False),
     ],
 )
-def test_a_submission_only_adds_bundles(guard: str, tmp_path: Path, added: list[str], *, is_passed: bool) -> None:
+def test_a_submission_only_adds_bundles(tmp_path: Path, added: list[str], *, is_passed: bool) -> None:
     def git(*arguments: str) -> str:
         name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         return subprocess.run(
@@ -176,14 +168,15 @@ def test_a_submission_only_adds_bundles(guard: str, tmp_path: Path, added: list[
     git("add", ".")
     git("commit", "--quiet", "--message", "submission")
 
+    after = WORKFLOW.partition("- name: Nothing but bundles is added")[2].partition("run: |\n")[2]
+    guard = textwrap.dedent(after.partition("\n\n")[0])
     done = subprocess.run(["bash", "-e", "-c", guard], cwd=tmp_path, env={**os.environ, "BASE": base}, check=False)
 
     assert (done.returncode == 0) == is_passed
 
 
 def test_the_job_verifies_with_options_that_there_are() -> None:
-    workflow = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
-    (line,) = (line for line in workflow.splitlines() if "synthbench verify" in line)
+    (line,) = (line for line in WORKFLOW.splitlines() if "synthbench verify" in line)
     helped = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["verify", "--help"]).output
 
     options = [word for word in line.split() if word.startswith("--")]

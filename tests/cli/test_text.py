@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ import pytest
 from synthbench.bits import BITS
 from synthbench.results import Store
 from synthbench.trust.audit import faults
+from tests.cli.commands import Command
 from tests.suites.files import suite_file
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture
@@ -74,9 +72,7 @@ def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder
     for table, hashed in zip((first, second), sorted(corpora), strict=True):
         assert hashed in table
         assert ("Mean" in table) == (hashed == json.loads(rows[0]["task_args"])["corpus"])
-        assert all(name in table for name in ("unigram", "bigram", "lzma", "bits per token", "repeated", "other"))
     assert "needs the fewest bits per token" in report.stdout
-    assert "unigram" in report.stdout
 
 
 def test_a_suite_that_tunes_by_skill_refuses_a_task_in_bits(folder: Path, synthbench: Command) -> None:

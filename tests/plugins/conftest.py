@@ -1,15 +1,13 @@
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import Command, python
+
 collect_ignore = ["faults.py"]
 """A plugin: looking for doctests in it would register its units for all other tests."""
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -17,11 +15,7 @@ def synthbench(tmp_path: Path) -> Command:
     """Run the command line in an empty folder, with plugins switched on."""
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "synthbench", *arguments],
-            capture_output=True, text=True, cwd=tmp_path, check=False,
-            env={**os.environ, "SYNTHBENCH_PLUGINS": "on", **environment},
-        )  # fmt: skip
+        return python("-m", "synthbench", *arguments, cwd=tmp_path, **{"SYNTHBENCH_PLUGINS": "on", **environment})
 
     return call
 

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,8 @@ from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.registry import Registry
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
+from tests.cli.commands import Command
+from tests.suites.files import suite_file
 
 Install = Callable[..., Path]
 
@@ -29,20 +32,16 @@ UNITS.register(Good)
 @pytest.fixture
 def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[object]]:
     """A registry of its own, whose group is that of the blocks."""
-    room = tmp_path / "some_units" / "blocks"
-    room.mkdir(parents=True)
-    (room.parent / "__init__.py").touch()
-    (room / "__init__.py").touch()
-    (tmp_path / "room_of_tests.py").write_text(
-        "from synthbench.registry import Registry\nUNITS = Registry('unit', room='some_units.blocks')\n"
-    )
+    for package in ("some_units", "some_units/blocks"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    registry: Registry[object] = Registry("unit", room="some_units.blocks")
+    monkeypatch.setitem(sys.modules, "room_of_tests", SimpleNamespace(UNITS=registry))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
     forget()
-    import room_of_tests  # type: ignore[import-not-found]  # noqa: PLC0415 - it was written just now
-
-    yield room_of_tests.UNITS
-    for name in [name for name in sys.modules if name.startswith(("room_of_tests", "some_"))]:
+    yield registry
+    for name in [name for name in sys.modules if name.startswith("some_")]:
         del sys.modules[name]
     forget()
 
@@ -131,8 +130,7 @@ def test_plugins_can_be_switched_off(
 def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(
     install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text = load_suite_text().replace('name = "smoke"', 'name = "mine"')
-    (tmp_path / "mine.toml").write_text(text)
+    suite_file(tmp_path / "mine.toml", "smoke")
     module = f"from pathlib import Path\n\n\ndef mine():\n    return Path({str(tmp_path / 'mine.toml')!r})\n"
     entry = "[synthbench.suites]\nmine = some_suites:mine\nlost = some_suites:lost\nwrong = some_suites:Path\n"
     use(install("suite-maker", entry, some_suites=module), monkeypatch)
@@ -145,27 +143,21 @@ def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(
         load_suite("suite-maker/wrong")
 
 
-def load_suite_text() -> str:
-    return Path(plugins.__file__).with_name("suites").joinpath("smoke.toml").read_text(encoding="utf-8")
-
-
 @pytest.mark.end_to_end
-def test_list_and_doctor_name_what_is_broken_and_show_the_rest(
-    install: Install, synthbench: Callable[..., object]
-) -> None:
+def test_list_and_doctor_name_what_is_broken_and_show_the_rest(install: Install, synthbench: Command) -> None:
     site = install("culprit", "[synthbench.tasks]\nbad = some_bad:Bad\n", some_bad="1 / 0")
     listed = synthbench("list", "tasks", "--json", PYTHONPATH=str(site))
-    facts = json.loads(listed.stdout)  # type: ignore[attr-defined]
+    facts = json.loads(listed.stdout)
 
     names = {fact["name"] for fact in facts}
     assert names - {name for name in names if name.startswith("synthbench-example/")} == {*TASKS, "culprit/bad"}
     broken = next(fact for fact in facts if fact["name"] == "culprit/bad")
     assert broken["broken"] == "task 'culprit/bad' is broken: ZeroDivisionError: division by zero"
     doctor = synthbench("doctor", PYTHONPATH=str(site))
-    assert doctor.returncode == 1  # type: ignore[attr-defined]
-    assert "ZeroDivisionError: division by zero" in doctor.stdout  # type: ignore[attr-defined]
+    assert doctor.returncode == 1
+    assert "ZeroDivisionError: division by zero" in doctor.stdout
     chosen = synthbench("run", "--suite", "smoke", "--task", "culprit/bad", PYTHONPATH=str(site))
-    assert chosen.returncode == 4  # type: ignore[attr-defined]
+    assert chosen.returncode == 4
     checked = synthbench("check", "culprit/bad", PYTHONPATH=str(site))
-    assert checked.returncode == 4  # type: ignore[attr-defined]
-    assert "is broken: ZeroDivisionError" in checked.stderr  # type: ignore[attr-defined]
+    assert checked.returncode == 4
+    assert "is broken: ZeroDivisionError" in checked.stderr

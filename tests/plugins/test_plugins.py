@@ -54,15 +54,6 @@ def test_an_edit_anywhere_in_the_file_is_another_version(tmp_path: Path) -> None
     assert versions[0] == versions[2] != versions[1]
 
 
-def test_a_clash_with_a_built_in_unit_names_both(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(TASK.replace('"mine"', '"copy"'))
-    with pytest.raises(
-        UsageError, match=r"two tasks are called 'copy': synthbench.tasks.basic.copy.Copy and .*mine.*Mine"
-    ):
-        plugins.load([str(tmp_path / "mine.py")])
-    assert TASKS["copy"].__module__ == "synthbench.tasks.basic.copy"
-
-
 def test_two_units_of_one_file_and_name_are_refused_and_an_edit_replaces_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(TASK)

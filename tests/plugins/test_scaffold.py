@@ -1,10 +1,7 @@
 """Files from ``new`` work as they are, and nothing is overwritten."""
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +10,13 @@ from synthbench.cli.scaffold import write
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.suites import load_suite
+from tests.cli.commands import Command, install, python
 
 pytestmark = pytest.mark.end_to_end
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
 
 def pytest_in(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
-        capture_output=True, text=True, cwd=folder, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
+    return python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder), cwd=folder, **environment)
 
 
 @pytest.mark.parametrize("kind", [["mech"], ["mech", "--module"], ["task"]])
@@ -45,13 +38,7 @@ def test_a_new_file_passes_its_own_tests_and_the_check(kind: list[str], synthben
 def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, tmp_path: Path) -> None:
     write(kind, "my_idea", tmp_path, is_package=True, is_module=kind == "mech")
     site = tmp_path / "site"
-    subprocess.run(
-        [
-            sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
-            "--target", str(site), str(tmp_path / "my-idea"),
-        ],
-        check=True,
-    )  # fmt: skip
+    install(tmp_path / "my-idea", site)
     tested = pytest_in(tmp_path / "my-idea", PYTHONPATH=str(site), SYNTHBENCH_PLUGINS="on")
 
     assert "2 passed" in tested.stdout, tested.stdout

@@ -17,6 +17,7 @@ from synthbench.results import Store
 from synthbench.runner import seal
 from synthbench.training import train
 from synthbench.training.evaluate import evaluate
+from tests.cli.commands import Command
 from tests.runner.runs import plugin_text
 
 SOUND = plugin_text("sound")
@@ -43,11 +44,6 @@ def leave(name, environment=None):
                      start_new_session=True, env=environment).wait()
 """
 """Starts a process that belongs to nobody."""
-
-
-def synthbench(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "synthbench", *line.split()]
-    return subprocess.run(command, cwd=cwd, capture_output=True, check=False, text=True)
 
 
 def is_alive(pid: int) -> bool:
@@ -88,7 +84,9 @@ def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: py
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("_procfs")
 @pytest.mark.parametrize(("environment", "ends"), [("{}", "pass"), ("None", "os._exit(3)")])
-def test_what_a_plugin_starts_ends_with_its_job(tmp_path: Path, environment: str, ends: str) -> None:
+def test_what_a_plugin_starts_ends_with_its_job(
+    tmp_path: Path, environment: str, ends: str, synthbench: Command
+) -> None:
     left = tmp_path / "pid"
     (tmp_path / "idea.py").write_text(
         SOUND
@@ -109,7 +107,7 @@ def test_what_a_plugin_starts_ends_with_its_job(tmp_path: Path, environment: str
         """)
     )
     options = "--suite smoke --task copy:length=8 --seeds 0 --steps 3 --limit 8 --device cpu --quiet --results rows"
-    synthbench(f"run {options} --mech sound --plugin idea.py", tmp_path)
+    synthbench(*f"run {options} --mech sound --plugin idea.py".split())
 
     assert not is_alive(pid_in(left))
     assert Store.open(tmp_path / "rows", create=False).statuses()
@@ -140,9 +138,9 @@ def test_orphans_of_a_gone_worker_end_and_ones_own_children_and_strangers_stay(t
 
 
 @pytest.mark.end_to_end
-def test_a_ceiling_below_what_a_model_reaches_is_refused(tmp_path: Path) -> None:
+def test_a_ceiling_below_what_a_model_reaches_is_refused(tmp_path: Path, synthbench: Command) -> None:
     (tmp_path / "low.py").write_text(TASK)
-    said = synthbench("check low.py", tmp_path)
+    said = synthbench("check", "low.py")
 
     assert said.returncode != 0
     assert "a model of 400 steps scores 1.0000, above the ceiling 0.6000" in said.stdout

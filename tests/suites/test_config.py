@@ -8,6 +8,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.suites import load_suite, suite_names
 from synthbench.suites.config import parse_suite
 from synthbench.tasks import TASKS, sized
+from tests.suites.files import suite_file
 
 FOLDER = Path(__file__).parents[2] / "synthbench" / "suites"
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -72,8 +73,7 @@ def test_the_large_core_has_the_tasks_of_core_and_harder_ones() -> None:
 
 
 def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(SMOKE.replace('name = "smoke"', 'name = "mine"'))
+    path = suite_file(tmp_path / "mine.toml", "smoke")
 
     assert load_suite(str(path)).name == "mine"
 

@@ -1,8 +1,6 @@
 """Every command that takes a suite says where a suite went that has another name by now."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +11,7 @@ from synthbench.errors import UsageError
 from synthbench.options import MAIN_SUITE, MOVED, STUDIED
 from synthbench.suites import EXTRA, load_suite, suite_names
 from synthbench.trust.beside import join
+from tests.cli.commands import Command
 
 COMMANDS = (
     ("run", "--dry-run", "--suite"),
@@ -31,7 +30,7 @@ COMMANDS = (
 @pytest.mark.parametrize("name", [*MOVED, "digits"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_command_says_in_one_line_where_a_suite_went(
-    command: tuple[str, ...], name: str, synthbench: Callable[..., Any]
+    command: tuple[str, ...], name: str, synthbench: Command
 ) -> None:
     done = synthbench(*command, name)
     where = "is now a study: in a checkout, python -m studies.prototypes.train digits makes its runs"

@@ -1,8 +1,6 @@
 """The file of bounds: complete, right, and silent on what is not in it."""
 
 import runpy
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from synthbench.tasks._measured import MOST_SEARCHED, measured_local_ceiling, me
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks.basic.copy import Copy
 from synthbench.tasks.basic.reverse import Reverse
+from tests.cli.commands import python
 
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 CHEAP = ("bucket_sort", "even_pairs", "reverse_string", "sort", "text")
@@ -198,6 +197,6 @@ def test_a_task_of_another_version_is_not_in_the_file(
 
 def test_naming_the_tasks_does_not_read_the_file() -> None:
     code = "from synthbench.tasks import TASKS, _recorded; list(TASKS); print(_recorded.entries.cache_info().currsize)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python("-c", code)
 
     assert done.stdout == "0\n"

@@ -1,0 +1,26 @@
+"""Commands in processes of their own, and the types of the fixtures that run them here."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MakeRow = Callable[..., dict[str, Any]]
+"""A complete row from some columns."""
+Command = Callable[..., Any]
+"""The remains of a command from its words."""
+
+
+def python(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, with further variables of the environment."""
+    command, variables = [sys.executable, *words], {**os.environ, **environment}
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+
+
+def install(project: Path, site: Path) -> None:
+    """Install a project into a folder without its dependencies, which are here, and without a network."""
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site))
+    done = python("-m", "pip", "install", *options, str(project))
+    assert done.returncode == 0, done.stderr
