@@ -372,14 +372,10 @@ def test_stack_takes_the_value_pushed_last() -> None:
             assert answer == (stack.pop() if token == 999 else 0)
 
 
-def adjacent_marks(inputs: Tokens) -> Tokens:
-    return ((inputs[:, :-1] == 31) & (inputs[:, 1:] == 31)).sum(axis=1)
-
-
 @pytest.mark.parametrize(
     ("name", "count", "expected"),
     [
-        ("selective_copy", adjacent_marks, 1.75),
+        ("selective_copy", lambda inputs: ((inputs[:, :-1] == 31) & (inputs[:, 1:] == 31)).sum(axis=1), 1.75),
         ("stack", lambda inputs: (inputs == 31).sum(axis=1), 32 * 0.243258),
         ("noisy_copy", lambda inputs: (inputs[:, 32:] == 31).sum(axis=1), 32 * 0.3),
         ("compression", lambda inputs: 1 + (inputs[:, 1:] != inputs[:, :-1]).sum(axis=1), 15.375),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -295,12 +295,6 @@ class LastBits(Task):
         return Bound(0.5)
 
 
-def with_facts(**facts: Any) -> Task:
-    """The same task with other facts."""
-    task: Task = type("Other", (LastBits,), facts)()
-    return task
-
-
 def test_a_level_that_a_rule_solves_is_refused_by_name() -> None:
     with pytest.raises(ContractError, match=r"load 32 is solved to 1\.00 of its skill .* 'table of the last 12'"):
         contract.check_levels(LastBits())
@@ -315,7 +309,7 @@ def test_a_level_that_a_rule_solves_is_refused_by_name() -> None:
 )
 def test_what_is_left_out_must_exist_and_not_be_everything(patterns: dict[str, str], message: str) -> None:
     with pytest.raises(ContractError, match=message):
-        contract.check_levels(with_facts(no_shortcuts=patterns))
+        contract.check_levels(type("Other", (LastBits,), {"no_shortcuts": patterns})())
 
 
 LADDERS = sorted(name for name in TASKS if TASKS[name].levels)
