@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,11 +7,10 @@ import pytest
 from scipy import stats
 
 from synthbench.reports.cells import grid
+from tests.reports._made import make_frame
 
-MakeFrame = Callable[..., pd.DataFrame]
 
-
-def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
+def test_the_interval_of_the_only_mechanism_is_that_of_scipy() -> None:
     scores = [0.4, 0.5, 0.45, 0.6]
     cells = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
     expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
@@ -20,7 +18,7 @@ def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFra
     assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
 
 
-def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
+def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean() -> None:
     rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
     rows["skill"] = (rows["score"] - 0.25) / 0.5
     cells = grid(rows)
@@ -30,7 +28,7 @@ def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame:
 
 
 @pytest.mark.parametrize("scores", [{"slay": [0.3]}, {"slay": [None, None], "softmax": [0.3, 0.4]}])
-def test_below_two_scores_there_is_neither_spread_nor_interval(make_frame: MakeFrame, scores: Any) -> None:
+def test_below_two_scores_there_is_neither_spread_nor_interval(scores: Any) -> None:
     cells = grid(make_frame(scores))
     (task,), mechanism = cells.tasks, cells.mechanisms[-1]
     cell = cells.cell(task, mechanism)
@@ -39,13 +37,13 @@ def test_below_two_scores_there_is_neither_spread_nor_interval(make_frame: MakeF
     assert all(map(math.isnan, (cell.std, *cells.interval(task, mechanism))))
 
 
-def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:
+def test_a_run_that_ended_well_without_a_score_has_failed() -> None:
     (cell,) = grid(make_frame({"slay": [0.3, None]}, status="ok")).estimates.values()
 
     assert (cell.n, cell.num_failed) == (1, 1)
 
 
-def test_labels_that_collide_name_what_differs(make_frame: MakeFrame) -> None:
+def test_labels_that_collide_name_what_differs() -> None:
     learned, espr = make_frame({"slay": [0.1]}), make_frame({"slay": [0.2], "linear": [0.3]}, positions="espr")
     impostor = make_frame({"stranger": [0.4]}, mech_label="SLAY")
 
@@ -57,9 +55,7 @@ def test_labels_that_collide_name_what_differs(make_frame: MakeFrame) -> None:
     ]  # fmt: skip
 
 
-def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_their_numbers(
-    make_frame: MakeFrame,
-) -> None:
+def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_their_numbers() -> None:
     wide = make_frame({"slay": [0.5]}, mech_args='{"P":16,"R":3}')
     narrow = make_frame({"slay": [0.5]}, mech_args='{"P":8,"R":3}')
     matched = make_frame({"slay": [0.5]}, mech_args='{"P":9,"R":3}', match="state=4096 of slay:P=8")
@@ -72,7 +68,7 @@ def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_the
     assert [mechanism.label for mechanism in grid(matched).mechanisms] == ["SLAY (match state=4096)"]
 
 
-def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length(make_frame: MakeFrame) -> None:
+def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length() -> None:
     sizes = [make_frame({"slay": [size / 200]}, seq_len=size, task_args=f'{{"length":{size}}}') for size in (128, 64)]
     cells = grid(pd.concat(sizes))
 
@@ -89,9 +85,7 @@ def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length(m
         ({"run_id": "again"}, "repeat a seed"),
     ],
 )
-def test_rows_that_mix_versions_or_repeat_a_seed_are_refused(
-    make_frame: MakeFrame, changes: dict[str, str], message: str
-) -> None:
+def test_rows_that_mix_versions_or_repeat_a_seed_are_refused(changes: dict[str, str], message: str) -> None:
     rows = pd.concat([make_frame({"slay": [0.1]}), make_frame({"slay": [0.2]}, **changes)])
 
     with pytest.raises(ValueError, match=message):

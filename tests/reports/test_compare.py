@@ -1,7 +1,6 @@
 """Differences of paired runs, and when they are a loss."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from scipy import stats
 from synthbench.errors import UsageError
 from synthbench.reports.compare import Comparison, Side, compare, pairwise, sides
 from synthbench.reports.statistics import pair_tests
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import alternating, climbed, make_frame
 
 SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
 
@@ -28,7 +26,7 @@ def as_stores(first: pd.DataFrame, second: pd.DataFrame, **more: Any) -> Compari
     return compare(Side("a", "store", first), Side("b", "store", second), "paper", **more)
 
 
-def test_a_difference_is_the_second_less_the_first_with_the_interval_of_its_test(make_frame: MakeFrame) -> None:
+def test_a_difference_is_the_second_less_the_first_with_the_interval_of_its_test() -> None:
     comparison = against(make_frame(SCORES))
     (task,) = comparison.tasks
     scores = np.array([[SCORES["softmax"], SCORES["slay"]]])
@@ -43,7 +41,7 @@ def test_a_difference_is_the_second_less_the_first_with_the_interval_of_its_test
     assert (task.task, task.mechanism, task.num_seeds, task.num_failed) == ("sort", "", 3, 0)
 
 
-def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed(make_frame: MakeFrame) -> None:
+def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed() -> None:
     narrow = make_frame({"slay": [0.2, 0.3]}, mech_args='{"P":4}')
     wide = make_frame({"slay": [0.6, 0.6]}, mech_args='{"P":8}')
     rows = pd.concat([narrow, wide, make_frame({"softmax": [0.5, 0.5]})], ignore_index=True)
@@ -58,7 +56,7 @@ def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed(make_fra
         against(rows, "softmax", "slay:P=5")
 
 
-def test_a_name_means_the_setting_with_all_tasks_where_others_have_some(make_frame: MakeFrame) -> None:
+def test_a_name_means_the_setting_with_all_tasks_where_others_have_some() -> None:
     main = make_frame(SCORES)
     more = main.assign(task="reverse", run_id=main["run_id"] + "-reverse")
     some = make_frame({"slay": [0.1, 0.1]}, mech_args='{"P":4}')
@@ -66,7 +64,7 @@ def test_a_name_means_the_setting_with_all_tasks_where_others_have_some(make_fra
     assert against(pd.concat([main, more, some])).tasks == against(pd.concat([main, more])).tasks
 
 
-def test_what_was_matched_is_compared_only_where_nothing_else_is_there(make_frame: MakeFrame) -> None:
+def test_what_was_matched_is_compared_only_where_nothing_else_is_there() -> None:
     plain, matched = make_frame(SCORES), make_frame({"softmax": [0.1, 0.2], "slay": [0.3, 0.4]})
     matched["match"] = "state of " + matched["mech"]
 
@@ -74,7 +72,7 @@ def test_what_was_matched_is_compared_only_where_nothing_else_is_there(make_fram
     assert against(matched).tasks[0].difference == pytest.approx(0.2)
 
 
-def test_stores_are_paired_setting_by_setting(make_frame: MakeFrame) -> None:
+def test_stores_are_paired_setting_by_setting() -> None:
     def store(shift: float) -> pd.DataFrame:
         narrow = make_frame({"slay": [0.2 + shift, 0.3 + shift]}, mech_args='{"P":4}')
         return pd.concat([narrow, make_frame({"slay": [0.6, 0.7]}, mech_args='{"P":8}')])
@@ -84,14 +82,14 @@ def test_stores_are_paired_setting_by_setting(make_frame: MakeFrame) -> None:
     assert comparison.num_unpaired == 0
 
 
-def test_p_values_are_adjusted_over_all_tasks(make_frame: MakeFrame) -> None:
+def test_p_values_are_adjusted_over_all_tasks() -> None:
     rows = make_frame(SCORES)
     two = pd.concat([rows, rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")])
 
     assert [task.p for task in against(two).tasks] == pytest.approx([2 * against(rows).tasks[0].p] * 2)
 
 
-def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs(make_frame: MakeFrame) -> None:
+def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs() -> None:
     comparison = against(make_frame(SCORES)).mean_difference
 
     assert comparison is not None
@@ -100,7 +98,7 @@ def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs(make_
     assert comparison == pytest.approx((0.35 / 3, expected.low, expected.high))
 
 
-def test_seeds_that_go_together_are_compared_seed_by_seed(make_frame: MakeFrame) -> None:
+def test_seeds_that_go_together_are_compared_seed_by_seed() -> None:
     """The same mechanism before and after a change that costs 0.01 on every seed of six tasks."""
     draws = np.random.default_rng(0)
     scores = 0.5 + 0.1 * draws.standard_normal((6, 5))
@@ -116,14 +114,14 @@ def test_seeds_that_go_together_are_compared_seed_by_seed(make_frame: MakeFrame)
     assert "they differ by 0.05 or more on 0 of the tasks" in comparison.summary()
 
 
-def test_runs_that_do_not_scatter_are_not_certain(make_frame: MakeFrame) -> None:
+def test_runs_that_do_not_scatter_are_not_certain() -> None:
     """Two seeds each: of six ways to shuffle them two are as clear."""
     (task,) = against(make_frame({"softmax": [0.3, 0.3], "slay": [0.98, 0.98]})).tasks
 
     assert task.p == pytest.approx(1 / 3)
 
 
-def test_two_stores_are_paired_mechanism_by_mechanism(make_frame: MakeFrame) -> None:
+def test_two_stores_are_paired_mechanism_by_mechanism() -> None:
     first = make_frame(SCORES)
     second = make_frame({"softmax": [0.6, 0.7, 0.8], "slay": SCORES["slay"], "linear": [0.1] * 3})
     comparison = as_stores(first, second)
@@ -133,7 +131,7 @@ def test_two_stores_are_paired_mechanism_by_mechanism(make_frame: MakeFrame) -> 
     assert [task.mechanism for task in as_stores(first, second, mechanisms={"slay": {}}).tasks] == ["slay"]
 
 
-def test_two_commits_of_one_store_are_compared(make_frame: MakeFrame) -> None:
+def test_two_commits_of_one_store_are_compared() -> None:
     before = make_frame({"slay": [0.5, 0.6]}, git_sha="a" * 40, mech_version="1")
     after = make_frame({"slay": [0.4, 0.5]}, git_sha="b" * 40, mech_version="2")
     comparison = against(pd.concat([before, after]), "a" * 7, "b" * 8)
@@ -143,13 +141,13 @@ def test_two_commits_of_one_store_are_compared(make_frame: MakeFrame) -> None:
     assert not comparison.is_below(-0.11)
 
 
-def test_a_run_without_a_score_counts_as_one_at_the_floor(make_frame: MakeFrame) -> None:
+def test_a_run_without_a_score_counts_as_one_at_the_floor() -> None:
     (task,) = against(make_frame({"softmax": [0.5, 0.5], "slay": [0.5, None]})).tasks
 
     assert (task.second, task.difference, task.num_failed) == (0.25, -0.25, 1)
 
 
-def test_only_seeds_that_all_tasks_have_enter_the_mean(make_frame: MakeFrame) -> None:
+def test_only_seeds_that_all_tasks_have_enter_the_mean() -> None:
     rows = make_frame(SCORES)
     other = rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")
     comparison = against(pd.concat([rows, other[other["seed"] < 44]]))
@@ -159,7 +157,7 @@ def test_only_seeds_that_all_tasks_have_enter_the_mean(make_frame: MakeFrame) ->
     assert comparison.mean_difference.value == pytest.approx(0.075)
 
 
-def test_one_seed_gives_no_interval_and_nothing_to_fail_on(make_frame: MakeFrame) -> None:
+def test_one_seed_gives_no_interval_and_nothing_to_fail_on() -> None:
     comparison = against(make_frame({"softmax": [0.5], "slay": [0.1]}))
 
     assert comparison.mean_difference is None
@@ -168,7 +166,7 @@ def test_one_seed_gives_no_interval_and_nothing_to_fail_on(make_frame: MakeFrame
         comparison.is_below(-0.02)
 
 
-def test_a_task_without_room_between_floor_and_ceiling_is_left_out(make_frame: MakeFrame) -> None:
+def test_a_task_without_room_between_floor_and_ceiling_is_left_out() -> None:
     rows = make_frame(SCORES)
     flat = rows.assign(task="stack", run_id=rows["run_id"] + "-flat", floor=0.5, ceiling=0.5, skill=np.nan)
     comparison = against(pd.concat([rows, flat]))
@@ -186,7 +184,7 @@ def test_a_task_without_room_between_floor_and_ceiling_is_left_out(make_frame: M
         ({"mech": "linear"}, "mech is slay in 'a' and linear in 'b'"),
     ],
 )
-def test_where_nothing_pairs_the_reason_is_named(make_frame: MakeFrame, changes: dict[str, str], message: str) -> None:
+def test_where_nothing_pairs_the_reason_is_named(changes: dict[str, str], message: str) -> None:
     rows = make_frame({"slay": [0.5, 0.6]})
 
     with pytest.raises(UsageError, match=message):
@@ -203,9 +201,7 @@ def test_where_nothing_pairs_the_reason_is_named(make_frame: MakeFrame, changes:
         ("abcdef0", "0000000", "begins the hashes"),
     ],
 )
-def test_names_that_are_not_two_of_a_kind_are_refused(
-    make_frame: MakeFrame, first: str, second: str, message: str
-) -> None:
+def test_names_that_are_not_two_of_a_kind_are_refused(first: str, second: str, message: str) -> None:
     rows = make_frame(SCORES, git_sha="abcdef0" + "1" * 33)
     rows = pd.concat([rows, *(rows.assign(git_sha="0" * 39 + end) for end in "12")])
 
@@ -213,7 +209,7 @@ def test_names_that_are_not_two_of_a_kind_are_refused(
         against(rows, first, second)
 
 
-def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pairs(make_frame: MakeFrame) -> None:
+def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pairs() -> None:
     rows = make_frame({**SCORES, "gla": [0.1, 0.2, 0.15]})
     several = sides(["softmax", "slay", "gla"], lambda: rows, lambda _path: rows)
     comparisons, pairs = pairwise(several, "paper")
@@ -227,7 +223,7 @@ def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pa
     assert (pairs[0].num_tasks, pairs[0].num_seeds) == (1, 3)
 
 
-def test_the_p_of_a_mean_difference_is_below_a_level_where_its_interval_leaves_zero_out(make_frame: MakeFrame) -> None:
+def test_the_p_of_a_mean_difference_is_below_a_level_where_its_interval_leaves_zero_out() -> None:
     for scores, is_apart in (([0.6, 0.65, 0.9], False), ([0.2, 0.1, 0.15], True)):
         comparison = against(make_frame({"softmax": [0.5, 0.6, 0.7], "slay": scores}))
 
@@ -236,14 +232,14 @@ def test_the_p_of_a_mean_difference_is_below_a_level_where_its_interval_leaves_z
         assert (comparison.p < 0.05) == (low * high > 0) == is_apart
 
 
-def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows(make_frame: MakeFrame) -> None:
+def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows() -> None:
     same = make_frame({"softmax": [0.5, 0.5, 0.5], "slay": [0.5, 0.5, 0.5], "gla": [0.7, 0.7, 0.7]})
 
     assert against(same).p == 1.0
     assert against(same, "softmax", "gla").p == pytest.approx(0.25)
 
 
-def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
+def test_two_folders_that_are_stores_are_read_and_results_is_not(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
@@ -260,7 +256,7 @@ def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: Mak
         sides([*map(str, folders)], pytest.fail, record)
 
 
-def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_on_a_ladder_scores_are_compared() -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
     comparison = against(rows, suite="core")
     (task,) = comparison.tasks
@@ -273,7 +269,7 @@ def test_on_a_ladder_scores_are_compared(climbed: Callable[..., pd.DataFrame]) -
 
 
 @pytest.mark.parametrize(("lead", "num_apart"), [(0.45, 0), (0.5, 1)])
-def test_on_a_ladder_half_a_level_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
+def test_on_a_ladder_half_a_level_counts(lead: float, num_apart: int) -> None:
     """Half a level of 6 is 0.083 of skill: 0.45 levels are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
     comparison = against(rows, suite="core")
@@ -285,7 +281,7 @@ def test_on_a_ladder_half_a_level_counts(climbed: Callable[..., pd.DataFrame], l
 
 @pytest.mark.parametrize(("condition", "pairs"), [("stock", True), ("bare", True), ("2026.1", False), (None, False)])
 def test_layers_with_positions_of_their_own_are_compared_whatever_these_are(
-    make_frame: MakeFrame, condition: str | None, *, pairs: bool
+    condition: str | None, *, pairs: bool
 ) -> None:
     rows = pd.concat(
         [make_frame({"gla": [0.5, 0.6]}, positions="none"), make_frame({"linear": [0.3, 0.4]}, positions="rope")],
@@ -297,3 +293,11 @@ def test_layers_with_positions_of_their_own_are_compared_whatever_these_are(
     else:
         with pytest.raises(UsageError, match="nothing pairs: positions is none in 'gla' and rope in 'linear'"):
             against(rows, "gla", "linear")
+
+
+def test_a_comparison_on_a_ladder_allows_for_the_looks() -> None:
+    for count, share in ((3, 1.0), (5, 0.2), (10, 0.5)):
+        rows = climbed({"softmax": alternating(4, count), "slay": alternating(3.5, count)})
+        comparison, once = (against(shown, suite="core") for shown in (rows, rows.assign(task_args='{"length":32}')))
+
+        assert comparison.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))

@@ -1,13 +1,10 @@
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from synthbench.reports.cells import grid
 from synthbench.reports.curves import mean_curves
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import make_frame
 
 
 def test_mean_curves_agree_with_pandas_and_forget_unknown_runs(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
@@ -20,7 +17,7 @@ def test_mean_curves_agree_with_pandas_and_forget_unknown_runs(paper: pd.DataFra
     assert len(averages) == 2 * len(grid(paper).estimates) - 2
 
 
-def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean(make_frame: MakeFrame) -> None:
+def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean() -> None:
     rows = make_frame({"slay": [0.5, 1.0]})
     slow, fast = rows["run_id"]
     points = [(slow, 20, 0.1), (slow, 40, 0.3), (fast, 20, 0.9)]

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -14,12 +13,11 @@ from synthbench.errors import UsageError
 from synthbench.reports.export import Export, export
 from synthbench.reports.render.spreadsheet import csv_text, json_text
 from synthbench.reports.selection import having
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import climbed, make_frame
 
 
 @pytest.fixture
-def rows(make_frame: MakeFrame) -> pd.DataFrame:
+def rows() -> pd.DataFrame:
     """Two tasks, three mechanisms; one run failed, one mechanism has one task only."""
     sort = make_frame({"softmax": [0.9, 0.8, 1.0], "slay": [0.5, 0.6, None], "linear": [0.1, 0.1, 0.1]})
     copy = make_frame({"softmax": [1.0, 1.0, 1.0], "slay": [0.9, 0.9, 0.9]}, task="copy", task_category="memory")
@@ -115,7 +113,7 @@ def test_no_column_and_several_columns_in_a_cell_are_refused(rows: pd.DataFrame)
         export(rows, "paper", columns=["score", "skill"], across="tasks")
 
 
-def test_arguments_choose_among_the_rows_of_a_mechanism(make_frame: MakeFrame) -> None:
+def test_arguments_choose_among_the_rows_of_a_mechanism() -> None:
     old = make_frame({"slay": [0.2, 0.3]}, mech_args='{"R":3,"guard":"clamp"}', run_id="old")
     new = make_frame({"slay": [0.6, 0.7]}, mech_args='{"R":2,"guard":"clamp"}', run_id="new")
     later = new["finished_at"] + pd.Timedelta(days=1)
@@ -142,7 +140,7 @@ def test_bibtex_is_that_of_the_tasks_and_mechanisms_in_the_table(rows: pd.DataFr
     assert "% no entry for a stranger" in export(rows.assign(mech_source="a\nstranger"), "paper").bibtex()
 
 
-def test_scores_of_ladders_are_printed_as_fractions(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_scores_of_ladders_are_printed_as_fractions() -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "linear": [2.0]})
     made = export(rows, "core", columns=["score", "skill"])
 

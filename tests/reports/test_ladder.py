@@ -1,9 +1,6 @@
 """Reports of a suite with a ladder: scores, capacities, skill over load, and what is left out."""
 
 import math
-import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +9,8 @@ import pytest
 
 from synthbench.levels import metrics_of_levels, profile
 from synthbench.registry import CONTROL
-from synthbench.reports.build import FORMATS, build
+from synthbench.reports.build import build
 from synthbench.reports.cells import Cells, grid
-from synthbench.reports.compare import Side, compare
-from synthbench.reports.folder import stale, write
 from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, scored_levels
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
@@ -24,18 +19,7 @@ from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.table import Cell, full_table, load_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from tests.reports._ladders import PAIRS, ladder_of, levels_at
-
-MakeFrame = Callable[..., pd.DataFrame]
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "ladder"
-
-
-@pytest.fixture(scope="session")
-def files(core: pd.DataFrame) -> dict[str, str]:
-    """All files that are text."""
-    built = build(core, None, "core", formats=FORMATS)
-    return {name: content for name, content in built.items() if isinstance(content, str)}
+from tests.reports._made import PAIRS, alternating, climbed, ladder_of, levels_at, make_frame
 
 
 def column(cells: Cells, task: str, label: str) -> Cell:
@@ -43,15 +27,6 @@ def column(cells: Cells, task: str, label: str) -> Cell:
     table = full_table(cells, judge(cells))
     place = [column.label for column in table.columns].index(label)
     return next(line.cells[place] for line in table.lines if line.labels[1] == task)
-
-
-def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
-    if os.environ.get("SYNTHBENCH_REWRITE_GOLDEN") == "1":
-        write(files, GOLDEN)
-
-    assert stale(files, GOLDEN) == []
-    present = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
-    assert present == {*files, ".generated"}
 
 
 @pytest.mark.parametrize(
@@ -62,15 +37,12 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
         ({"softmax": [3, None], "linear": [1, 2]}, Cell("0.27", "0.73", ("n = 1", "1 failed"))),
     ],
 )
-def test_a_cell_says_what_is_known_of_it(
-    climbed: Callable[..., pd.DataFrame], heights: dict[str, list[float | None]], cell: Cell
-) -> None:
+def test_a_cell_says_what_is_known_of_it(heights: dict[str, list[float | None]], cell: Cell) -> None:
     assert column(grid(climbed(heights)), "mqar", "Softmax") == cell
 
 
 @pytest.mark.parametrize(("distance", "is_apart"), [(0.4, False), (0.6, True)])
 def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(
-    climbed: Callable[..., pd.DataFrame],
     distance: float,
     is_apart: bool,  # noqa: FBT001 - a case
 ) -> None:
@@ -88,15 +60,13 @@ def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(
     assert not of_accuracy.separates
 
 
-def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
-    climbed: Callable[..., pd.DataFrame],
-) -> None:
+def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling() -> None:
     for heights, place in (([0.4, 0.5], "at floor"), ([10.6, 10.5], "at ceiling"), ([0.4, 0.7], "between")):
         (verdict,) = judge(grid(climbed({"softmax": heights, "linear": heights}))).values()
         assert verdict.place == place
 
 
-def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_a_run_without_a_score_has_no_load() -> None:
     cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
     (task,) = cells.tasks
     table = load_table(cells, "load")
@@ -115,7 +85,7 @@ def test_a_mean_profile_is_over_the_runs_that_have_all_levels() -> None:
     assert mean_profile(PAIRS, [high[:3]]) is None
 
 
-def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(core: pd.DataFrame, make_frame: MakeFrame) -> None:
+def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(core: pd.DataFrame) -> None:
     other = make_frame({"softmax": [0.5, 0.6], "linear": [0.1, 0.2]}, suite="core", task="sort")
     cells = grid(pd.concat([core, other], ignore_index=True))
 
@@ -164,7 +134,7 @@ def test_loads_are_marked_at_powers_of_two(loads: tuple[float, ...], ticks: tupl
     assert Ladder("pairs", loads).ticks == ticks
 
 
-def test_heights_less_than_half_a_level_apart_are_a_tie(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_heights_less_than_half_a_level_apart_are_a_tie() -> None:
     """Half a level of 11 is 0.045 of skill."""
     for lead, chance in ((0.4, 0.5), (0.5, 1.0)):
         board = leaderboard(grid(climbed({"softmax": [3 + lead] * 2, "linear": [3, 3]})))
@@ -173,7 +143,7 @@ def test_heights_less_than_half_a_level_apart_are_a_tie(climbed: Callable[..., p
         assert improvement.value == chance
 
 
-def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_on_the_page_mechanisms_beyond_the_colours_are_pale() -> None:
     rows = climbed({f"m{place}": [place / 2, place / 2 + 0.1] for place in range(9)})
     shown = content(Report(select(rows, "core"), None))
     ((panel,),) = shown.panels.values()
@@ -183,14 +153,10 @@ def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..
     assert [line.look for line in panel.lines] == ["pale"] * 2 + [f"l{place}" for place in range(7)]
 
 
-def normal_heights(mean: float, count: int) -> list[float]:
-    return [mean + 0.4 * (-1) ** place for place in range(count)]
-
-
 @pytest.fixture
-def uneven(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+def uneven() -> pd.DataFrame:
     """Seeds were added to two mechanisms and not to the third."""
-    return climbed({"softmax": [10.0, 10.1, 10.2], "linear": normal_heights(3, 10), "slay": normal_heights(3.3, 5)})
+    return climbed({"softmax": [10.0, 10.1, 10.2], "linear": alternating(3, 10), "slay": alternating(3.3, 5)})
 
 
 def test_added_seeds_are_in_the_cells_and_the_mean_is_over_the_first_three(uneven: pd.DataFrame) -> None:
@@ -216,7 +182,7 @@ def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
         assert set(section.statuses) == {"ok"}
 
 
-def test_verdicts_on_a_ladder_allow_for_the_looks(climbed: Callable[..., pd.DataFrame], make_frame: MakeFrame) -> None:
+def test_verdicts_on_a_ladder_allow_for_the_looks() -> None:
     heights = {"softmax": [6.2, 5.8, 6.6], "linear": [5, 5.4, 4.6], "slay": [6, 6.3, 5.7], "my-idea": [5, 5.3, 4.7]}
     (verdict,) = judge(grid(climbed(heights))).values()
     (once,) = judge(grid(make_frame({name: [one / 11 for one in own] for name, own in heights.items()}))).values()
@@ -228,23 +194,9 @@ def test_verdicts_on_a_ladder_allow_for_the_looks(climbed: Callable[..., pd.Data
     assert not verdict.separates
 
 
-def test_what_is_undecided_has_a_score_and_is_no_control(climbed: Callable[..., pd.DataFrame]) -> None:
+def test_what_is_undecided_has_a_score_and_is_no_control() -> None:
     rows = climbed({"softmax": [5, 6, 4], "linear": [5, 4, 6], "slay": [None, None, None], "mean": [0, 1, 0]})
     rows.loc[rows["mech"] == "mean", "mech_family"] = CONTROL
     decided = standing(grid(rows), LOOKS[:1])
 
     assert decided == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
-
-
-def side(name: str, rows: pd.DataFrame) -> Side:
-    return Side(name, "mechanism", rows[rows["mech"] == name])
-
-
-def test_a_comparison_on_a_ladder_allows_for_the_looks(climbed: Callable[..., pd.DataFrame]) -> None:
-    for count, share in ((3, 1.0), (5, 0.2), (10, 0.5)):
-        rows = climbed({"softmax": normal_heights(4, count), "linear": normal_heights(3.5, count)})
-        comparison, once = (
-            compare(side("softmax", shown), side("linear", shown), "core")
-            for shown in (rows, rows.assign(task_args='{"length":32}'))
-        )
-        assert comparison.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))

@@ -1,7 +1,6 @@
 """The ranking of a suite."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,19 +8,18 @@ import pytest
 
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard, leaderboard_tables
+from tests.reports._made import make_frame
 
 
-def frame(make_frame: Any, tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
+def frame(tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
     """Rows of some tasks with floor 0 and ceiling 1, or the bounds that are given."""
     made = [make_frame(scores, task=task, **bounds) for task, scores in tasks.items()]
-    whole: pd.DataFrame = pd.concat(made, ignore_index=True)
-    return whole.assign(run_id=whole["run_id"] + whole["task"])
+    return pd.concat(made, ignore_index=True)
 
 
 @pytest.fixture
-def rows(make_frame: Any) -> pd.DataFrame:
+def rows() -> pd.DataFrame:
     return frame(
-        make_frame,
         {
             "sort": {"softmax": [0.9, 1.0, 0.95], "linear": [0.2, 0.3, 0.25], "slay": [0.9, 0.9, 0.9]},
             "copy": {"softmax": [1.0, 1.0, 1.0], "linear": [0.5, 0.5, None]},
@@ -29,14 +27,14 @@ def rows(make_frame: Any) -> pd.DataFrame:
     )
 
 
-def many(make_frame: Any, means: Mapping[str, float], num_tasks: int = 8, **bounds: float) -> pd.DataFrame:
+def many(means: Mapping[str, float]) -> pd.DataFrame:
     """Three runs about some means on tasks of one category."""
     draws = np.random.default_rng(0)
     tasks = {
         f"task_{index}": {mech: list(mean + 0.01 * draws.standard_normal(3)) for mech, mean in means.items()}
-        for index in range(num_tasks)
+        for index in range(8)
     }
-    return frame(make_frame, tasks, **bounds)
+    return frame(tasks)
 
 
 def test_mechanisms_with_all_tasks_are_ranked_and_a_failure_counts_as_the_floor(rows: pd.DataFrame) -> None:
@@ -54,13 +52,13 @@ def test_mechanisms_with_all_tasks_are_ranked_and_a_failure_counts_as_the_floor(
     assert {mechanism.name: count for mechanism, count in board.partial.items()} == {"slay": 1}
 
 
-def test_nobody_is_below_the_floor_or_above_the_ceiling(make_frame: Any) -> None:
-    made = frame(make_frame, {"sort": {"softmax": [0.99, 0.98], "linear": [0.1, 0.6]}}, floor=0.5, ceiling=0.75)
+def test_nobody_is_below_the_floor_or_above_the_ceiling() -> None:
+    made = frame({"sort": {"softmax": [0.99, 0.98], "linear": [0.1, 0.6]}}, floor=0.5, ceiling=0.75)
 
     assert [entry.skill.value for entry in leaderboard(grid(made)).entries] == pytest.approx([1.0, 0.2])
 
 
-def test_every_category_weighs_the_same(make_frame: Any) -> None:
+def test_every_category_weighs_the_same() -> None:
     tasks = {"sort": (0.9, "basic"), "copy": (0.7, "basic"), "parity": (0.2, "arithmetic")}
     rows = pd.concat(
         make_frame({"slay": [score] * 2, "linear": [0.5] * 2}, task=task, task_category=category, run_id=task)
@@ -75,8 +73,8 @@ def test_every_category_weighs_the_same(make_frame: Any) -> None:
     assert slay.solved.value == pytest.approx(1 / 4)
 
 
-def test_a_task_whose_bounds_are_too_close_does_not_count_and_is_named(make_frame: Any, rows: pd.DataFrame) -> None:
-    close = frame(make_frame, {"compression": {"softmax": [0.6] * 3, "linear": [0.5] * 3}}, floor=0.55, ceiling=0.59)
+def test_a_task_whose_bounds_are_too_close_does_not_count_and_is_named(rows: pd.DataFrame) -> None:
+    close = frame({"compression": {"softmax": [0.6] * 3, "linear": [0.5] * 3}}, floor=0.55, ceiling=0.59)
     board = leaderboard(grid(pd.concat([rows, close], ignore_index=True)))
 
     assert [task.name for task in board.tasks] == ["copy", "sort"]
@@ -85,10 +83,10 @@ def test_a_task_whose_bounds_are_too_close_does_not_count_and_is_named(make_fram
     assert "points between floor and ceiling: compression." in leaderboard_tables(board)[0].caption
 
 
-def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would_change(make_frame: Any) -> None:
-    clear = leaderboard(grid(many(make_frame, {"softmax": 0.9, "linear": 0.5, "slay": 0.4})))
-    near = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6, "slay": 0.3})))
-    alike = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6})))
+def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would_change() -> None:
+    clear = leaderboard(grid(many({"softmax": 0.9, "linear": 0.5, "slay": 0.4})))
+    near = leaderboard(grid(many({"softmax": 0.601, "linear": 0.6, "slay": 0.3})))
+    alike = leaderboard(grid(many({"softmax": 0.601, "linear": 0.6})))
 
     order, reading = clear.verdict().splitlines()
     assert order == "Basic: Softmax .90 > Linear .50 and SLAY .40"
@@ -100,17 +98,17 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
     assert alike.outlook.startswith("On a fresh set of similar tasks any of the 2 mechanisms could")
 
 
-def test_a_category_names_the_first_and_counts_the_rest(make_frame: Any) -> None:
-    rows = many(make_frame, {f"m{place}": 0.9 - place / 100 for place in range(7)} | {"low": 0.1})
+def test_a_category_names_the_first_and_counts_the_rest() -> None:
+    rows = many({f"m{place}": 0.9 - place / 100 for place in range(7)} | {"low": 0.1})
     (order,) = leaderboard(grid(rows)).orders.values()
 
     # Less than .05 is not called below, however certain.
     assert order == "m0 .90 ≈ m1 .89 ≈ m2 .88 ≈ m3 .87 ≈ m4 .86 > m5 .85, m6 .84 and 1 more"
 
 
-def test_a_bare_layer_is_on_the_board_and_in_no_verdict(make_frame: Any) -> None:
-    rows = many(make_frame, {"gla": 0.4, "linear": 0.3}).assign(condition="stock", sees_places=False)
-    bare = many(make_frame, {"gla": 0.8}).assign(condition="bare", sees_places=False, mech_args='{"conv":4}')
+def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:
+    rows = many({"gla": 0.4, "linear": 0.3}).assign(condition="stock", sees_places=False)
+    bare = many({"gla": 0.8}).assign(condition="bare", sees_places=False, mech_args='{"conv":4}')
     board = leaderboard(grid(pd.concat([rows, bare.assign(run_id=bare["run_id"] + "-bare")], ignore_index=True)))
 
     assert [entry.label for entry in board.entries] == ["gla (bare)", "gla", "Linear"]
@@ -120,25 +118,25 @@ def test_a_bare_layer_is_on_the_board_and_in_no_verdict(make_frame: Any) -> None
     assert [line.cells[convolution].value for line in summary.lines] == ["4", "no", "no"]
 
 
-def test_ones_own_mechanism_comes_first(make_frame: Any) -> None:
-    board = leaderboard(grid(many(make_frame, {"softmax": 0.9, "linear": 0.5})))
+def test_ones_own_mechanism_comes_first() -> None:
+    board = leaderboard(grid(many({"softmax": 0.9, "linear": 0.5})))
     own = board.entries[-1].mechanism
 
     assert [table.lines[0].labels for table in leaderboard_tables(board, {own.key})[:2]] == [("Linear",)] * 2
 
 
-def test_where_each_has_one_run_a_task_scatters_as_the_others_do(make_frame: Any) -> None:
+def test_where_each_has_one_run_a_task_scatters_as_the_others_do() -> None:
     several: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36]}
     tasks = {f"task_{index}": several for index in range(3)} | {"single": {"softmax": [0.6], "linear": [0.3]}}
-    best, _ = leaderboard(grid(frame(make_frame, tasks))).entries
-    (alone, _) = leaderboard(grid(frame(make_frame, {"single": tasks["single"]}))).entries
+    best, _ = leaderboard(grid(frame(tasks))).entries
+    (alone, _) = leaderboard(grid(frame({"single": tasks["single"]}))).entries
 
     assert best.skill.low < best.skill.value < best.skill.high
     assert np.isnan(alone.skill.low)
 
 
-def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
-    rows = many(make_frame, {"mean": 0.9, "linear": 0.5})
+def test_controls_are_not_what_a_verdict_is_about() -> None:
+    rows = many({"mean": 0.9, "linear": 0.5})
     rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
 
     assert leaderboard(grid(rows)).verdict() == "Basic: Linear .50, the only mechanism with a run of every task."
@@ -147,14 +145,14 @@ def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
     assert only.entries[0].label == "mean (control)"
 
 
-def test_one_seed_is_ranked_with_the_spread_of_the_others(make_frame: Any) -> None:
+def test_one_seed_is_ranked_with_the_spread_of_the_others() -> None:
     scores: dict[str, list[float | None]] = {
         "softmax": [0.6, 0.62, 0.64],
         "linear": [0.3, 0.3, 0.36],
         "path": [0.9],
     }
     tasks = {f"task_{index}": scores for index in range(4)}
-    best, *others = leaderboard(grid(frame(make_frame, tasks))).entries
+    best, *others = leaderboard(grid(frame(tasks))).entries
 
     assert (best.label, best.num_seeds) == ("path (1 seed)", (1, 1))
     assert [entry.few_seeds for entry in others] == ["", ""]
@@ -164,10 +162,10 @@ def test_one_seed_is_ranked_with_the_spread_of_the_others(make_frame: Any) -> No
     assert best.skill.low < 0.9 < best.skill.high
 
 
-def test_a_mechanism_with_some_tasks_is_named_with_their_number_and_never_with_none(make_frame: Any) -> None:
+def test_a_mechanism_with_some_tasks_is_named_with_their_number_and_never_with_none() -> None:
     both: dict[str, list[float | None]] = {"softmax": [0.9, 0.8], "linear": [0.2, 0.3]}
-    ranked = frame(make_frame, {"sort": both | {"slay": [0.9, 0.9]}, "copy": both})
-    close = frame(make_frame, {"compression": both | {"yat": [0.6]}}, floor=0.55, ceiling=0.59)
+    ranked = frame({"sort": both | {"slay": [0.9, 0.9]}, "copy": both})
+    close = frame({"compression": both | {"yat": [0.6]}}, floor=0.55, ceiling=0.59)
     profile, summary, _ = leaderboard_tables(leaderboard(grid(pd.concat([ranked, close], ignore_index=True))))
 
     partial = [line.labels[0] for line in summary.lines if "not ranked" in line.labels[0]]

@@ -2,7 +2,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -25,8 +24,7 @@ from synthbench.reports.render.readme import readme
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import HOSTILE, make_frame
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 
@@ -80,10 +78,14 @@ def board(root: Element) -> Element:
     return one(root, "div[@data-panel='']//table")
 
 
-def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame
-) -> None:
-    root = parse(page_of(paper, paper_curves))
+@pytest.fixture(scope="module")
+def whole(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> str:
+    """The page of a whole report."""
+    return page_of(paper, paper_curves)
+
+
+def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(whole: str) -> None:
+    root = parse(whole)
     ids = [element.attrib["id"] for element in root.iterfind(".//*[@id]")]
     targets = {link.attrib["href"] for link in root.iter("a")}
 
@@ -92,28 +94,26 @@ def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(
     assert targets <= {f"#{anchor}" for anchor in ids}
 
 
-def test_nothing_is_loaded_from_outside(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    text = page_of(paper, paper_curves)
-    root = parse(text)
+def test_nothing_is_loaded_from_outside(whole: str) -> None:
+    root = parse(whole)
 
-    assert not re.search(r"\b(src|srcset|action|poster|background)=|url\(|@import", text)
+    assert not re.search(r"\b(src|srcset|action|poster|background)=|url\(|@import", whole)
     assert {"link", "img", "iframe", "object", "embed", "base"}.isdisjoint(element.tag for element in root.iter())
     assert not [key for element in root.iter() for key in element.attrib if key == "style" or key.startswith("on")]
 
 
-def test_the_policy_allows_the_one_script_and_the_one_style_by_their_hashes(paper: pd.DataFrame) -> None:
-    text = page_of(paper)
-    policy = one(parse(text), "meta[@http-equiv='Content-Security-Policy']").attrib["content"]
+def test_the_policy_allows_the_one_script_and_the_one_style_by_their_hashes(whole: str) -> None:
+    policy = one(parse(whole), "meta[@http-equiv='Content-Security-Policy']").attrib["content"]
 
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     for tag in ("script", "style"):
-        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", whole, flags=re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy
 
 
-def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_frame: MakeFrame) -> None:
+def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason() -> None:
     rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "single": [0.8], "failed": [None, 1.0]})
     other = make_frame({"partial": [0.99]}, task="other").assign(run_id="other")
     others = make_frame({name: [0.5, 0.5] for name in ("good", "bad", "single", "failed")}, task="other")
@@ -128,7 +128,7 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_fra
     assert "1 ok, 1 tasks missing" in text_of(unranked)
 
 
-def test_a_category_says_who_is_below_the_first(make_frame: MakeFrame) -> None:
+def test_a_category_says_who_is_below_the_first() -> None:
     """In a category with a best mechanism, in one without, and in one of a single task."""
     scores = {
         ("clear", "t1"): {"good": [0.90, 0.92], "bad": [0.10, 0.12]},
@@ -152,7 +152,7 @@ def test_a_category_says_who_is_below_the_first(make_frame: MakeFrame) -> None:
     assert "–" not in text_of(panels["clear"].findall(".//td[@class='rank']")[0])
 
 
-def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
+def test_a_mechanism_that_stands_out_is_named_with_its_p() -> None:
     report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
     ((key, verdict),) = report.verdicts.items()
     outlying = replace(verdict, separates=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123)
@@ -193,7 +193,7 @@ BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] 
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: MakeFrame, case: str) -> None:
+def test_where_little_is_there_the_report_says_what_cannot_be_said(case: str) -> None:
     scores, changes, said = BAD_INPUT[case]
     dropped = changes.get("drop", {})
     rows = make_frame(scores, **{name: value for name, value in changes.items() if name != "drop"})
@@ -218,7 +218,7 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: M
     assert ("best: " in text_of(one(root, "main"))) == any(verdict.separates for verdict in report.verdicts.values())
 
 
-def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
+def test_verified_rows_are_told_from_the_others() -> None:
     rows = make_frame({"checked": [0.1, 0.2], "partly": [0.3, 0.4], "not": [0.5, 0.6]})
     is_checked = (rows["mech"] == "checked") | ((rows["mech"] == "partly") & (rows["seed"] == 42))
     rows["verified_by"] = rows["run_id"].where(is_checked, None)
@@ -231,7 +231,7 @@ def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
     assert "self-reported" not in page_of(rows.drop(columns="verified_by"))
 
 
-def test_hostile_strings_are_shown_and_do_nothing(hostile_strings: tuple[str, ...], hostile: pd.DataFrame) -> None:
+def test_hostile_strings_are_shown_and_do_nothing(hostile: pd.DataFrame) -> None:
     text = page_of(hostile)
     root = parse(text)
     shown = "".join(root.itertext())
@@ -239,7 +239,7 @@ def test_hostile_strings_are_shown_and_do_nothing(hostile_strings: tuple[str, ..
     assert len(root.findall(".//script")) == len(root.findall(".//style")) == 1
     assert not root.findall(".//img")
     assert all(re.fullmatch(r"#[a-z0-9._-]+", link.attrib["href"]) for link in root.iter("a"))
-    for hostile_string in hostile_strings[:5]:
+    for hostile_string in HOSTILE[:5]:
         assert hostile_string in shown
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", text)
     assert "n" * 200 not in text
@@ -283,7 +283,7 @@ def test_a_sentence_keeps_its_words_and_cuts_those_that_are_too_long() -> None:
         ("", False),
     ],
 )
-def test_only_https_addresses_are_links(make_frame: MakeFrame, text: str, expected: bool) -> None:  # noqa: FBT001
+def test_only_https_addresses_are_links(text: str, expected: bool) -> None:  # noqa: FBT001
     root = parse(page_of(make_frame({"slay": [0.1, 0.2]}, mech_origin=text)))
 
     assert is_link(text) is expected
@@ -315,7 +315,7 @@ def test_a_mechanism_is_named_as_the_command_line_reads_it_or_not_at_all(
     assert term(unit, arguments) == expected
 
 
-def test_no_one_command_trains_several_settings_again(make_frame: Callable[..., pd.DataFrame]) -> None:
+def test_no_one_command_trains_several_settings_again() -> None:
     narrow, wide = (make_frame({"slay": [0.5, 0.6]}, mech_args=f'{{"P":{number}}}') for number in (8, 16))
 
     single, both = (page(Report(select(rows, "paper"), None)) for rows in (narrow, pd.concat([narrow, wide])))
@@ -324,9 +324,7 @@ def test_no_one_command_trains_several_settings_again(make_frame: Callable[..., 
     assert all(f"--mech slay:P={number} " in both for number in (8, 16))
 
 
-def test_commands_for_tasks_outside_a_suite_name_the_tasks_with_their_arguments(
-    make_frame: Callable[..., pd.DataFrame],
-) -> None:
+def test_commands_for_tasks_outside_a_suite_name_the_tasks_with_their_arguments() -> None:
     rows = make_frame({"slay": [0.5, 0.6]}, suite="smoke.extra", task="mqar", task_args='{"length":16,"num_pairs":2}')
     text = page(Report(select(rows, "smoke.extra"), None))
     commands = re.findall(r"synthbench run [^<]*", text)
@@ -352,7 +350,7 @@ def test_what_is_matched_is_asked_for_again_and_not_what_was_found(match: str, e
     assert run_command("paper", [1], mechanism="slay:P=9", match=match) == expected
 
 
-def test_an_example_stands_in_the_section_of_a_task_at_hand(make_frame: MakeFrame) -> None:
+def test_an_example_stands_in_the_section_of_a_task_at_hand() -> None:
     version = version_of(TASKS["sort"])
     this, other = (
         one(parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version=each))), "details[@id='task-sort']")
@@ -373,7 +371,7 @@ def test_what_lies_beyond_a_bar_is_drawn_at_its_end(skill: float) -> None:
     assert charts.heat(skill) in map(str, range(charts.HEAT_LEVELS + 1))
 
 
-def test_the_command_of_a_layer_in_another_condition_names_it_and_its_positions(make_frame: MakeFrame) -> None:
+def test_the_command_of_a_layer_in_another_condition_names_it_and_its_positions() -> None:
     rows = make_frame({"gla": [0.9, 0.8], "linear": [0.2, 0.3]}, positions="none")
     stock, both = rows.assign(condition="stock"), rows.assign(condition=["stock", "stock", "bare", "bare"])
 

@@ -14,6 +14,7 @@ from synthbench.reports.render.page import page
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
+from tests.reports._made import HOSTILE
 
 pytestmark = [pytest.mark.browser, pytest.mark.end_to_end]
 
@@ -258,7 +259,7 @@ def test_on_paper_text_is_dark_on_white(open_page: Open, scheme: str) -> None:
     expect(opened.locator(".hint, .filters, nav").first).to_be_hidden()
 
 
-def test_hostile_rows_open_no_dialog_and_run_nothing(open_page: Open, hostile_strings: tuple[str, ...]) -> None:
+def test_hostile_rows_open_no_dialog_and_run_nothing(open_page: Open) -> None:
     opened = open_page("hostile")
 
     opened.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
@@ -268,7 +269,7 @@ def test_hostile_rows_open_no_dialog_and_run_nothing(open_page: Open, hostile_st
         for index in range(select_box.locator("option").count()):
             select_box.select_option(index=index)
     opened.get_by_role("button", name="Clear").click()
-    for text in hostile_strings[:5]:
+    for text in HOSTILE[:5]:
         opened.get_by_role("searchbox").fill(text)
     assert opened.locator("script").count() == 1
     assert opened.locator("img, body svg[onload]").count() == 0

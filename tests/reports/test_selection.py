@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -9,15 +8,14 @@ from synthbench.bits import BITS
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.selection import WITHDRAWN, default_suite, select, suites_in
 from synthbench.tasks import TASKS
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import make_frame
 
 OLDER, UNCHECKED = "of older versions", "of mechanisms that did not pass the check of causality"
 LATER = pd.Timestamp("2027-01-01T00:00:00Z")
 EARLIER = pd.Timestamp("2025-01-01T00:00:00Z")
 
 
-def test_rows_that_are_not_full_never_enter(make_frame: MakeFrame) -> None:
+def test_rows_that_are_not_full_never_enter() -> None:
     shortened = make_frame({"linear": [0.5]}, is_full=False)
 
     assert set(select(pd.concat([make_frame({"slay": [0.5, 0.6]}), shortened]), "paper").rows["mech"]) == {"slay"}
@@ -25,7 +23,7 @@ def test_rows_that_are_not_full_never_enter(make_frame: MakeFrame) -> None:
         select(shortened, "paper")
 
 
-def test_a_score_without_a_passed_check_of_causality_never_enters(make_frame: MakeFrame) -> None:
+def test_a_score_without_a_passed_check_of_causality_never_enters() -> None:
     unchecked = make_frame({"slay": [0.9, 0.9]}, causal_checked=False)
     refused = make_frame({"linear": [None]}, causal_checked=False, status="contract")
     chosen = select(pd.concat([make_frame({"softmax": [0.5]}), unchecked, refused]), "paper")
@@ -36,7 +34,7 @@ def test_a_score_without_a_passed_check_of_causality_never_enters(make_frame: Ma
         select(unchecked, "paper")
 
 
-def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_frame: MakeFrame) -> None:
+def test_the_newest_suite_version_is_the_highest_number_not_the_last_run() -> None:
     rows = pd.concat(
         [
             make_frame({"slay": [0.1]}, suite_version="2026.9", finished_at=LATER),
@@ -49,7 +47,7 @@ def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_fr
     assert select(rows, "paper", "2026.9").rows["score"].tolist() == [0.1]
 
 
-def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_frame: MakeFrame) -> None:
+def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed() -> None:
     def config(steps: int, width: int, **more: Any) -> str:
         return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}} | more)
 
@@ -65,7 +63,7 @@ def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_f
     assert selection.left_out == {"of another protocol under the same suite and version": 9}
 
 
-def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(make_frame: MakeFrame) -> None:
+def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version() -> None:
     narrow = make_frame({"slay": [0.1, 0.2]}, mech_args='{"P":4}')
     wide = make_frame({"slay": [0.5]}, mech_args='{"P":8}', finished_at=LATER)
     outdated = make_frame({"slay": [0.9]}, mech_args='{"P":2}', mech_version="0+aa", finished_at=EARLIER)
@@ -78,7 +76,7 @@ def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(mak
     assert selection.left_out == {OLDER: 1}
 
 
-def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(make_frame: MakeFrame) -> None:
+def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments() -> None:
     asked = "state of slay:P=8"
     short = make_frame({"slay": [0.1, 0.2]}, match=asked, mech_args='{"P":4}', d_model=64)
     long = make_frame({"slay": [0.5]}, match=asked, mech_args='{"P":9}', d_model=96, seq_len=64)
@@ -102,7 +100,7 @@ def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(
     ],
 )
 def test_of_two_versions_the_one_with_the_newest_row_is_shown_and_the_other_counted(
-    make_frame: MakeFrame, changes: dict[str, Any], shown: list[float], num_older: int
+    changes: dict[str, Any], shown: list[float], num_older: int
 ) -> None:
     old = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4]})
     new = make_frame({"slay": [0.5]}, finished_at=LATER, **changes)
@@ -112,9 +110,7 @@ def test_of_two_versions_the_one_with_the_newest_row_is_shown_and_the_other_coun
     assert selection.left_out == ({OLDER: num_older} if num_older else {})
 
 
-def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason(
-    make_frame: MakeFrame,
-) -> None:
+def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason() -> None:
     old: dict[str, Any] = {"task": "composite_recall", "task_version": "1", "finished_at": LATER}
     kept, withdrawn = make_frame({"slay": [0.1, 0.2]}), make_frame({"slay": [0.9, 0.8], "linear": [0.7]}, **old)
     failed = make_frame({"softmax": [None]}, **old, causal_checked=False)
@@ -129,7 +125,7 @@ def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_
         select(withdrawn, "paper")
 
 
-def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older(make_frame: MakeFrame) -> None:
+def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older() -> None:
     first = make_frame({"slay": [0.9]}, task="composite_recall", task_version="1", finished_at=LATER)
     second = make_frame({"slay": [0.5]}, task="composite_recall", task_version="2+dd")
     tenth = make_frame({"linear": [0.4]}, task="composite_recall", task_version="10+dd", finished_at=EARLIER)
@@ -145,7 +141,7 @@ def test_a_version_that_runs_now_is_not_withdrawn() -> None:
         assert withdrawal.reason
 
 
-def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken(make_frame: MakeFrame) -> None:
+def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken() -> None:
     old = make_frame({"slay": [0.1, 0.2]})
     new = make_frame({"slay": [0.9]}, finished_at=LATER, run_id="another device")
     selection = select(pd.concat([new, old]), "paper")
@@ -156,12 +152,12 @@ def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken(make
     assert select(pd.concat([old, failed]), "paper").rows["status"].tolist() == ["ok", "ok"]
 
 
-def test_an_unknown_version_is_refused_with_the_nearest_one(make_frame: MakeFrame) -> None:
+def test_an_unknown_version_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UnknownName, match=r"'2026\.2'; did you mean '2026\.1'\?"):
         select(make_frame({"slay": [0.1]}), "paper", "2026.2")
 
 
-def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first(make_frame: MakeFrame) -> None:
+def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first() -> None:
     shortened = make_frame({"slay": [0.1]}, is_full=False, suite="smoke", finished_at=LATER)
     full = make_frame({"slay": [0.1]}, suite="core")
 
@@ -175,7 +171,7 @@ def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first(make_frame: 
     assert suites_in(pd.concat([full, full.assign(suite="digits", finished_at=LATER)])) == ["core"]
 
 
-def test_the_suite_of_ones_newest_row_is_shown_or_else_the_main_one(make_frame: MakeFrame) -> None:
+def test_the_suite_of_ones_newest_row_is_shown_or_else_the_main_one() -> None:
     rows = pd.concat(
         [
             make_frame({"slay": [0.1]}, suite=suite, finished_at=finished_at)
@@ -197,7 +193,7 @@ def test_the_suite_of_ones_newest_row_is_shown_or_else_the_main_one(make_frame: 
     assert shown(set(), {"climb", "paper"}) == "core"
 
 
-def test_each_seed_shows_the_learning_rate_that_is_best_in_its_validation(make_frame: MakeFrame) -> None:
+def test_each_seed_shows_the_learning_rate_that_is_best_in_its_validation() -> None:
     def tried(rate: float, validation: float, scores: list[float | None]) -> pd.DataFrame:
         return make_frame({"slay": scores}, lr=rate, metrics=json.dumps({"validation_accuracy": validation}))
 
@@ -215,7 +211,7 @@ def test_each_seed_shows_the_learning_rate_that_is_best_in_its_validation(make_f
     assert selection.left_out == {"of learning rates that did worse in validation": 4}
 
 
-def test_a_learning_rate_that_diverges_is_chosen_for_the_other_seed_only(make_frame: MakeFrame) -> None:
+def test_a_learning_rate_that_diverges_is_chosen_for_the_other_seed_only() -> None:
     risky = make_frame({"slay": [0.9, None]}, lr=1e-1, metrics=json.dumps({"validation_accuracy": 0.9}))
     safe = make_frame({"slay": [0.5, 0.5]}, lr=1e-3, metrics=json.dumps({"validation_accuracy": 0.5}))
 
@@ -223,7 +219,7 @@ def test_a_learning_rate_that_diverges_is_chosen_for_the_other_seed_only(make_fr
     assert chosen.sort_values("seed")[["lr", "score"]].to_numpy().tolist() == [[1e-1, 0.9], [1e-3, 0.5]]
 
 
-def test_mechanisms_and_seeds_can_be_chosen(make_frame: MakeFrame) -> None:
+def test_mechanisms_and_seeds_can_be_chosen() -> None:
     rows = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4, 0.5, 0.6]})
     seeds = sorted(set(rows["seed"]))[:2]
 
@@ -237,7 +233,7 @@ def test_mechanisms_and_seeds_can_be_chosen(make_frame: MakeFrame) -> None:
 
 @pytest.mark.parametrize(("metric", "num_variants"), [("accuracy", 2), (BITS, 0)])
 def test_an_option_that_was_tried_on_some_tasks_is_a_variant_where_tasks_have_a_skill(
-    make_frame: MakeFrame, metric: str, num_variants: int
+    metric: str, num_variants: int
 ) -> None:
     main = [make_frame({"slay": [0.1, 0.2]}, task=task, metric_name=metric) for task in ("copy", "sort")]
     tried = make_frame({"slay": [0.5, 0.6]}, task="sort", metric_name=metric, mech_args='{"P":4}')
@@ -247,7 +243,7 @@ def test_an_option_that_was_tried_on_some_tasks_is_a_variant_where_tasks_have_a_
     assert len(selection.rows) == 6 - num_variants
 
 
-def test_the_fuller_setting_has_all_tasks_or_is_the_same_one_elsewhere(make_frame: MakeFrame) -> None:
+def test_the_fuller_setting_has_all_tasks_or_is_the_same_one_elsewhere() -> None:
     """Neither option of slay has all three tasks, so both stand in the tables."""
     tasks_of = {"softmax": ("copy", "sort", "reverse"), "slay": ("copy", "sort")}
     main = [make_frame({mech: [0.1, 0.2]}, task=task) for mech, tasks in tasks_of.items() for task in tasks]

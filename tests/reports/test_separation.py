@@ -1,7 +1,6 @@
 """The page on significant differences: it prints what the verdicts say."""
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -10,8 +9,7 @@ from synthbench.reports.cells import grid
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Cell, Table
 from synthbench.reports.verdicts import judge
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import make_frame
 
 
 def table_of(rows: pd.DataFrame) -> Table:
@@ -38,7 +36,7 @@ def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
         assert f"{sum(word.endswith(place) for word in words)} {phrase}" in summary_of(paper)
 
 
-def test_a_line_names_the_mechanism_that_stands_out(make_frame: MakeFrame) -> None:
+def test_a_line_names_the_mechanism_that_stands_out() -> None:
     draws = np.random.default_rng(0)
     others = {mech: list(0.27 + 0.01 * draws.standard_normal(5)) for mech in ("linear", "slay", "performer", "yat")}
     pairs = cell(table_of(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **others})), "Pairs")
@@ -47,7 +45,7 @@ def test_a_line_names_the_mechanism_that_stands_out(make_frame: MakeFrame) -> No
     assert pairs.remarks[0].startswith("Softmax, p = 0.0")
 
 
-def test_one_mechanism_or_one_seed_gives_no_verdict(make_frame: MakeFrame) -> None:
+def test_one_mechanism_or_one_seed_gives_no_verdict() -> None:
     for scores in ({"slay": [0.5, 0.6]}, {"slay": [0.5], "linear": [0.9]}):
         table = table_of(make_frame(scores))
 
@@ -58,7 +56,7 @@ def test_one_mechanism_or_one_seed_gives_no_verdict(make_frame: MakeFrame) -> No
     assert cell(table_of(make_frame({"slay": [0.5, 0.6]})), "Pairs") == Cell()
 
 
-def test_too_few_runs_to_separate_anything_say_so(make_frame: MakeFrame) -> None:
+def test_too_few_runs_to_separate_anything_say_so() -> None:
     """As in suite smoke: three mechanisms of two seeds."""
     rows = make_frame({"slay": [0.1, 0.11], "linear": [0.5, 0.51], "softmax": [0.9, 0.91]})
 
@@ -67,7 +65,7 @@ def test_too_few_runs_to_separate_anything_say_so(make_frame: MakeFrame) -> None
     )
 
 
-def test_equal_scores_and_failed_runs_give_a_sentence(make_frame: MakeFrame) -> None:
+def test_equal_scores_and_failed_runs_give_a_sentence() -> None:
     alike = make_frame({"slay": [0.5] * 5, "linear": [0.5] * 5})
     assert summary_of(alike) == "No task shows significant differences; none is saturated."
     failed = table_of(make_frame({"slay": [None, None], "linear": [None, 0.5]}))
@@ -75,7 +73,7 @@ def test_equal_scores_and_failed_runs_give_a_sentence(make_frame: MakeFrame) -> 
     assert cell(failed, "Verdict").value == "nothing to compare"
 
 
-def test_what_can_be_had_without_mixing_or_by_a_shortcut_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:
+def test_what_can_be_had_without_mixing_or_by_a_shortcut_has_a_column_where_it_is_known() -> None:
     metrics = json.dumps({"shortcut.one hop": 0.3, "shortcut.bigram": 0.45, "score_std_over_sequences": 0.1})
     plain, known = (
         table_of(make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}, **facts))

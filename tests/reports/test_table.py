@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -19,8 +19,7 @@ from synthbench.reports.table import (
     steps_table,
 )
 from synthbench.reports.verdicts import judge
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import make_frame
 
 
 def table_of(rows: pd.DataFrame, category: str) -> Table:
@@ -85,9 +84,7 @@ def test_signs_are_printed_where_asked_for_but_not_before_zero() -> None:
         ({"slay": [0.5, 0.7, 0.3], "linear": [0.4, 0.6, 0.2]}, {}, []),
     ],
 )
-def test_best_second_and_tied_are_marked(
-    make_frame: MakeFrame, scores: Any, marked: Mapping[str, str], tied: list[str]
-) -> None:
+def test_best_second_and_tied_are_marked(scores: Any, marked: Mapping[str, str], tied: list[str]) -> None:
     rows = make_frame(scores)
     rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
     by_label = column(basic(rows))
@@ -97,7 +94,7 @@ def test_best_second_and_tied_are_marked(
     assert {cell.mark for cell in full(rows).lines[0].cells} == {"", *marked.values()}
 
 
-def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_frame: MakeFrame) -> None:
+def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not() -> None:
     common = basic(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2, 0.3]}))
     mixed = basic(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2]}))
 
@@ -119,9 +116,7 @@ def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_fr
         ([10, None], Cell("> 200", remarks=("1 of 2",))),
     ],
 )
-def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(
-    make_frame: MakeFrame, steps: list[int | None], expected: Cell
-) -> None:
+def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(steps: list[int | None], expected: Cell) -> None:
     rows = make_frame({"slay": [0.5] * len(steps)})
     rows["steps_to_threshold"] = pd.array(steps, dtype="Int64")
     table = steps_table(grid(rows))
@@ -130,5 +125,5 @@ def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(
     assert table.lines[0].cells == (expected,)
 
 
-def test_there_are_no_steps_where_nothing_reached_the_threshold(make_frame: MakeFrame) -> None:
+def test_there_are_no_steps_where_nothing_reached_the_threshold() -> None:
     assert steps_table(grid(make_frame({"slay": [0.5, 0.6]}))) is None

@@ -1,7 +1,5 @@
 """Settings of a mechanism that were run on some of the tasks, beside its main setting."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,14 +17,13 @@ from synthbench.reports.variants import (
     variant_tables,
     variants_of,
 )
-from tests.reports._ladders import TASK_FACTS
+from tests.reports._made import TASK_FACTS, climbed
 
 CONV = "transformer:conv=4"
-Climbed = Callable[..., pd.DataFrame]
 
 
 @pytest.fixture(scope="module")
-def convolved(core: pd.DataFrame, climbed: Climbed) -> pd.DataFrame:
+def convolved(core: pd.DataFrame) -> pd.DataFrame:
     """The rows of ``core``, and two mechanisms with a convolution on two of its four tasks."""
     with_conv = [
         climbed({"linear": [5.2, 5.3, 5.1], "softmax": [11, 11, 11]}, "mqar", block=CONV),
@@ -94,7 +91,7 @@ def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved:
     assert changes[2].difference.value == pytest.approx(np.mean([change.difference.value for change in changes[:2]]))
 
 
-def test_the_setting_nearest_to_a_variant_is_its_main_setting(core: pd.DataFrame, climbed: Climbed) -> None:
+def test_the_setting_nearest_to_a_variant_is_its_main_setting(core: pd.DataFrame) -> None:
     conv = core[core["mech"] == "linear"].assign(block=CONV)
     conv = conv.assign(run_id=conv["run_id"] + "-conv")
     wide = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV, mech_args='{"M":8}')
@@ -105,7 +102,7 @@ def test_the_setting_nearest_to_a_variant_is_its_main_setting(core: pd.DataFrame
     assert variant.words == ("M=--", "M=8")
 
 
-def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: pd.DataFrame, climbed: Climbed) -> None:
+def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: pd.DataFrame) -> None:
     elsewhere = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV)
     without = core[~((core["mech"] == "linear") & (core["task"] == "mqar"))]
     files = build(pd.concat([without, elsewhere], ignore_index=True), None, "core", formats=["pages"])
@@ -130,7 +127,7 @@ def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFram
     assert summary_of(variants).startswith("2 other settings of 2 mechanisms")
 
 
-def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataFrame, climbed: Climbed) -> None:
+def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataFrame) -> None:
     sizes = {"linear": ([3.1, 3.3, 3.2], [5.2, 5.3, 5.1]), "slay": ([6, 6.2, 6.1], [9, 9.5, 9.2])}
     settings = [
         climbed({mech: heights}, "mqar", mech_args=f'{{"M":{size}}}', state_size=state).assign(setting=size)
@@ -156,10 +153,15 @@ def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> Non
     assert "figures/frontier.csv" not in build(rows, None, "core", formats=["figures"])
 
 
+def pairs_of_conditions(rows: pd.DataFrame) -> list[Variant]:
+    """The rows as those of stock layers, beside the same rows of bare ones."""
+    stock = rows.assign(condition="stock", sees_places=False)
+    bare = rows.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=rows["run_id"] + "-bare")
+    return conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+
+
 def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(core: pd.DataFrame) -> None:
-    stock = core.assign(condition="stock", sees_places=False)
-    bare = core.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=core["run_id"] + "-bare")
-    pairs = conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    pairs = pairs_of_conditions(core)
     table = conditions_table(pairs, None)
 
     assert [(pair.main.condition, pair.variant.condition) for pair in pairs] == [("stock", "bare")] * 4
@@ -168,10 +170,7 @@ def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(c
 
 
 def test_a_difference_of_single_runs_has_the_interval_of_a_prior(core: pd.DataFrame) -> None:
-    one = core[core["seed"] == 42]
-    stock = one.assign(condition="stock", sees_places=False)
-    bare = one.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=one["run_id"] + "-bare")
-    pairs = conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    pairs = pairs_of_conditions(core[core["seed"] == 42])
     alone, with_prior = (conditions_table(pairs, prior).lines[1].cells[-3] for prior in (None, Prior(0.01, 5)))
 
     assert alone.remarks == ("0.00",)

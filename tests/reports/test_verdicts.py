@@ -1,6 +1,6 @@
 """Verdicts of a task: significant differences, between which mechanisms, and saturation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
@@ -13,8 +13,7 @@ from synthbench.reports.compare import Side, compare
 from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
 from synthbench.reports.table import category_table
 from synthbench.reports.verdicts import FAR, Verdict, judge
-
-MakeFrame = Callable[..., pd.DataFrame]
+from tests.reports._made import make_frame
 
 
 def only(rows: pd.DataFrame) -> Verdict:
@@ -53,15 +52,13 @@ def drawn(
         ([0.7, 0.7], (0.4, 0.7), "at ceiling"),
     ],
 )
-def test_the_place_follows_from_skill(
-    make_frame: MakeFrame, scores: list[float], bounds: tuple[float, float], expected: str
-) -> None:
+def test_the_place_follows_from_skill(scores: list[float], bounds: tuple[float, float], expected: str) -> None:
     floor, ceiling = bounds
 
     assert only(make_frame({"slay": scores, "linear": scores}, floor=floor, ceiling=ceiling)).place == expected
 
 
-def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(make_frame: MakeFrame) -> None:
+def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not() -> None:
     # Two seeds of 1000 sequences each: three standard errors are 3 * 0.5 / sqrt(2000), about 0.034.
     noisy = '{"score_std_over_sequences": 0.5}'
     within, beyond = {"slay": [0.07, 0.09]}, {"slay": [0.07, 0.11]}
@@ -72,7 +69,7 @@ def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(
     assert only(make_frame({"slay": [0.0, 1.0]}, metrics="{}")).place == "between"
 
 
-def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_task(make_frame: MakeFrame) -> None:
+def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_task() -> None:
     made = {
         "a": drawn({"slay": 0.5, "linear": 0.5, "softmax": 0.5}, seed=1),
         "b": drawn({"slay": 0.5, "linear": 0.5, "softmax": 0.7}, seed=2),
@@ -92,7 +89,7 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
     assert verdicts["a"].named == verdicts["c"].named == set()
 
 
-def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(make_frame: MakeFrame) -> None:
+def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing() -> None:
     def judged(distance: float) -> Verdict:
         return only(
             make_frame(drawn({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0)
@@ -103,13 +100,13 @@ def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(m
     assert [len(judged(distance).named) for distance in (0.045, 0.055)] == [0, 2]
 
 
-def test_a_task_whose_bounds_are_equal_separates_nothing(make_frame: MakeFrame) -> None:
+def test_a_task_whose_bounds_are_equal_separates_nothing() -> None:
     verdict = only(make_frame(drawn({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
 
     assert (verdict.separates, verdict.words) == (False, "no significant difference; floor = ceiling")
 
 
-def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> None:
+def test_what_learns_with_some_seeds_only_stands_out() -> None:
     """Fisher's exact test on learned or not says 0.002; no pair of means is far apart by a t test."""
     scores = drawn(dict.fromkeys(["linear", "slay", "yat-spherical", "performer", "slay-laplace"], 0.27))
     cells = grid(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
@@ -127,7 +124,7 @@ def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> N
     assert not any(verdict.is_apart(one, other) for one, other in combinations([best, *others], 2))
 
 
-def test_near_the_best_is_what_a_test_does_not_tell_from_it_and_what_is_not_far_below(make_frame: MakeFrame) -> None:
+def test_near_the_best_is_what_a_test_does_not_tell_from_it_and_what_is_not_far_below() -> None:
     scores = drawn({"slay": 0.5, "linear": 0.3, "performer": 0.1}, num_seeds=5, spread=0.02)
     near, scattered = {"yat": [0.49]}, {"luck": [0.0, 0.0, 0.45]}
     cells = grid(make_frame({**scores, **near, **scattered}))
@@ -144,7 +141,7 @@ def test_near_the_best_is_what_a_test_does_not_tell_from_it_and_what_is_not_far_
     assert means[best] - means[luck] > FAR * pooled_std(cells.scores[0])
 
 
-def test_two_mechanisms_are_told_apart_as_compare_does(make_frame: MakeFrame) -> None:
+def test_two_mechanisms_are_told_apart_as_compare_does() -> None:
     """Three seeds each can be shuffled in twenty ways, which shows nothing at 5 %."""
     parts = [
         make_frame(drawn({"slay": 0.5, "linear": 0.5 + lead}, num_seeds=3, seed=index), task=f"t{index}")
@@ -163,7 +160,7 @@ def test_two_mechanisms_are_told_apart_as_compare_does(make_frame: MakeFrame) ->
     assert not verdicts["t2"].separates
 
 
-def test_correlated_seeds_are_compared_seed_by_seed(make_frame: MakeFrame) -> None:
+def test_correlated_seeds_are_compared_seed_by_seed() -> None:
     """Seeds differ by 0.2, mechanisms by 0.06 on each of them."""
     seeds = 0.5 + 0.2 * np.random.default_rng(7).standard_normal(10)
     shared = {mech: list(seeds + shift) for mech, shift in {"slay": 0.0, "linear": 0.06, "softmax": 0.0}.items()}
@@ -175,7 +172,7 @@ def test_correlated_seeds_are_compared_seed_by_seed(make_frame: MakeFrame) -> No
     assert not only(make_frame(shuffled)).separates
 
 
-def test_a_mechanism_that_lacks_a_task_is_never_the_best(make_frame: MakeFrame) -> None:
+def test_a_mechanism_that_lacks_a_task_is_never_the_best() -> None:
     both = drawn({"slay": 0.5, "linear": 0.2})
     rows = pd.concat(
         [make_frame({**both, "yat": [0.9] * 5}, task="sort"), make_frame(both, task="copy").assign(run_id="copy")]
@@ -186,7 +183,7 @@ def test_a_mechanism_that_lacks_a_task_is_never_the_best(make_frame: MakeFrame) 
     assert verdict.num_pairs == 1
 
 
-def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_no_best(make_frame: MakeFrame) -> None:
+def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_no_best() -> None:
     first = make_frame(drawn({"slay": 0.5, "linear": 0.2}), task="sort")
     second = make_frame(drawn({"slay": 0.5, "yat": 0.9}), task="copy").assign(run_id="copy")
     cells = grid(pd.concat([first, second]))
@@ -198,7 +195,7 @@ def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_n
     assert not any(cell.mark or cell.is_tied for line in table.lines for cell in line.cells)
 
 
-def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) -> None:
+def test_what_beats_a_control_is_not_separated_by_that() -> None:
     mechanisms = drawn({"slay": 0.5, "linear": 0.5})
     with_mean = make_frame({**mechanisms, **drawn({"mean": 0.01}, spread=0.001)})
     controlled = with_mean.assign(mech_family=with_mean["mech_family"].mask(with_mean["mech"] == "mean", "control"))
@@ -208,14 +205,14 @@ def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) ->
     assert only(with_mean).separates
 
 
-def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
+def test_a_task_on_which_all_failed_has_no_score() -> None:
     verdict = only(make_frame({"slay": [None, None], "linear": [None, None]}))
 
     assert verdict.words == "nothing to compare; no score"
     assert (verdict.means, verdict.skills, verdict.num_pairs) == (None, None, 0)
 
 
-def test_a_failed_run_is_left_out_of_the_tests(make_frame: MakeFrame) -> None:
+def test_a_failed_run_is_left_out_of_the_tests() -> None:
     scores = drawn({"slay": 0.5, "linear": 0.9})
     failed = {**scores, "linear": [*scores["linear"], None]}
 

@@ -1,6 +1,6 @@
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -14,8 +14,8 @@ from synthbench.reports.build import build
 from synthbench.reports.render import latex
 from synthbench.reports.render.latex import MOST_COLUMNS, escape
 from synthbench.reports.table import Cell, Column, Line, Mark, Table
+from tests.reports._made import make_frame
 
-MakeFrame = Callable[..., pd.DataFrame]
 Compile = Callable[..., str]
 
 REPORTS = Path(__file__).parents[3] / "reports"
@@ -26,7 +26,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_the_tables_of_hostile_names_compile(make_frame: MakeFrame, compile_latex: Compile) -> None:
+def test_the_tables_of_hostile_names_compile(compile_latex: Compile) -> None:
     rows = [
         make_frame(
             {f"m{number}": [0.5, 0.5 + number / 100]},
@@ -78,23 +78,27 @@ FILLERS = (*WORDS, "some words of a text", "many words of a text " * 6)
 """Wide labels, headings and cells."""
 
 
-def grid(num_columns: int, num_lines: int, group: int = 0) -> Table:
-    """A table of numbers, every so many lines a group."""
-    return Table(
-        name="t",
-        title="T",
-        caption="Text.",
-        headings=("Mechanism",),
-        columns=tuple(Column(f"c{column}") for column in range(num_columns)),
-        lines=tuple(
-            Line(
-                (f"m{line}",),
-                tuple(Cell(f"{line}.{column}") for column in range(num_columns)),
-                is_first_of_group=group > 0 and line % group == 0,
-            )
-            for line in range(num_lines)
-        ),
+def table_of(
+    name: str,
+    caption: str,
+    headings: tuple[str, ...],
+    columns: Iterable[Column],
+    lines: Iterable[tuple[tuple[str, ...], Iterable[Cell]]],
+    group: int = 0,
+) -> Table:
+    """A table of labels and cells, every so many lines a group."""
+    made = (
+        Line(labels, tuple(cells), is_first_of_group=group > 0 and number % group == 0)
+        for number, (labels, cells) in enumerate(lines)
     )
+    return Table(name, name.title(), caption, headings, tuple(columns), tuple(made))
+
+
+def grid(num_columns: int, num_lines: int, group: int = 0) -> Table:
+    """A table of numbers."""
+    columns = [Column(f"c{column}") for column in range(num_columns)]
+    lines = [((f"m{line}",), [Cell(f"{line}.{column}") for column in range(num_columns)]) for line in range(num_lines)]
+    return table_of("t", "Text.", ("Mechanism",), columns, lines, group)
 
 
 def entries_of(text: str, num_labels: int) -> list[tuple[tuple[str, ...], str, str]]:
@@ -129,18 +133,13 @@ def test_every_cell_stands_once_beside_its_labels_and_below_its_heading(
 ) -> None:
     label, wide, caption = fillers
     texts = ["" if kind == "number" else f" {wide}".rstrip() for _, kind in columns]
-    table = Table(
-        *("t", "T", caption * 9, ("Category", "Task")),
-        tuple(Column(f"c{number}{heading}", kind) for number, (heading, kind) in enumerate(columns)),
-        tuple(
-            Line(
-                (f"g{number // group}", f"l{number} {label}".strip()),
-                tuple(Cell(f"{number}x{position}{text}") for position, text in enumerate(texts)),
-                is_first_of_group=number % group == 0,
-            )
-            for number in range(num_lines)
-        ),
-    )
+    made = [Column(f"c{number}{heading}", kind) for number, (heading, kind) in enumerate(columns)]
+    lines = [
+        ((f"g{number // group}", f"l{number} {label}".strip()),
+         [Cell(f"{number}x{position}{text}") for position, text in enumerate(texts)])
+        for number in range(num_lines)
+    ]  # fmt: skip
+    table = table_of("t", caption * 9, ("Category", "Task"), made, lines, group)
 
     entries = entries_of(latex.document([table], "paper"), len(table.headings))
     assert len(entries) == len(set(entries))
@@ -197,45 +196,26 @@ def widest_tables() -> list[Table]:
     mechanisms = [f"DeltaNet with a name (eigenvalues=signed, number={number})" for number in range(41)]
     tasks = [f"bottleneck_compression_{number}" for number in range(48)]
     remarks = ("neighbour in the sequence of all tokens", "5 failed")
+    long = "x" * 100
     words = "Words of several sizes, and hyphen-ated ones, " * 8
+    sizes = [
+        ((f"c{n // 8}", task), [Cell("100.0", "12.3", mark=marks[(n + m) % 3], is_tied=m % 2 > 0) for m in range(41)])
+        for n, task in enumerate(tasks)
+    ]
+    wide = (Cell(words), Cell("x" * 60 + " " + "under_score" * 5), Cell("x" * 50), Cell("名前" * 20))
+    kinds = (Column("A", "text"), Column("A heading of many words", "text"), Column("B", "word"), Column("C", "word"))
+    described = [(pair, wide) for pair in zip(tasks, mechanisms, strict=False)]
+    remarked = [
+        ((task,), [Cell("100.0", "0.1", remarks, marks[(n + m) % 3], m % 2 > 0) for m in range(8)])
+        for n, task in enumerate(tasks)
+    ]
     return [
-        Table(
-            *("full", "All tasks", caption, ("Category", "Task")),
-            tuple(Column(name) for name in mechanisms),
-            tuple(
-                Line(
-                    (f"c{n // 8}", task),
-                    tuple(Cell("100.0", "12.3", mark=marks[(n + m) % 3], is_tied=m % 2 > 0) for m in range(41)),
-                    is_first_of_group=n % 8 == 0,
-                )
-                for n, task in enumerate(tasks)
-            ),
-        ),
-        Table(
-            *("texts", "Texts", caption, ("Task", "Mechanism")),
-            (Column("A", "text"), Column("A heading of many words", "text"), Column("B", "word"), Column("C", "word")),
-            tuple(
-                Line(
-                    (task, name),
-                    (Cell(words), Cell("x" * 60 + " " + "under_score" * 5), Cell("x" * 50), Cell("名前" * 20)),
-                    is_first_of_group=n % 5 == 0,
-                )
-                for n, (task, name) in enumerate(zip(tasks, mechanisms, strict=False))
-            ),
-        ),
-        Table(
-            *("remarks", "Remarks", caption, ("Task",)),
-            tuple(Column(f"Shortcut {number}") for number in range(8)),
-            tuple(
-                Line((task,), tuple(Cell("100.0", "0.1", remarks, marks[(n + m) % 3], m % 2 > 0) for m in range(8)))
-                for n, task in enumerate(tasks)
-            ),
-        ),
+        table_of("full", caption, ("Category", "Task"), map(Column, mechanisms), sizes, 8),
+        table_of("texts", caption, ("Task", "Mechanism"), kinds, described, 5),
+        table_of("remarks", caption, ("Task",), [Column(f"Shortcut {number}") for number in range(8)], remarked),
         grid(3, 300, group=70),
-        Table(
-            *("words", "Words", caption, ("x" * 50,)),
-            (Column("x" * 50),),
-            (Line(("x" * 100,), (Cell("x" * 200, "12.3", ("x" * 100,), "best"),)),),
+        table_of(
+            "words", caption, (long[:50],), [Column(long[:50])], [((long,), [Cell(2 * long, "12.3", (long,), "best")])]
         ),
     ]
 
