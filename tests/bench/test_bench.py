@@ -42,9 +42,7 @@ def test_what_has_no_published_form_of_its_own_is_not_compared_with_one() -> Non
     assert (fact["captured"], fact["captured/loop"]) == (None, None)  # there is no graph on a CPU
 
 
-def test_runs_are_seeds_times_learning_rates_of_what_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runs_are_seeds_times_learning_rates_of_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[list[Run]] = []
 
     def rates(runs: list[Run], *_: object) -> dict[str, float]:

@@ -24,15 +24,6 @@ def rows() -> list[Row]:
     return measured(SEEDS)
 
 
-@pytest.fixture
-def table(rows: list[Row]) -> Table:
-    """A table that has the rows."""
-    table = fresh()
-    for row in rows:
-        table.add(row)
-    return table
-
-
 @pytest.fixture(scope="module")
 def small(rows: list[Row]) -> dict[str, dict[str, float]]:
     return {row["estimator"]: row for row in fidelity.summary(rows)}
@@ -117,8 +108,10 @@ def test_an_unknown_budget_is_named() -> None:
         fidelity.measure(["medum"], [0], fresh(), num_repeats=1)
 
 
-def test_what_is_there_of_the_same_version_is_not_measured_again(table: Table) -> None:
-    num_rows = len(table.rows)
+def test_what_is_there_of_the_same_version_is_not_measured_again(rows: list[Row]) -> None:
+    table = fresh()
+    for row in rows:
+        table.add(row)
     versions = {row["estimator"]: row["mech_version"] for row in table.rows}
     (hadamard,) = (row for row in table.rows if (row["estimator"], row["seed"]) == ("slay-hadamard", 1))
     assert list(fidelity.measure(["small"], SEEDS, table, num_repeats=1)) == []
@@ -129,4 +122,4 @@ def test_what_is_there_of_the_same_version_is_not_measured_again(table: Table) -
     assert versions["slay"] == versions["mean"] == "1 against 1"
     assert {row["seed"] for row in again} == {1}
     assert {row["estimator"]: row["mech_version"] for row in again} == versions
-    assert len(table.rows) == num_rows
+    assert len(table.rows) == len(rows)

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from studies.climb.page import SUITE
+from synthbench.bits import BITS
+from synthbench.canonical import canonical_json
 from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
+from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
 
@@ -24,6 +27,23 @@ def ladder_row(make_row: Callable[..., dict[str, Any]]) -> Callable[..., dict[st
             "mech": mech, "mech_family": "a family", "seed": seed, "score": height / len(loads), "floor": 0.0,
             "metric_name": LADDER_SCORE, "metrics": json.dumps(metrics),
             "task_args": json.dumps({"load": "pairs", "rungs": [{"load": load, "length": 2} for load in loads]}),
+        }  # fmt: skip
+        return make_row(**made | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def text_row(make_row: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Make a row of a language model with some bits per byte of a text; without bits its run diverged."""
+
+    def make(mech: str, seed: int, bits: float | None, corpus: str, /, **changes: Any) -> dict[str, Any]:
+        metrics = {"validation_bits": bits or 8.0, **changes.pop("metrics", {})}
+        made = {
+            "suite": "text", "suite_version": load_suite("text").version, "task": "text", "task_category": "real",
+            "task_args": canonical_json({"corpus": corpus, "length": 128}), "seq_len": 128, "mech": mech, "seed": seed,
+            "lr": 0.01, "metric_name": BITS, "score": None if bits is None else -bits, "floor": -4.7, "ceiling": 0.0,
+            "status": "diverged" if bits is None else "ok", "metrics": canonical_json(metrics),
         }  # fmt: skip
         return make_row(**made | changes)
 

@@ -1,6 +1,5 @@
 """The page on the papers' claims, for made-up rows of a language model."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,30 +8,19 @@ import pandas as pd
 import pytest
 
 from studies.real import language
-from synthbench.bits import BITS
-from synthbench.canonical import canonical_json
-from synthbench.suites import load_suite
 
 DOCS = Path(__file__).parents[2] / "docs"
-SUITE = load_suite("text")
-
 RowOf = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def row_of(make_row: Callable[..., dict[str, Any]]) -> RowOf:
-    """A row of a matched language model with some bits per byte."""
+def row_of(text_row: RowOf) -> RowOf:
+    """A row of a matched language model."""
 
-    def make(mech: str, seed: int, bits: float | None, *, corpus: str | None = None, **changes: Any) -> dict[str, Any]:
-        metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {}), "validation_bits": bits or 8.0}
-        given = {
-            "suite": SUITE.name, "suite_version": SUITE.version, "task": "text", "task_category": "real",
-            "mech": mech, "seed": seed, "block": "transformer", "match": f"params=84500 of {mech}", "lr": 0.01,
-            "task_args": canonical_json({"corpus": corpus or language.DOCSTRINGS, "length": 128}),
-            "metric_name": BITS, "score": None if bits is None else -bits, "metrics": json.dumps(metrics),
-            "status": "diverged" if bits is None else "ok", "floor": -4.7, "ceiling": 0.0,
-        }  # fmt: skip
-        return make_row(**given | changes)
+    def make(mech: str, seed: int, bits: float | None, *, corpus: str = language.DOCSTRINGS, **changes: Any) -> Any:
+        metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {})}
+        given = {"block": "transformer", "match": f"params=84500 of {mech}", "metrics": metrics} | changes
+        return text_row(mech, seed, bits, corpus, **given)
 
     return make
 

@@ -13,13 +13,7 @@ from synthbench.training.train import Trainer
 PILOT = Path(__file__).parents[2] / "studies" / "pilot"
 
 
-@pytest.fixture(autouse=True)
-def _own_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pilot, "ROWS", tmp_path / "ladder.csv")
-
-
-def test_the_page_has_the_tables_that_the_rows_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pilot, "ROWS", PILOT / "ladder.csv")
+def test_the_page_has_the_tables_that_the_rows_make() -> None:
     page = (PILOT / "README.md").read_text(encoding="utf-8")
     tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows(), pilot.edge_text()) if table]
     assert tables
@@ -52,13 +46,14 @@ def test_the_frontier_rises_where_levels_are_learned(
     assert max(pilot.frontier(learner, course)) == highest
 
 
-def test_runs_are_kept_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_kept_and_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[int] = []
 
     def train(_setting: object, seeds: list[int]) -> list[list[LevelScore]]:
         asked.extend(seeds)
         return [[LevelScore(2, 1.0, 0.5, 1.0), LevelScore(3, 0.5, 0.5, 1.0)] for _ in seeds]
 
+    monkeypatch.setattr(pilot, "ROWS", tmp_path / "ladder.csv")
     monkeypatch.setattr(pilot, "train", train)
     for shard in ("1/2", "2/2", "1/2"):
         pilot.run("widths", shard)

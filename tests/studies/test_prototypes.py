@@ -18,7 +18,6 @@ from synthbench.layers import YatProduct
 from synthbench.tasks import IGNORE
 
 ROWS = pd.read_csv(train.ROWS)
-RUN = train.Run("labels", "yat", 3e-2, 1)
 
 
 def text_of(count: int, seed: int) -> bytes:
@@ -37,14 +36,18 @@ def documents() -> Data:
     return files.of_documents({"train": text_of(400, 0), "test": text_of(100, 1)})
 
 
-@pytest.fixture(scope="module")
-def images() -> Data:
+def pixels_and_labels() -> tuple[np.ndarray, np.ndarray]:
     """Images of three classes, each bright in another place."""
     rng = np.random.default_rng(0)
     labels = (np.arange(300) % 3).astype(np.uint8)
     pixels = rng.integers(100, size=(300, 16), dtype=np.uint8)
     pixels[np.arange(300), labels] += 100
-    return files.of_images({"train": (pixels, labels)})
+    return pixels, labels
+
+
+@pytest.fixture(scope="module")
+def images() -> Data:
+    return files.of_images({"train": pixels_and_labels()})
 
 
 # What is read.
@@ -69,7 +72,8 @@ def check_facts(data: Data, setting: str) -> None:
 def test_no_document_is_in_two_splits_and_equal_images_are_one(images: Data) -> None:
     data = files.documents()
     parts = [{row.tobytes() for row in split.inputs} for split in (data.train, data.validation, data.test)]
-    again = files.of_images({"train": (np.repeat(pixels_of(images), 2, axis=0), np.repeat(labels_of(images), 2))})
+    pixels, labels = pixels_and_labels()
+    again = files.of_images({"train": (np.repeat(pixels, 2, axis=0), np.repeat(labels, 2))})
 
     assert [len(part) for part in parts] == [13_986, 1_553, 3_809]
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
@@ -80,14 +84,6 @@ def test_no_document_is_in_two_splits_and_equal_images_are_one(images: Data) -> 
 
 def splits_of(data: Data) -> list[Split]:
     return [data.train, data.validation, data.test]
-
-
-def pixels_of(data: Data) -> np.ndarray:
-    return np.concatenate([split.inputs for split in splits_of(data)])
-
-
-def labels_of(data: Data) -> np.ndarray:
-    return np.concatenate([split.targets[:, 0] for split in splits_of(data)])
 
 
 def test_a_document_is_its_words_the_heaviest_first_then_their_weights() -> None:
@@ -211,13 +207,7 @@ def test_a_run_of_the_script_has_the_score_of_its_row_but_for_rounding() -> None
 
 
 def test_a_seed_takes_the_rate_that_did_best_in_validation_and_of_equal_ones_the_smallest() -> None:
-    rows = pd.DataFrame(
-        {
-            "setting": "digits",
-            "mechanism": "yat",
-            "seed": [1, 1, 1],
-            "rate": [0.1, 0.01, 0.001],
-            "validation": [3, 3, 2],
-        }
-    )
+    rows = pd.DataFrame({"rate": [0.1, 0.01, 0.001], "validation": [3, 3, 2]})
+    rows = rows.assign(setting="digits", mechanism="yat", seed=1)
+
     assert page.by_validation(rows)["rate"].tolist() == [0.01]

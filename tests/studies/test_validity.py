@@ -25,8 +25,6 @@ from studies.validity.page import (
     study_of,
     tables_of,
 )
-from synthbench.bits import BITS
-from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
@@ -73,7 +71,7 @@ def bits(heights: Bits) -> Bits:
 
 
 @pytest.fixture
-def text_rows(make_row: MakeRow) -> Rows:
+def text_rows(text_row: MakeRow) -> Rows:
     """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
 
     def make(
@@ -88,16 +86,12 @@ def text_rows(make_row: MakeRow) -> Rows:
         rows = []
         for text, (place, (name, mean)), seed in product(texts, enumerate(bits.items(), start=1), seeds):
             score = mean + 0.001 * seed
-            metrics = {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation}
             given = {
-                "suite": "text", "task": "text", "task_category": "real", "seq_len": 128, "seed": seed, "mech": name,
-                "mech_label": name, "match": match and match.format(name), "block": BLOCK, "lr": 0.01,
-                "task_args": canonical_json({"corpus": text, "length": 128}), "metric_name": BITS, "score": -score,
-                "skill": None, "floor": -4.7, "ceiling": 0.0, "local_ceiling": None, "n_params_mixer": 9,
-                "metrics": canonical_json(metrics), "state_size": 100 - place, "step_ms_median": 5.0,
-                "steps_planned": 600,
+                "mech_label": name, "match": match and match.format(name), "block": BLOCK, "n_params_mixer": 9,
+                "state_size": 100 - place, "step_ms_median": 5.0, "steps_planned": 600, "metrics":
+                {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation},
             }  # fmt: skip
-            rows.append(make_row(**given | changes))
+            rows.append(text_row(name, seed, score, text, **given | changes))
         return pd.DataFrame(rows)
 
     return make
